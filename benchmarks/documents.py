@@ -101,12 +101,12 @@ def sides(name: str, found: Results) -> str:
 
 
 def chaos(outcome: str, _: Results) -> str:
-    """From that JSON of `make chaos` or `make chaos-cluster`: what each fault did, the slowest recovery first."""
+    """From that JSON of `make chaos` or `make chaos-cluster`: how long each fault hurt, the slowest recovery first."""
     rows = [
-        (fault, str(of["times"]), f"{of['p50_s']:.1f} s", f"{of['max_s']:.1f} s", str(of["lost"]), str(of["doubled"]))
+        (fault, str(of["times"]), f"{of['p50_s']:.1f} s", f"{of['max_s']:.1f} s")
         for fault, of in sorted(_of_chaos(outcome)["faults"].items(), key=lambda each: -each[1]["max_s"])
     ]
-    return table(("fault", "times", "recovery, median", "at most", "lost", "doubled"), rows)
+    return table(("fault", "times", "recovery, median", "at most"), rows)
 
 
 def chaos_promises(outcome: str, _: Results) -> str:

@@ -5,7 +5,7 @@
     python -m attack --count 500 --seed 7 --families json pictures
 
 Only services on this machine's loopback interface are attacked. An attack fails when the service breaks, says more than
-it should, lets through what it should refuse, or takes too long (`verdict.py`). `corpus.yaml` has what is sent.
+it should, lets through what it should refuse, or takes too long (`wire.py`). `corpus.yaml` has what is sent.
 Exit code 1 when an attack failed, or the bystander was not served.
 """
 
@@ -29,10 +29,9 @@ from attack.wire import NotOurs
 SERVED_S: Final = 15.0
 """Within which the bystander's requests are answered, whatever goes on."""
 FAMILIES: Final[dict[str, tuple[Any, float, int]]] = {
-    "urls": (families.urls, 0.2, 1),  # one at a time, so that whoever arrives where it must not is known
-    "schema": (families.schema, 0.35, 4),
-    "json": (families.mutated, 0.25, 4),
-    "pictures": (families.pictures, 0.1, 4),
+    "urls": (families.urls, 0.3, 1),  # one at a time, so that whoever arrives where it must not is known
+    "json": (families.mutated, 0.45, 4),
+    "pictures": (families.pictures, 0.15, 4),
     "videos": (families.videos, 0.05, 4),
     "slow": (families.slow, 0.05, 4),
 }

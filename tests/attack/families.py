@@ -13,36 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import schemathesis
 import yaml
-from hypothesis import Phase, given, settings
-from hypothesis import seed as seeded
-from hypothesis.errors import Unsatisfiable
-from requests import Request as Prepared
-from schemathesis import GenerationMode
-from schemathesis.config import SchemathesisConfig
-from schemathesis.core.result import Ok
-from support.machines import HEALTH_CHECKS
 from support.pictures import encoded, picture
 
-from attack import bodies, files, verdict
+from attack import hostile
 from attack.stage import OPERATOR, Stage
-from attack.wire import NoAnswer, Request, exchange
+from attack.wire import NoAnswer, Request, exchange, wrong
 
 REPOSITORY: Final = Path(__file__).parents[2]
 CORPUS: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "corpus.yaml").read_text())
-_FRAMING: Final = {
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-key",
-}
-"""Headers that the connection needs for itself, and the key, without which nothing would be read."""
 _PHOTO: Final = encoded(picture())
 _ENDED_S: Final = 75.0
 """Within which a proxy must have ended them."""
@@ -72,48 +51,13 @@ class Attack:
             answer = exchange(stage.address, self.request, key, self.within_s)
         except NoAnswer as silence:
             return [] if self.broken and "within" not in str(silence) else [str(silence)]
-        wrong = verdict.wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
-        if self.expected and answer.status not in self.expected and not wrong:
-            wrong = [f"HTTP {answer.status}: {answer.text[:200]}"]
+        found = wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
+        if self.expected and answer.status not in self.expected and not found:
+            found = [f"HTTP {answer.status}: {answer.text[:200]}"]
         if answer.status == 200 and '"polling_url"' in answer.text:  # what it would make is not what is tried
             exchange(stage.address, Request("DELETE", f"/v1/tasks/{json.loads(answer.body)['id']}"), key, 30)
         hits, stage.origin.hits[:] = list(stage.origin.hits), []
-        return wrong + [f"reached where it must not: {hit}" for hit in hits]
-
-
-def schema(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Requests that schemathesis makes up from the descriptions, some as they say, some that break them."""
-    described = [json.loads((REPOSITORY / name).read_text()) for name in ("openapi.json", "openapi-admin.json")]
-    schemas = [schemathesis.openapi.from_dict(each, config=SchemathesisConfig(seed=seed)) for each in described]
-    found = [each.ok() for schema in schemas for each in schema.get_all_operations() if isinstance(each, Ok)]
-    kinds = [(operation, mode) for operation in found for mode in GenerationMode]
-    for operation, mode in kinds if count >= len(kinds) else Random(seed).sample(kinds, count):
-        for number, request in enumerate(_made_up(operation, mode, seed, max(1, count // len(kinds)))):
-            role = ("developer", "administrator", OPERATOR)[number % 3]
-            yield Attack(f"{operation.label} {mode.value} {number}", request, role)
-
-
-def _made_up(operation: Any, mode: GenerationMode, seed: int, count: int) -> list[Request]:
-    found: list[Request] = []
-
-    @seeded(seed)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=HEALTH_CHECKS)
-    @given(operation.as_strategy(generation_mode=mode))
-    def collect(case: Any) -> None:
-        found.append(_as_sent(case.as_transport_kwargs(base_url="http://127.0.0.1")))
-
-    with contextlib.suppress(Unsatisfiable):  # some operations take nothing that could be wrong
-        collect()
-    return found
-
-
-def _as_sent(made: dict[str, Any]) -> Request:
-    names = {"method", "url", "headers", "files", "data", "params", "auth", "cookies", "json"}
-    prepared: Any = Prepared(**{name: made[name] for name in names & made.keys()}).prepare()
-    body, headers = prepared.body or b"", prepared.headers.items()
-    texts = ((name, value if isinstance(value, str) else value.decode("latin-1")) for name, value in headers)
-    kept = tuple((name, value) for name, value in texts if name.lower() not in _FRAMING)
-    return Request(prepared.method, prepared.path_url, body.encode() if isinstance(body, str) else body, kept)
+        return found + [f"reached where it must not: {hit}" for hit in hits]
 
 
 def mutated(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
@@ -123,10 +67,10 @@ def mutated(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
         method, path, role, body = random.choice(CORPUS["samples"])
         names = {"organization": stage.organization, "project": stage.project, "photo": _PHOTO}
         given = json.loads(_filled(json.dumps(body), names))
-        kind = list(bodies.KINDS)[number % len(bodies.KINDS)]
-        made = bodies.KINDS[kind](random, given, CORPUS)
+        kind = list(hostile.KINDS)[number % len(hostile.KINDS)]
+        made = hostile.KINDS[kind](random, given, CORPUS)
         request = replace(made, method=method, target=_filled(path, names))
-        yield Attack(f"{path}: {kind} {number}", request, role, broken=kind in bodies.NO_HTTP)
+        yield Attack(f"{path}: {kind} {number}", request, role, broken=kind in hostile.NO_HTTP)
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
@@ -162,9 +106,9 @@ def pictures(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
     samples = [sample for sample in CORPUS["samples"] if "{photo}" in str(sample[3]) and sample[1] != "/v1/pricing"]
     for number in range(count):
         random = Random(f"{seed} {number}")
-        kind = list(files.PICTURES)[number % len(files.PICTURES)]
+        kind = list(hostile.PICTURES)[number % len(hostile.PICTURES)]
         _, path, _, body = random.choice(samples)
-        file = encoded(files.PICTURES[kind](random, CORPUS))
+        file = encoded(hostile.PICTURES[kind](random, CORPUS))
         text = json.dumps(body).replace("{photo}", file, 1)
         yield _priced(f"{path}: {kind} {number}", path, json.loads(_filled(text, {"photo": _PHOTO})), random, 15)
 
@@ -173,8 +117,8 @@ def videos(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
     """Hostile video files: read or refused, in bounded time, and nothing that a file names is opened."""
     for number in range(count):
         random = Random(f"{seed} {number}")
-        kind = list(files.VIDEOS)[number % len(files.VIDEOS)]
-        file = encoded(files.VIDEOS[kind](random, CORPUS, stage.origin.port))
+        kind = list(hostile.VIDEOS)[number % len(hostile.VIDEOS)]
+        file = encoded(hostile.VIDEOS[kind](random, CORPUS, stage.origin.port))
         yield _priced(
             f"{kind} {number}", "/v1/gen-3-video", {"mode": "v2v", "prompt": "x", "start_video": file}, random, 75
         )
@@ -201,8 +145,8 @@ class SlowConnections:
         over = time.monotonic() + (_ENDED_S if stage.proxied else _HELD_S)
         with ThreadPoolExecutor(self.number) as pool:
             left = sum(pool.map(lambda _: self._is_open_at(over, stage), range(self.number)))
-        wrong = f"{left} of {self.number} connections still open after {_ENDED_S:g} s"
-        return [wrong] if stage.proxied and left else []
+        told = f"{left} of {self.number} connections still open after {_ENDED_S:g} s"
+        return [told] if stage.proxied and left else []
 
     def _is_open_at(self, over: float, stage: Stage) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(stage.address, 30) as connection:

@@ -37,9 +37,6 @@ class _V6Server(ThreadingHTTPServer):
     address_family = socket.AF_INET6
 
 
-_CLOSED: Final = {"127.0.0.1": ThreadingHTTPServer, "::1": _V6Server}
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Redirects who asks at its open address; at all others no request of the service's must ever arrive."""
@@ -78,11 +75,12 @@ def _listening() -> Iterator[Origin]:
 
     with ExitStack() as stack:
         opened = stack.enter_context(ThreadingHTTPServer((OPEN_HOST, 0), Handler))
-        closed = [kind((host, opened.server_port), Handler) for host, kind in _CLOSED.items()]
+        port = opened.server_port
+        closed = (ThreadingHTTPServer(("127.0.0.1", port), Handler), _V6Server(("::1", port), Handler))
         for server in (opened, *map(stack.enter_context, closed)):
             threading.Thread(target=server.serve_forever, daemon=True).start()
             stack.callback(server.shutdown)
-        yield Origin(opened.server_port, hits)
+        yield Origin(port, hits)
 
 
 @dataclass(slots=True)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from support.http_service import running
 
-from attack import verdict
 from attack.__main__ import FAMILIES, attack
 from attack.stage import SETTINGS, Stage, staged
-from attack.wire import Answer, NotOurs, Request, address_of
+from attack.wire import Answer, NotOurs, Request, address_of, wrong
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
@@ -60,8 +59,6 @@ def test_services_elsewhere_are_not_attacked(url: str) -> None:
     ("status", "body", "headers", "why"),
     [
         (200, {"anything": "/usr/lib"}, {}, ""),
-        (403, {"detail": "Not authenticated", "code": "some"}, {}, ""),
-        (422, {"detail": [ENTRY, ENTRY | {"ctx": {"ge": 1}}], "code": "some"}, {}, ""),
         (422, {"detail": [ENTRY | {"msg": "/tmp/mine"}], "code": "some"}, {}, ""),
         (503, {"detail": "Come again", "code": "some"}, {"retry-after": "2"}, ""),
         (503, {"detail": "Come again", "code": "some"}, {}, "HTTP 503"),
@@ -77,5 +74,5 @@ def test_services_elsewhere_are_not_attacked(url: str) -> None:
 def test_what_is_wrong_about_an_answer(status: int, body: Any, headers: dict[str, str], why: str) -> None:
     asked = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
     answer = Answer(status, {"content-type": "application/json"} | headers, json.dumps(body).encode())
-    found = verdict.wrong(asked, answer, {"gen_another"})
+    found = wrong(asked, answer, {"gen_another"})
     assert why in found[0] if why else not found

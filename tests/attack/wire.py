@@ -1,22 +1,39 @@
-"""A request byte for byte as it is written, over a connection of its own, and the answer to it."""
+"""A request byte for byte as it is written, over a connection of its own, the answer to it, and what that must be.
+
+No failure, in the one form of errors, small, and without secrets.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from ipaddress import ip_address
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 Address: TypeAlias = tuple[str, int]
 JSON: Final = (("Content-Type", "application/json"),)
 _MOST_BYTES: Final = 64 * 2**20
 """Of an answer; the rest is not read."""
+_MOST_OF_AN_ERROR: Final = 64 * 1024
+_LEAKS: Final = re.compile(
+    r"Traceback \(most recent|File \\?\"|site-packages|/(?:usr|root|home|tmp|proc|etc|var|opt)/[\w.-]+|\b[\w/]+\.py\b|"
+    r"\b(?:serve_app|starlette|uvicorn|pydantic|hiredis|httpx2)\.|rediss?://|0x[0-9a-f]{8,}|<class '|object at"
+)
+"""Stack traces, paths, names of modules, addresses: what no client is to see."""
+_NO_HTTP: Final = (
+    b"Invalid HTTP request received.",
+    b"<html><body><h1>400 Bad request</h1>\nYour browser sent an invalid",
+)
+_OPENAI: Final = ("/v1/images/", "/v1/videos", "/v1/models")
+"""Paths whose errors have another form."""
 
 
 class NotOurs(ValueError):
@@ -92,3 +109,43 @@ def _write(connection: socket.socket, request: Request, key: str, address: Addre
         connection.sendall(request.head(key, address) + request.body)
         if request.framing is not None:
             connection.shutdown(socket.SHUT_WR)  # else both sides would wait for what was declared and never comes
+
+
+def wrong(request: Request, answer: Answer, secrets: Collection[str] = (), *, plain_400: bool = False) -> list[str]:
+    """What is wrong about an answer, whatever it says. `plain_400`: the request may be no HTTP, of which the app never
+    hears: proxy or server may word the refusal."""
+    said = request.target + request.body[: 2**20].decode(errors="replace")  # which is no secret
+    found = [f"another's secret {secret[:12]}…" for secret in secrets if secret in answer.text]
+    if answer.status < 400 or (plain_400 and answer.status == 400 and answer.body.startswith(_NO_HTTP)):
+        return found
+    # 503, and it says when to come again; or 504 to who waits for a picture, and it says not to.
+    clear = {503: "retry-after" in answer.headers, 504: answer.headers.get("x-should-retry") == "false"}
+    if answer.status >= 500 and not clear.get(answer.status):
+        found.append(f"HTTP {answer.status}")
+    if not _is_error(answer, openai=request.target.startswith(_OPENAI)):
+        found.append(f"HTTP {answer.status} in another form than that of errors: {answer.text[:80]}")
+    if len(answer.body) > _MOST_OF_AN_ERROR:
+        found.append(f"an error of {len(answer.body)} bytes")
+    leaks = [leak[0] for leak in _LEAKS.finditer(answer.text) if leak[0] not in said]
+    return found + [f"an error that tells {leak!r}" for leak in leaks[:1]]
+
+
+def _is_error(answer: Answer, *, openai: bool) -> bool:
+    body: Any = None
+    if answer.headers.get("content-type", "").partition(";")[0] == "application/json":
+        with contextlib.suppress(ValueError):
+            body = json.loads(answer.body)
+    if not isinstance(body, dict):
+        return False
+    if openai:
+        return set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+    if answer.status == 404 and body.get("status") == "Task not found":
+        return True
+    detail: Any = body.get("detail")
+    well_formed = {"detail", "code"} <= set(body) <= {"detail", "code", "hint", "request_id"}
+    return well_formed and (isinstance(detail, str) if answer.status != 422 else all(map(_is_entry, detail)))
+
+
+def _is_entry(entry: Any) -> bool:
+    keys = {"type", "loc", "msg"}
+    return keys <= set(entry) <= keys | {"ctx"} and all(isinstance(part, str) for part in entry["loc"])

@@ -2,7 +2,6 @@
 
     make chaos                                  about ten minutes, then a table
     python -m chaos --seconds 60 --seed 7       shorter; the same seed breaks the same things in the same order
-    python -m chaos --replicated                only on a replicated Redis and an object server
     make chaos-cluster                          on three nodes, which die, go in order and come
 
 The service is the real one, as `gen-serve up` starts it, on a data folder of its own. Clients submit, poll, cancel and

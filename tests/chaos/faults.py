@@ -11,19 +11,20 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import psutil
 from redis.asyncio import Redis
 from support.local_service import LocalService
 
-from chaos.stage import ReplicatedStage, Stage
+from chaos.nodes import command_of
+from chaos.service import MODEL_NAME, NodesStage, On, ReplicatedStage, Stage
 from serve_app.storage import connection
 
-Fault: TypeAlias = Callable[[Stage], Awaitable[None]]
-ReplicatedFault: TypeAlias = Callable[[ReplicatedStage], Awaitable[None]]
+Fault: TypeAlias = Callable[[Any], Awaitable[None]]
+"""Takes the stage that it is for."""
 
-MODEL: Final = "ServeReplica:gen:flux3-klein"
+MODEL: Final = f"ServeReplica:gen:{MODEL_NAME}"
 DISPATCHER: Final = "ServeReplica:gen:Dispatcher"
 INGRESS: Final = "ServeReplica:gen:Ingress"
 MODERATOR: Final = "ServeReplica:gen:Moderator"
@@ -31,21 +32,18 @@ SENDER: Final = "ServeReplica:gen:WebhookSender"
 CONTROLLER: Final = "ServeController"
 PROXY: Final = "haproxy"
 REDIS: Final = "valkey-server"
+DEPLOYED: Final = "deploy changed settings, twice"
+"""Which clients may only notice as reasons to come again."""
 
-_STORE_DOWN_S: Final = 3.0
-_SLOW_CALL_S: Final = 2.0
-_SLOW_STORE_S: Final = 10.0
-_DEAD_STORE_S: Final = 5.0
-_FULL_S: Final = 5.0
-_FULL: Final = 0.95
-"""The share of what is used that may be used: what ends meanwhile makes no room for what begins."""
-_SLOW_S: Final = 8.0
-_STOPPED_S, _RUNNING_S = 1.0, 0.1
 _SKEW_S: Final = 300.0
-_SKEWED_S: Final = 8.0
 _BEGINS_WITHIN_S: Final = 30.0
-_AWAY_S: Final = 2.0
-_REDEPLOY_S: Final = 90.0
+_NOTICE_S: Final = 30
+"""Between the notice that a machine is taken away and its end. Clouds give 30 s to 120 s."""
+_CHANGES: Final[tuple[dict[str, Any], ...]] = (
+    {"service": {"max_body_mb": 280}, "dispatcher": {"headroom": 3}, "models": {MODEL_NAME: {"step_limit_s": 60}}},
+    {"service": {"max_body_mb": 288}, "dispatcher": {"headroom": 4}, "models": {MODEL_NAME: {"step_limit_s": 120}}},
+)
+"""All of them restart replicas."""
 
 
 def killing(name: str) -> Fault:
@@ -64,21 +62,17 @@ def freezing(name: str, seconds: float) -> Fault:
             await asyncio.sleep(seconds)
         finally:
             for pid in pids:
-                _resume(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     return fault
 
 
-def slowing(name: str) -> Fault:
+async def slow_moderator(stage: Stage) -> None:
     """Its process only runs for a moment now and then: whatever it is asked for takes a second."""
-
-    async def fault(stage: Stage) -> None:
-        over = asyncio.get_running_loop().time() + _SLOW_S
-        while asyncio.get_running_loop().time() < over:
-            await freezing(name, _STOPPED_S)(stage)
-            await asyncio.sleep(_RUNNING_S)
-
-    return fault
+    for _ in range(7):
+        await freezing(MODERATOR, 1)(stage)
+        await asyncio.sleep(0.1)
 
 
 def skewing(name: str, seconds: float) -> Fault:
@@ -87,12 +81,11 @@ def skewing(name: str, seconds: float) -> Fault:
     async def fault(stage: Stage) -> None:
         newest = max(stage.service.processes(name), key=psutil.Process.create_time)  # not one that is on its way out
         clock = stage.clocks / str(newest.pid)
-        written = clock.with_suffix(".written")
-        written.write_text(str(seconds))
-        written.rename(clock)
+        clock.with_suffix(".written").write_text(str(seconds))
+        clock.with_suffix(".written").rename(clock)
         try:
             await _until(clock.with_suffix(".heard").exists)
-            await asyncio.sleep(_SKEWED_S)
+            await asyncio.sleep(8)
         finally:
             clock.unlink()
 
@@ -120,9 +113,9 @@ async def full_store(stage: Stage) -> None:
     """Redis has no memory left: what would begin is refused, what runs comes to its end."""
     async with connected_to_store(stage) as client:
         used = int((await client.info("memory"))["used_memory"])
-        await client.config_set("maxmemory", int(_FULL * used))
+        await client.config_set("maxmemory", int(0.95 * used))  # what ends meanwhile makes no room for what begins
         try:
-            await asyncio.sleep(_FULL_S)
+            await asyncio.sleep(5)
         finally:
             await client.config_set("maxmemory", 0)
 
@@ -131,100 +124,156 @@ async def failover(stage: ReplicatedStage) -> None:
     """The primary is killed, its replica takes over, and the one that was killed is back as a replica."""
     gone = await asyncio.to_thread(stage.servers.kill_primary)
     await asyncio.to_thread(stage.servers.await_failover, gone)
-    await asyncio.sleep(_AWAY_S)
+    await asyncio.sleep(2)
     await asyncio.to_thread(stage.servers.return_as_replica, gone)
 
 
-async def slow_objects(stage: ReplicatedStage) -> None:
-    stage.object_server.delay_s = _SLOW_CALL_S
-    try:
-        await asyncio.sleep(_SLOW_STORE_S)
-    finally:
-        stage.object_server.delay_s = 0.0
+def bad_object_server(seconds: float, *, delay_s: float = 0.0, dead: bool = False) -> Fault:
+    async def fault(stage: ReplicatedStage) -> None:
+        stage.object_server.delay_s, stage.object_server.dead = delay_s, dead
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            stage.object_server.delay_s, stage.object_server.dead = 0.0, False
 
-
-async def dead_objects(stage: ReplicatedStage) -> None:
-    """For longer than clients of object stores repeat themselves."""
-    stage.object_server.dead = True
-    try:
-        await asyncio.sleep(_DEAD_STORE_S)
-    finally:
-        stage.object_server.dead = False
+    return fault
 
 
 async def failing_objects(stage: Stage) -> None:
     """Nothing can be stored or read: where the folder of results was, there is a file."""
-    folder = stage.objects
-    aside = folder.with_name("objects-aside")
+    folder, aside = stage.objects, stage.objects.with_name("objects-aside")
     folder.rename(aside)
     folder.write_bytes(b"")
     try:
-        await asyncio.sleep(_STORE_DOWN_S)
+        await asyncio.sleep(3)
     finally:
         folder.unlink()
         aside.rename(folder)
 
 
-def redeployed(dispatchers: int, senders: int) -> Fault:
+def redeployed(replicas: int) -> Fault:
     """The application is deployed again with other replica counts, as an upgrade does it."""
 
     async def fault(stage: Stage) -> None:
         service = stage.service
-        changes = {"GEN_DISPATCHER__REPLICAS": str(dispatchers), "GEN_WEBHOOKS__REPLICAS": str(senders)}
-        script = Path(__file__).with_name("redeploy.py")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(script),
-            str(service.config),
-            _address(service),
-            env=_environment(service) | changes,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+        # That of the controller, so that a driver beside it has Ray's switches.
+        environment = dict(service.processes(CONTROLLER)[0].environ())
+        environment |= {"GEN_DISPATCHER__REPLICAS": str(replicas), "GEN_WEBHOOKS__REPLICAS": str(replicas)}
+        parts = [part for process in service.processes("--gcs-address=") for part in process.cmdline()]
+        address = next(part.partition("=")[2] for part in parts if part.startswith("--gcs-address="))
+        command = [sys.executable, str(Path(__file__).with_name("redeploy.py")), str(service.config), address]
+        ran = await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, timeout=90
         )
-        _, problems = await asyncio.wait_for(process.communicate(), _REDEPLOY_S)
-        if process.returncode != 0:
-            raise RuntimeError(f"the redeploy failed:\n{problems.decode()[-2000:]}")
+        if ran.returncode != 0:
+            raise RuntimeError(f"the redeploy failed:\n{ran.stderr[-2000:]}")
 
     return fault
 
 
-FAULTS: Final[dict[str, Fault]] = {
-    "kill a model replica": killing(MODEL),
-    "kill a dispatcher": killing(DISPATCHER),
-    "kill an ingress replica": killing(INGRESS),
-    "kill the moderator": killing(MODERATOR),
-    "kill the webhook sender": killing(SENDER),
-    "kill the Redis server": killing(REDIS),
-    "kill the HTTP proxy": killing(PROXY),
-    "kill the Serve controller": killing(CONTROLLER),
-    "freeze a model replica": freezing(MODEL, 9),
-    "freeze a dispatcher": freezing(DISPATCHER, 9),
-    "freeze an ingress replica": freezing(INGRESS, 8),
-    "freeze the moderator": freezing(MODERATOR, 6),
-    "freeze the webhook sender": freezing(SENDER, 6),
-    "freeze the HTTP proxy": freezing(PROXY, 3),
-    "freeze the Serve controller": freezing(CONTROLLER, 6),
-    "freeze the Redis server": freezing(REDIS, 2),
-    "stall the Redis server for longer than clients wait": freezing(REDIS, 7),
-    "fill the Redis server": full_store,
-    "cut all Redis connections": cut_connections,
-    "slow the moderator down": slowing(MODERATOR),
-    "break a model's device": broken_device,
-    "clock of an ingress replica 5 minutes ahead": skewing(INGRESS, _SKEW_S),
-    "clock of a dispatcher 5 minutes behind": skewing(DISPATCHER, -_SKEW_S),
-    "object store fails": failing_objects,
-    "redeploy, scaled down": redeployed(1, 1),
-    "redeploy, scaled up": redeployed(2, 2),
-}
+async def killed_worker(stage: NodesStage) -> None:
+    """The oldest, and another one comes."""
+    await asyncio.to_thread(stage.service.nodes.replace, stage.service.nodes.workers[0])
 
-"""Of a service that stands alone."""
 
-REPLICATED_FAULTS: Final[dict[str, ReplicatedFault]] = {
-    "fail over to a Redis replica": failover,
-    "object server is slow": slow_objects,
-    "object server is dead": dead_objects,
+async def killed_workers(stage: NodesStage) -> None:
+    for _ in range(3):
+        await asyncio.gather(killed_worker(stage), asyncio.sleep(30))
+
+
+async def drained(stage: NodesStage) -> None:
+    """As for maintenance: the node goes once nothing of the service is on it, however long that takes."""
+    nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
+
+    def replicas() -> list[psutil.Process]:
+        return [each for each in node.processes() if "ServeReplica:gen:" in " ".join(command_of(each))]
+
+    async with _strikes_counted(stage):
+        await asyncio.to_thread(nodes.add)
+        await asyncio.to_thread(nodes.drain, node)
+        async with asyncio.timeout(240):
+            while await asyncio.to_thread(replicas):
+                await asyncio.sleep(0.2)
+        await asyncio.to_thread(nodes.kill, node)
+
+
+async def preempted(stage: NodesStage) -> None:
+    """As by a notice of a cloud: at its end the node is gone, whatever is on it, and another one comes meanwhile."""
+    nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
+    async with _strikes_counted(stage):
+        notice = asyncio.create_task(asyncio.sleep(_NOTICE_S))
+        await asyncio.to_thread(nodes.drain, node, _NOTICE_S)
+        await asyncio.to_thread(nodes.add)
+        await notice
+        await asyncio.to_thread(nodes.kill, node)
+
+
+async def killed_head(stage: NodesStage) -> None:
+    """With GCS, Serve's controller and whatever else was there; it is started again, and finds all that Ray knew."""
+    await asyncio.to_thread(stage.service.nodes.head.kill)
+    await asyncio.to_thread(stage.service.nodes.restart_head)
+
+
+async def killed_gcs(stage: NodesStage) -> None:
+    """Alone. `ray start --block` ends all of its node then, and is started again."""
+    head = stage.service.nodes.head
+    [gcs] = [each for each in await asyncio.to_thread(head.processes) if "gcs_server" in "".join(command_of(each)[:1])]
+    gcs.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(head.await_end)
+    await killed_head(stage)
+
+
+async def deployed_twice(stage: NodesStage) -> None:
+    """Other settings, then the first ones again: each time most replicas are restarted."""
+    for changes in _CHANGES:
+        stage.service.change(changes)
+        await asyncio.to_thread(stage.service.deploy)
+
+
+FAULTS: Final[dict[On, dict[str, Fault]]] = {
+    "one machine": {
+        "kill a model replica": killing(MODEL),
+        "kill a dispatcher": killing(DISPATCHER),
+        "kill an ingress replica": killing(INGRESS),
+        "kill the moderator": killing(MODERATOR),
+        "kill the webhook sender": killing(SENDER),
+        "kill the Redis server": killing(REDIS),
+        "kill the HTTP proxy": killing(PROXY),
+        "kill the Serve controller": killing(CONTROLLER),
+        "freeze a model replica": freezing(MODEL, 9),
+        "freeze a dispatcher": freezing(DISPATCHER, 9),
+        "freeze an ingress replica": freezing(INGRESS, 8),
+        "freeze the moderator": freezing(MODERATOR, 6),
+        "freeze the webhook sender": freezing(SENDER, 6),
+        "freeze the HTTP proxy": freezing(PROXY, 3),
+        "freeze the Serve controller": freezing(CONTROLLER, 6),
+        "freeze the Redis server": freezing(REDIS, 2),
+        "stall the Redis server for longer than clients wait": freezing(REDIS, 7),
+        "fill the Redis server": full_store,
+        "cut all Redis connections": cut_connections,
+        "slow the moderator down": slow_moderator,
+        "break a model's device": broken_device,
+        "clock of an ingress replica 5 minutes ahead": skewing(INGRESS, _SKEW_S),
+        "clock of a dispatcher 5 minutes behind": skewing(DISPATCHER, -_SKEW_S),
+        "object store fails": failing_objects,
+        "redeploy, scaled down": redeployed(1),
+        "redeploy, scaled up": redeployed(2),
+    },
+    "a replicated Redis": {
+        "fail over to a Redis replica": failover,
+        "object server is slow": bad_object_server(10, delay_s=2),
+        "object server is dead": bad_object_server(5, dead=True),  # longer than clients of object stores repeat
+    },
+    "nodes": {
+        "kill a worker node": killed_worker,
+        "kill a worker node every 30 s": killed_workers,
+        "drain a worker node": drained,
+        "take a worker node away after a notice": preempted,
+        "kill the head node": killed_head,
+        "kill Ray's GCS": killed_gcs,
+        DEPLOYED: deployed_twice,
+    },
 }
-"""Of one on a replicated Redis and an object server."""
 
 
 @asynccontextmanager
@@ -243,31 +292,32 @@ async def _until(begun: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def _resume(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
-
-
 def _signal(service: LocalService, name: str, number: signal.Signals) -> list[int]:
     """Sends it to one process of that name. Returns its pid, or nothing when none is up."""
     for process in service.processes(name):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
-        except ProcessLookupError:
-            continue
-        return [process.pid]
+            return [process.pid]
     return []
 
 
-def _environment(service: LocalService) -> dict[str, str]:
-    """That of the service's controller, so that a driver beside it has Ray's switches."""
-    return dict(service.processes(CONTROLLER)[0].environ())
+@asynccontextmanager
+async def _strikes_counted(stage: NodesStage) -> AsyncIterator[None]:
+    before = await _settled_strikes(stage)
+    yield
+    stage.drained.append(await _settled_strikes(stage) - before)
 
 
-def _address(service: LocalService) -> str:
-    """Of the Ray cluster."""
-    for process in service.processes("--gcs-address="):
-        for part in process.cmdline():
-            if part.startswith("--gcs-address="):
-                return part.partition("=")[2]
-    raise RuntimeError("the service has no cluster")
+async def _settled_strikes(stage: NodesStage) -> int:
+    """That were ever counted, once each lease that is held now has ended or been prolonged."""
+    async with connected_to_store(stage) as store:
+        async for key in store.scan_iter("gen:leased:*", count=10_000):
+            leases = cast(list[tuple[str, float]], await store.zrange(key, 0, -1, withscores=True))
+            for task, until in leases:
+                while await store.zscore(key, task) == until:
+                    await asyncio.sleep(0.05)
+        counts = [
+            await cast(Awaitable[str | None], store.hget(key, "strikes"))
+            async for key in store.scan_iter("gen:stats:*", count=10_000)
+        ]
+    return sum(int(count or 0) for count in counts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -21,63 +20,56 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-_BUCKET: Final = "results"
+_OTHERS: Final = '<ETag>"any"</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified>'
 
 
-class ObjectServer:
+class ObjectServer(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True  # kept-alive connections of clients that are gone end with the process
+
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
         self.folder = folder
-        self.port = 0
         self.delay_s = 0.0
         """Before anything is done."""
         self.dead = False
         """Connections end without an answer."""
         self.closing = threading.Event()
+        super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The section `objects` of a service that keeps its objects here."""
-        return {
-            "url": f"s3://{_BUCKET}",
-            "options": {
-                "endpoint": f"http://127.0.0.1:{self.port}",
-                "region": "local",
-                "access_key_id": "chaos",
-                "secret_access_key": "chaos",
-                "client_options": {"allow_http": True},
-            },
+        options = {
+            "endpoint": f"http://127.0.0.1:{self.server_port}",
+            "region": "local",
+            "access_key_id": "chaos",
+            "secret_access_key": "chaos",
+            "client_options": {"allow_http": True},
         }
+        return {"url": "s3://results", "options": options}
 
-    def path(self, url: str) -> Path:
-        """Where the object lies that `url` names by its path. Raises FileNotFoundError outside of the bucket."""
-        _, bucket, key = unquote(urlsplit(url).path).split("/", 2)
-        found = (self.folder / key).resolve()
-        if bucket != _BUCKET or not found.is_relative_to(self.folder.resolve()):
-            raise FileNotFoundError(url)
-        return found
+    def object(self, url: str) -> Path:
+        """Where the object lies that `url` names by its path, behind that of the bucket."""
+        return self.folder / unquote(urlsplit(url).path).split("/", 2)[2]
 
-    def write(self, path: Path, data: bytes) -> None:
-        """A reader sees the whole object or none."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self.folder.parent, delete=False) as file:
-            file.write(data)
-        Path(file.name).rename(path)
-
-    def keys(self, prefix: str) -> list[str]:
-        found = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
-        return sorted(key for key in found if key.startswith(prefix))
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are killed in the middle of a request are part of the run."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    store: ObjectServer
+    server: ObjectServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_PUT(self) -> None:
         with self._served() as body:
             if source := self.headers.get("x-amz-copy-source"):
-                body = self.store.path("/" + source.lstrip("/")).read_bytes()
-            self.store.write(self.store.path(self.path), body)
+                body = self.server.object("/" + source.lstrip("/")).read_bytes()
+            path = self.server.object(self.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.server.folder.parent, delete=False) as file:
+                file.write(body)
+            Path(file.name).rename(path)  # a reader sees the whole object or none
             self._answer(200, b"<CopyObjectResult/>" if source else b"", ETag=_etag(body))
 
     def do_GET(self) -> None:
@@ -86,9 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
             if "list-type" in query:
                 self._answer(200, self._listing(query.get("prefix", [""])[0]))
                 return
-            path = self.store.path(self.path)
-            data = path.read_bytes()
-            changed = formatdate(path.stat().st_mtime, usegmt=True)
+            path = self.server.object(self.path)
+            data, changed = path.read_bytes(), formatdate(path.stat().st_mtime, usegmt=True)
             self._answer(200, data, **{"ETag": _etag(data), "Last-Modified": changed})
 
     do_HEAD = do_GET
@@ -99,13 +90,13 @@ class _Handler(BaseHTTPRequestHandler):
             named = ElementTree.fromstring(body).iter()
             keys = [element.text or "" for element in named if element.tag.endswith("Key")]
             for key in keys:
-                self.store.path(f"/{_BUCKET}/{key}").unlink(missing_ok=True)
+                (self.server.folder / key).unlink(missing_ok=True)
             deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
             self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_DELETE(self) -> None:
         with self._served():
-            self.store.path(self.path).unlink(missing_ok=True)
+            self.server.object(self.path).unlink(missing_ok=True)
             self._answer(204)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -115,9 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _served(self) -> Iterator[bytes]:
         """Gives the request's body. A dead server hangs up instead; what isn't there is answered with 404."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.store.closing.wait(self.store.delay_s)
+        self.server.closing.wait(self.server.delay_s)
         try:
-            if self.store.dead:
+            if self.server.dead:
                 raise ConnectionError
             yield body
         except FileNotFoundError:
@@ -134,40 +125,27 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _listing(self, prefix: str) -> bytes:
-        found = []
-        for key in self.store.keys(prefix):
+        told = ""
+        for path in sorted(path for path in self.server.folder.rglob("*") if path.is_file()):
+            key = path.relative_to(self.server.folder).as_posix()
             with contextlib.suppress(FileNotFoundError):
-                size = os.stat(self.store.folder / key).st_size
-                found.append(
-                    f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size><ETag>{_etag(key.encode())}</ETag>"
-                    "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-                )
-        told = f"<IsTruncated>false</IsTruncated>{''.join(found)}"
-        return f"<ListBucketResult>{told}</ListBucketResult>".encode()
+                if key.startswith(prefix):
+                    told += f"<Contents><Key>{escape(key)}</Key><Size>{path.stat().st_size}</Size>{_OTHERS}</Contents>"
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{told}</ListBucketResult>".encode()
 
 
 def _etag(data: bytes) -> str:
     return f'"{hashlib.md5(data).hexdigest()}"'
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True  # kept-alive connections of clients that are gone end with the process
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed in the middle of a request are part of the run."""
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[ObjectServer]:
-    store = ObjectServer(folder)
-    with _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": store})) as server:
-        store.port = server.server_port
+    with ObjectServer(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            yield store
+            yield server
         finally:
-            store.closing.set()
+            server.closing.set()
             server.shutdown()
             thread.join()

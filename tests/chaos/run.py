@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from random import Random
+from typing import Any, Final
+from uuid import uuid4
 
+import httpx2
 import redis
 from redis.asyncio import Redis
 
-from chaos import harm, nodes_verdict, schedule, verdict
-from chaos.clients import Clients, connected
-from chaos.cluster_faults import NODE_FAULTS
-from chaos.evidence import gathered
-from chaos.faults import FAULTS, REPLICATED_FAULTS
-from chaos.harm import Harm
-from chaos.journal import Journal, Suffered
-from chaos.receivers import DEAD, Receiver, receiving
-from chaos.stage import NodesStage, ReplicatedStage, Stage, on_nodes, replicated, standalone
+from chaos import verdict
+from chaos.faults import FAULTS, connected_to_store, killed_worker
+from chaos.load import DEAD, SIMULATED, Clients, Journal, Receiver, canaries, connected, offers, receiving
+from chaos.service import MODEL_NAME, NodesStage, On, Stage, staged
 from chaos.verdict import Finding
-from serve_app.storage import connection
 
-On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
-
-_STAGES: Final = {"one machine": standalone, "a replicated Redis": replicated, "nodes": on_nodes}
 _FIRST_FAULT_S, _LAST_FAULT_S = 3.0, 10.0
 """After the beginning of the load, and before its end."""
-_RECOVERY_LIMIT_S: Final = 90.0
-_NODES_RECOVERY_LIMIT_S: Final = 240.0
-"""What a whole node takes to start, and all replicas that were on it."""
+_RECOVERY_LIMIT_S: Final = {"one machine": 90.0, "a replicated Redis": 90.0, "nodes": 240.0}
+"""On nodes: what a whole one takes to start, and all replicas that were on it."""
 _QUIET_LIMIT_S: Final = 120.0
 _OTHERS_LIMIT_S: Final = 60.0
 """How long, after all load and faults, other receivers' webhooks may take while one receiver is dead."""
+_BACKLOG_LIMIT_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`faults` are of FAULTS, REPLICATED_FAULTS or NODE_FAULTS, by what the service stands on."""
-
     seed: int
-    seconds: float = 360.0
-    tasks: int = 1440
-    faults: tuple[str, ...] = tuple(FAULTS)
+    seconds: float
+    tasks: int
+    faults: tuple[str, ...]
     """Each happens once, in a random order, whatever time that takes; then again, as long as there is time."""
     on: On = "one machine"
 
@@ -54,56 +47,47 @@ class Outcome:
     plan: Plan
     journal: Journal
     findings: Sequence[Finding]
-    harm: Mapping[str, Harm]
-    """By fault."""
-    took_s: float
 
     @property
     def kept(self) -> bool:
         return all(finding.kept for finding in self.findings)
 
 
+def order(seed: int, names: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Faults, each with the pause behind it, seconds. All happen once before one happens again."""
+    random = Random(f"faults {seed}")
+    while True:
+        for name in random.sample(sorted(names), len(names)):
+            yield name, random.uniform(1.0, 3.0)
+
+
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
     """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
-    began = time.monotonic()
     journal = Journal()
-    with _STAGES[plan.on](folder, repository, plan.seconds) as stage:
+    with staged(plan.on, folder, repository, plan.seconds) as stage:
         say("starting the service")
         stage.service.start()
-        journal.began = time.monotonic()
-        with receiving(journal) as receivers:
-            key = (stage.service.folder / "data" / "key").read_text().strip()
-            clients = Clients(stage.service.base_url, key, receivers, journal, schedule.canaries(plan.seed))
-            findings, harmed = asyncio.run(_during(plan, stage, clients, say))
+        findings = asyncio.run(_during(plan, stage, journal, say))
         say("stopping the service")
         stage.service.stop()
-        findings = [*findings, verdict.no_processes(stage.service)]
+        findings.append(verdict.no_processes(stage.service))
         if isinstance(stage, NodesStage):
-            findings.append(nodes_verdict.undisturbed(stage.service.neighbour))
-    return Outcome(plan, journal, findings, harmed, time.monotonic() - began)
+            findings.append(verdict.undisturbed(stage.service))
+    return Outcome(plan, journal, findings)
 
 
-async def _during(
-    plan: Plan, stage: Stage, clients: Clients, say: Callable[[str], None]
-) -> tuple[Sequence[Finding], Mapping[str, Harm]]:
-    journal = clients.journal
-    async with connected(clients.base_url, clients.key) as http:
+async def _during(plan: Plan, stage: Stage, journal: Journal, say: Callable[[str], None]) -> list[Finding]:
+    async with receiving(journal) as receivers, connected(stage.service.base_url, stage.service.key) as http:
+        clients = Clients(receivers, journal, canaries(plan.seed))
         await clients.canary(http)
-        load = asyncio.create_task(clients.send(http, schedule.offers(plan.seed, plan.tasks, plan.seconds)))
-        breaking = asyncio.create_task(_break(plan, stage, clients, say))
-        await asyncio.gather(load, breaking)
+        await asyncio.gather(
+            clients.send(http, offers(plan.seed, plan.tasks, plan.seconds)), _break(plan, stage, clients, say)
+        )
         say(f"all is sent: {len(journal.accepted)} tasks accepted; waiting for quiet")
-        await _revive(clients.receivers[DEAD], journal)
-        store = connection.connect(stage.redis_url)
-        try:
+        await _revive(receivers[DEAD], journal)
+        async with connected_to_store(stage) as store:
             await _quiet(store)
-            evidence = await gathered(store, stage.at_rest)
-            findings = await verdict.judge(journal, evidence, store, http, stage.objects)
-            if isinstance(stage, NodesStage):
-                findings += await nodes_verdict.judge(journal, evidence, stage)
-            return findings, harm.by_fault(journal, evidence)
-        finally:
-            await store.aclose()
+            return await verdict.judge(journal, stage, store, http)
 
 
 async def _break(plan: Plan, stage: Stage, clients: Clients, say: Callable[[str], None]) -> None:
@@ -112,28 +96,28 @@ async def _break(plan: Plan, stage: Stage, clients: Clients, say: Callable[[str]
     began = time.monotonic()
     await asyncio.sleep(_FIRST_FAULT_S)
     left = set(plan.faults)
-    for name, pause_s in schedule.faults(plan.seed, plan.faults):
+    for name, pause_s in order(plan.seed, plan.faults):
         if not left and time.monotonic() - began >= plan.seconds - _LAST_FAULT_S:
             break
         left.discard(name)
         journal.fault = name
-        at = time.time()
-        recovered = await _suffer(name, stage, clients)
-        journal.faults.append(Suffered(name, at, recovered))
+        recovered = await _suffer(name, plan.on, stage, clients)
+        journal.faults.append((name, recovered))
         told = "not recovered" if recovered is None else f"recovered after {recovered:.1f} s"
         say(f"{time.monotonic() - began:5.0f} s  {name}: {told}")
         await asyncio.sleep(pause_s)
     journal.fault = "nothing"
 
 
-async def _suffer(name: str, stage: Stage, clients: Clients) -> float | None:
+async def _suffer(name: str, on: On, stage: Stage, clients: Clients) -> float | None:
     """Seconds until a task sent at the beginning of the fault was done with all that belongs to it."""
     began = time.monotonic()
-    fault = asyncio.create_task(_fault(name, stage))
+    fault = asyncio.ensure_future(FAULTS[on][name](stage))
     await asyncio.sleep(0.05)
-    async with connected(clients.base_url, clients.key) as http:  # of its own: no broken connection is left to it
+    # Of its own: no broken connection is left to it.
+    async with connected(stage.service.base_url, stage.service.key) as http:
         try:
-            async with asyncio.timeout(_NODES_RECOVERY_LIMIT_S if isinstance(stage, NodesStage) else _RECOVERY_LIMIT_S):
+            async with asyncio.timeout(_RECOVERY_LIMIT_S[on]):
                 await clients.canary(http)
             return time.monotonic() - began
         except TimeoutError:
@@ -142,39 +126,72 @@ async def _suffer(name: str, stage: Stage, clients: Clients) -> float | None:
             await fault
 
 
-async def _fault(name: str, stage: Stage) -> None:
-    if isinstance(stage, ReplicatedStage):
-        await REPLICATED_FAULTS[name](stage)
-    elif isinstance(stage, NodesStage):
-        await NODE_FAULTS[name](stage)
-    else:
-        await FAULTS[name](stage)
-
-
 async def _revive(receiver: Receiver, journal: Journal) -> None:
     """Has the dead receiver back once all the others have theirs, or had time enough."""
     give_up = time.monotonic() + _OTHERS_LIMIT_S
-    while (waiting := _undelivered(journal, dead=False)) and time.monotonic() < give_up:
+    while (waiting := journal.undelivered(dead=False)) and time.monotonic() < give_up:
         await asyncio.sleep(0.2)
     journal.delayed = waiting
-    journal.backlog = len(_undelivered(journal, dead=True))
-    receiver.revive()
-
-
-def _undelivered(journal: Journal, *, dead: bool) -> list[str]:
-    hooked = (seen for seen in journal.accepted.values() if seen.hook and (seen.hook == DEAD) == dead)
-    return [seen.id for seen in hooked if seen.id not in journal.delivered]
+    journal.backlog = len(journal.undelivered(dead=True))
+    receiver.dead = False
 
 
 async def _quiet(store: Redis) -> None:
     """Until nothing waits and nothing is on its way, or it takes too long: then the verdict says what is left."""
     give_up = time.monotonic() + _QUIET_LIMIT_S
     while time.monotonic() < give_up:
-        try:
+        with contextlib.suppress(redis.RedisError):
             keys = [key async for key in store.scan_iter("gen:*", count=10_000)]
-            busy = [key for key in keys if key.startswith(("gen:deadlines:", "gen:outbox"))]
-        except redis.RedisError:
-            busy = ["?"]
-        if not busy:
-            return
+            if not any(key.startswith(("gen:deadlines:", "gen:outbox")) for key in keys):
+                return
         await asyncio.sleep(0.5)
+
+
+def backlog(folder: Path, repository: Path, tasks: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """How much longer a backlog takes while every 30 s a node dies, and another one comes for it.
+
+    The same tasks, of a simulated model that has two replicas, are all submitted at once; first with nothing else.
+    """
+    with staged("nodes", folder, repository, seconds=0) as stage:
+        assert isinstance(stage, NodesStage)
+        stage.service.start()
+        calm_s, _, left = asyncio.run(_worked_off(stage, tasks, kill=False))
+        say(f"backlog: {tasks} tasks in {calm_s:.0f} s")
+        kills_s, kills, more_left = asyncio.run(_worked_off(stage, tasks, kill=True))
+        say(f"backlog: {tasks} tasks in {kills_s:.0f} s, while {kills} nodes were killed")
+        stage.service.stop()
+    times = {"calm_s": round(calm_s, 1), "with_kills_s": round(kills_s, 1), "ratio": round(kills_s / calm_s, 3)}
+    return {"tasks": tasks, "kills": kills, "not_ready": left + more_left, **times}
+
+
+async def _worked_off(stage: NodesStage, tasks: int, *, kill: bool) -> tuple[float, int, int]:
+    """Seconds by the store's clock, nodes that were killed meanwhile, and tasks that are not ready in the end."""
+    async with connected(stage.service.base_url, stage.service.key) as http:
+        turns = asyncio.Semaphore(16)
+        ids = await asyncio.gather(*(_submitted(http, turns, number) for number in range(tasks)))
+    killed = 0
+    async with connected_to_store(stage) as store, asyncio.timeout(_BACKLOG_LIMIT_S):
+        while await store.zcard(f"gen:deadlines:{MODEL_NAME}"):
+            if kill:
+                killed += 1
+                await asyncio.gather(killed_worker(stage), _emptied(store, within_s=30))
+            await asyncio.sleep(0.2)
+        found = await verdict.records(store, stage.at_rest)
+    done: list[Mapping[str, str]] = [found[each] for each in ids]
+    took_ms = max(float(each["finished"]) for each in done) - min(float(each["created"]) for each in done)
+    return took_ms / 1000, killed, sum(each["status"] != "Ready" for each in done)
+
+
+async def _submitted(http: httpx2.AsyncClient, turns: asyncio.Semaphore, seed: int) -> str:
+    body = {"prompt": "a red star", "width": 256, "height": 256, "seed": seed, "steps": 16}
+    headers = {"Idempotency-Key": str(uuid4())}
+    async with turns, asyncio.timeout(_BACKLOG_LIMIT_S):
+        while (answer := await http.post(f"/v1/{SIMULATED}", json=body, headers=headers)).status_code != 200:
+            await asyncio.sleep(0.2)
+    return answer.json()["id"]
+
+
+async def _emptied(store: Redis, within_s: float) -> None:
+    over = time.monotonic() + within_s
+    while time.monotonic() < over and await store.zcard(f"gen:deadlines:{MODEL_NAME}"):
+        await asyncio.sleep(0.2)

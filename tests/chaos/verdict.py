@@ -6,27 +6,32 @@ import asyncio
 import itertools
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import httpx2
 from PIL import Image
 from redis.asyncio import Redis
 from support.local_service import LocalService
 
-from chaos.clients import TERMINAL
-from chaos.evidence import Evidence
-from chaos.harm import ended_wrongly
-from chaos.journal import Journal
+from chaos.faults import DEPLOYED
+from chaos.load import TERMINAL, Journal, Seen
+from chaos.nodes import ClusterService
+from chaos.service import ON_DEMAND, NodesStage, Stage
+from serve_app.encryption import AtRest
 from serve_app.tasks.task import TRANSITIONS, Status
 
+Records: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Of all tasks, by id, as they read."""
 _SHOWN: Final = 5
 """Examples of what is wrong."""
 _ROUNDED_S: Final = 0.01
+_GONE_WITHIN_S: Final = 120.0
 _KEPT_KEYS: Final = re.compile(
     r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|failed:|pace:|work:|setup:|"
     r"device|dispatcher$|tally:|made$|paid$|rate:|call:|replicated$|secret:|deliver|attempts:|undelivered$|"
@@ -47,101 +52,159 @@ class Finding:
         return not self.wrong
 
 
-async def judge(
-    journal: Journal, evidence: Evidence, store: Redis, http: httpx2.AsyncClient, objects: Path
-) -> list[Finding]:
-    tasks = evidence.tasks
-    return [
-        await _accepted_is_kept(journal, store, tasks),
+def _found(promise: str, measured: str, wrong: Sequence[str]) -> Finding:
+    more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+    return Finding(promise, measured, (*wrong[:_SHOWN], *more))
+
+
+async def judge(journal: Journal, stage: Stage, store: Redis, http: httpx2.AsyncClient) -> list[Finding]:
+    tasks = await records(store, stage.at_rest)
+    counted: Counter[str] = Counter()
+    async for key in store.scan_iter("gen:stats:*", count=10_000):
+        counted.update({k: int(v) for k, v in (await _hash(store, key)).items()})
+    entries = await cast(Awaitable[list[tuple[str, dict[str, str]]]], store.xrange("gen:ledger:default"))
+    findings = [
+        _accepted_is_kept(journal, counted, tasks),
         _refusals_are_clear(journal),
         _statuses_are_legal(journal, tasks),
-        await _books_balance(store, evidence),
+        books_balance(await _hash(store, "gen:credits:default"), tasks, [entry for _, entry in entries]),
         await _results_open(tasks, http),
         _durations_are_possible(tasks),
         _webhooks_arrived(journal, tasks),
-        _dead_receiver_delays_nobody(journal),
-        _signatures_are_right(journal),
+        _found(
+            "a dead receiver delays nobody",
+            f"{journal.backlog} webhooks waited for it, {len(journal.delayed)} of others",
+            journal.delayed,
+        ),
+        _found("every call is signed", f"{sum(map(len, journal.calls.values()))} calls", journal.forged),
         await _nothing_is_left(store, tasks),
-        _no_orphaned_objects(objects, tasks),
+        _no_orphaned_objects(stage.objects, tasks),
     ]
+    if isinstance(stage, NodesStage):
+        struck = [f"drain {number}: {count} strikes" for number, count in enumerate(stage.drained, start=1) if count]
+        unclear = [told for during, told in journal.unclear if during == DEPLOYED]
+        findings += [
+            _found("work on a drained node costs no strike", f"{len(stage.drained)} drains", struck),
+            _found(
+                "what a deployment refuses is told when to come again",
+                f"{len(unclear)} answers of 5xx that did not say",
+                unclear,
+            ),
+            await _nobody_is_kept_waiting_for_work(tasks, stage),
+        ]
+    return findings
+
+
+async def records(store: Redis, at_rest: AtRest) -> Records:
+    pipe = store.pipeline(transaction=False)
+    async for key in store.scan_iter("gen:task:*", count=1000):
+        pipe.hgetall(key)
+    sealed = ("result", "details")
+    return {
+        row["id"]: row | {name: at_rest.open(row[name]) for name in sealed if name in row}
+        for row in await pipe.execute()
+    }
 
 
 def no_processes(service: LocalService) -> Finding:
     left = [f"{process.pid}: {' '.join(process.cmdline())[:100]}" for process in service.processes()]
-    return Finding("no process is left", f"{len(left)} processes", tuple(left[:_SHOWN]))
+    return _found("no process is left", f"{len(left)} processes", left)
 
 
-async def _accepted_is_kept(journal: Journal, store: Redis, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+def undisturbed(service: ClusterService) -> Finding:
+    told = f"{service.asked} requests while ours was deployed, changed and removed, {len(service.disturbed)} failed"
+    return _found("another application answers", told, service.disturbed)
+
+
+def ended_wrongly(row: Mapping[str, str], seen: Seen | None) -> bool:
+    """Whether the task ended as anything but Ready for another reason than that its client cancelled it."""
+    asked_for = seen is not None and seen.cancelled and "Cancelled by the client" in row.get("details", "")
+    return row["status"] in TERMINAL and row["status"] != "Ready" and not asked_for
+
+
+def _accepted_is_kept(journal: Journal, counted: Mapping[str, int], tasks: Records) -> Finding:
     """Every task a client was promised ended, and none is there twice or unasked for."""
     lost = [f"{i}: lost" for i in journal.accepted if i not in tasks]
-    open_ = [f"{i}: {row['status']}" for i, row in tasks.items() if row["status"] not in TERMINAL]
-    counted: Counter[str] = Counter()
-    async for key in store.scan_iter("gen:stats:*", count=10_000):
-        counted.update({k: int(v) for k, v in (await _hash(store, key)).items()})
-    ended = sum(counted[name] for name in TERMINAL)
-    doubled = [] if counted["accepted"] == ended == len(tasks) else [f"accepted {counted['accepted']}, ended {ended}"]
-    failed = [
+    wrong = [*lost, *(f"{i}: {row['status']}" for i, row in tasks.items() if row["status"] not in TERMINAL)]
+    ended = sum(counted.get(name, 0) for name in TERMINAL)
+    if not counted.get("accepted") == ended == len(tasks):
+        wrong.append(f"accepted {counted.get('accepted')}, ended {ended}")
+    wrong += [
         f"{i}: {row['status']}, though nobody cancelled it: {row.get('details')}"
         for i, row in tasks.items()
         if ended_wrongly(row, journal.accepted.get(i))
     ]
     # A client whose answer was lost asked again with its key, so each knows its task.
-    unasked = [f"{i}: nobody was told" for i in tasks if i not in journal.accepted]
-    wrong = [*lost, *open_, *doubled, *failed, *unasked]
+    wrong += [f"{i}: nobody was told" for i in tasks if i not in journal.accepted]
     statuses = Counter(row["status"] for row in tasks.values())
     told = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    return Finding(
-        "accepted = ended, once each", f"{len(journal.accepted)} accepted, {len(lost)} lost: {told}", _some(wrong)
-    )
+    return _found("accepted = ended, once each", f"{len(journal.accepted)} accepted, {len(lost)} lost: {told}", wrong)
 
 
 def _refusals_are_clear(journal: Journal) -> Finding:
     """A request that is in order is only ever put off, and told for how long."""
-    counted = Counter(refusal.status for refusal in journal.refused)
+    counted = Counter(refusal.status_code for refusal in journal.refused)
     wrong = [
-        f"HTTP {refusal.status}: {refusal.text[:200]}"
+        f"HTTP {refusal.status_code}: {refusal.text[:200]}"
         for refusal in journal.refused
-        if refusal.status < 500 and not (refusal.status == 429 and refusal.retry_after)
+        if refusal.status_code < 500 and not (refusal.status_code == 429 and "retry-after" in refusal.headers)
     ]
-    return Finding("refused only for now", f"{sum(counted.values())} refusals {dict(counted) or ''}", _some(wrong))
+    return _found("refused only for now", f"{len(journal.refused)} refusals {dict(counted) or ''}", wrong)
 
 
-def _statuses_are_legal(journal: Journal, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
-    """No client saw a step that there is none of, nor anything after the end but the end; and progress never fell."""
-    wrong, pairs = [], 0
+def _statuses_are_legal(journal: Journal, tasks: Records) -> Finding:
+    """No client saw a step that there is none of, nor anything after the end but the end."""
+    wrong: list[str] = []
+    pairs = polls = 0
     for seen in journal.accepted.values():
-        statuses = seen.statuses
+        statuses = [poll["status"] for poll in seen.polls]
+        polls += len(statuses)
         if seen.id in tasks and statuses and statuses[-1] in TERMINAL:
-            statuses = [*statuses, tasks[seen.id]["status"]]
+            statuses.append(tasks[seen.id]["status"])
         for before, after in itertools.pairwise(statuses):
             pairs += 1
-            if Status(after) not in _REACHABLE[Status(before)]:
+            if not _leads_to(Status(before), Status(after)):
                 wrong.append(f"{seen.id}: {before}, then {after}")
-    return Finding("no illegal change of status", f"{journal.polls} polls, {pairs} changes looked at", _some(wrong))
+    return _found("no illegal change of status", f"{polls} polls, {pairs} changes looked at", wrong)
 
 
-async def _books_balance(store: Redis, evidence: Evidence) -> Finding:
-    """Nothing is held, and what was spent is the sum over the tasks, in the balance as in the ledger."""
+def _leads_to(before: Status, after: Status) -> bool:
+    """In any number of steps: those between two polls may go unseen."""
+    found, fresh = {before}, {before}
+    while fresh:
+        fresh = {following for known in fresh for following in TRANSITIONS[known]} - found
+        found |= fresh
+    return after in found
+
+
+def books_balance(credits: Mapping[str, str], tasks: Records, ledger: Sequence[Mapping[str, str]]) -> Finding:
+    """Nothing is held, what was spent is the sum over the tasks, and each task's price was held and settled once."""
     wrong: list[str] = []
-    balances = await _hash(store, "gen:credits:default")
-    spent = sum(int(row["cost"]) for row in evidence.tasks.values() if "cost" in row)
-    oldest = evidence.ledger[0] if evidence.ledger else {"balance": 0, "amount": 0}
+    spent = sum(int(row.get("cost", 0)) for row in tasks.values())
+    oldest = ledger[0] if ledger else {"balance": 0, "amount": 0}
     opening = int(oldest["balance"]) - int(oldest["amount"])  # before what the stream still has
-    moved = opening + sum(int(entry["amount"]) for entry in evidence.ledger)
-    held = int(balances.get("held", 0))
+    moved = opening + sum(int(entry["amount"]) for entry in ledger)
+    held, balance = int(credits.get("held", 0)), int(credits["balance"])
     if held:
         wrong.append(f"{held} still held")
-    if int(balances["spent"]) != spent:
-        wrong.append(f"spent {balances['spent']}, tasks cost {spent}")
-    if int(balances["balance"]) != moved or int(balances["granted"]) - spent != moved:
-        wrong.append(f"balance {balances['balance']}, ledger {moved}, granted {balances['granted']} less {spent}")
-    off = int(balances["balance"]) - moved
-    return Finding(
-        "ledger = tasks, nothing held", f"off by {off}, held {held}, {len(evidence.ledger)} entries", _some(wrong)
-    )
+    if int(credits["spent"]) != spent:
+        wrong.append(f"spent {credits['spent']}, tasks cost {spent}")
+    if balance != moved or int(credits["granted"]) - spent != moved:
+        wrong.append(f"balance {balance}, ledger {moved}, granted {credits['granted']} less {spent}")
+    amounts: Counter[str] = Counter()
+    kinds: Counter[tuple[str, bool]] = Counter()
+    for entry in ledger:
+        if "task" in entry:
+            amounts[entry["task"]] += int(entry["amount"])
+            kinds[entry["task"], entry["kind"] == "hold"] += 1
+    wrong += [f"{task}: booked {times} times" for (task, _), times in kinds.items() if times > 1]
+    costs = {task: int(row.get("cost", 0)) for task, row in tasks.items() if row["status"] in TERMINAL}
+    wrong += [f"{task}: cost {cost}, booked {amounts[task]}" for task, cost in costs.items() if amounts[task] != -cost]
+    told = f"off by {balance - moved}, held {held}, {len(ledger)} entries"
+    return _found("ledger = tasks, nothing held", told, wrong)
 
 
-async def _results_open(tasks: Mapping[str, Mapping[str, str]], http: httpx2.AsyncClient) -> Finding:
+async def _results_open(tasks: Records, http: httpx2.AsyncClient) -> Finding:
     ready = [i for i, row in tasks.items() if row["status"] == "Ready"]
     limit = asyncio.Semaphore(16)
 
@@ -158,10 +221,10 @@ async def _results_open(tasks: Mapping[str, Mapping[str, str]], http: httpx2.Asy
         return None
 
     problems = [found for found in await asyncio.gather(*map(problem, ready)) if found]
-    return Finding("every result opens", f"{len(ready)} pictures", _some(problems))
+    return _found("every result opens", f"{len(ready)} pictures", problems)
 
 
-def _durations_are_possible(tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+def _durations_are_possible(tasks: Records) -> Finding:
     """By the clock of Redis: work took no less than no time, and no longer than its task lived."""
     wrong, seen = [], 0
     for task_id, row in tasks.items():
@@ -170,51 +233,53 @@ def _durations_are_possible(tasks: Mapping[str, Mapping[str, str]]) -> Finding:
             took, lived = json.loads(row["result"])["duration"], (int(row["finished"]) - int(row["created"])) / 1000
             if not 0 <= took <= lived + _ROUNDED_S:
                 wrong.append(f"{task_id}: {took} s of {lived} s")
-    return Finding("every duration is possible", f"{seen} durations", _some(wrong))
+    return _found("every duration is possible", f"{seen} durations", wrong)
 
 
-def _webhooks_arrived(journal: Journal, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+def _webhooks_arrived(journal: Journal, tasks: Records) -> Finding:
     """Once or more, always the same body but for the link's signature, and what polling says in the end."""
-    wrong, calls = [], 0
     asked = {i for i, row in tasks.items() if "webhook_url" in row}
-    for task_id in asked:
+    wrong = [f"{i}: nobody asked for it" for i in journal.calls if i not in asked]
+    for task_id in asked & journal.accepted.keys():
+        seen = journal.accepted[task_id]
         if task_id not in journal.delivered:
-            wrong.append(f"{task_id}: never delivered ({journal.accepted[task_id].hook})")
-        bodies = [_plain(body) for _, body in journal.calls[task_id]]
-        calls += len(bodies)
+            wrong.append(f"{task_id}: never delivered ({seen.hook})")
+        bodies = [_plain(body) for body in journal.calls[task_id]]
         if any(body != bodies[0] for body in bodies):
             wrong.append(f"{task_id}: {len(bodies)} different bodies")
-        polls = [poll for poll in journal.accepted[task_id].polls if poll["status"] in TERMINAL]
+        polls = [poll for poll in seen.polls if poll["status"] in TERMINAL]
         if bodies and polls and _plain(polls[-1]) != bodies[0]:
             wrong.append(f"{task_id}: polling answers something else")
-    wrong += [f"{i}: nobody asked for it" for i in journal.calls if i not in asked]
-    told = f"{len(asked)} webhooks in {calls} calls, {len(asked - journal.delivered)} missing"
-    return Finding("every webhook arrived, with one body", told, _some(wrong))
-
-
-def _dead_receiver_delays_nobody(journal: Journal) -> Finding:
-    told = f"{journal.backlog} webhooks waited for it, {len(journal.delayed)} of others"
-    return Finding("a dead receiver delays nobody", told, _some(journal.delayed))
-
-
-def _signatures_are_right(journal: Journal) -> Finding:
     calls = sum(map(len, journal.calls.values()))
-    return Finding("every call is signed", f"{calls} calls", _some(journal.forged))
+    told = f"{len(asked)} webhooks in {calls} calls, {len(asked - journal.delivered)} missing"
+    return _found("every webhook arrived, with one body", told, wrong)
 
 
-async def _nothing_is_left(store: Redis, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+async def _nothing_is_left(store: Redis, tasks: Collection[str]) -> Finding:
     """No lease, no queue entry, no claim, and no key that nobody knows."""
     keys = [key async for key in store.scan_iter("gen:*", count=1000)]
     strange = [key for key in keys if not _KEPT_KEYS.match(key)]
     owned = [key for key in keys if key.startswith(("gen:delivery:", "gen:attempts:"))]
     strange += [key for key in owned if key.rpartition(":")[2] not in tasks]
-    return Finding("no lease or entry is left over", f"{len(keys)} keys", _some(strange))
+    return _found("no lease or entry is left over", f"{len(keys)} keys", strange)
 
 
-def _no_orphaned_objects(objects: Path, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+def _no_orphaned_objects(objects: Path, tasks: Collection[str]) -> Finding:
     files = [path.relative_to(objects) for path in objects.rglob("*") if path.is_file()]
     orphans = [str(path) for path in files if len(path.parts) < 2 or path.parts[1] not in tasks]
-    return Finding("every object belongs to a task", f"{len(files)} objects", _some(orphans))
+    return _found("every object belongs to a task", f"{len(files)} objects", orphans)
+
+
+async def _nobody_is_kept_waiting_for_work(tasks: Records, stage: NodesStage) -> Finding:
+    """The lane that has no replicas while there is nothing to do did its tasks, and has none again."""
+    done = [row["status"] == "Ready" for row in tasks.values() if row["lane"] == ON_DEMAND]
+    give_up = time.monotonic() + _GONE_WITHIN_S
+    name = f"ServeReplica:gen:{ON_DEMAND}"
+    while (left := await asyncio.to_thread(stage.service.processes, name)) and time.monotonic() < give_up:
+        await asyncio.sleep(0.5)
+    wrong = [f"{len(left)} replicas are left"] if left else []
+    wrong += ["none of its tasks was done"] if done and not any(done) else []
+    return _found("a lane comes from zero and goes back", f"{sum(done)} of {len(done)} tasks done", wrong)
 
 
 def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,20 +290,3 @@ def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _hash(store: Redis, key: str) -> dict[str, str]:
     return await cast(Awaitable[dict[str, str]], store.hgetall(key))
-
-
-def _some(wrong: list[str]) -> tuple[str, ...]:
-    more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
-    return (*wrong[:_SHOWN], *more)
-
-
-def _reachable(status: Status, step: Callable[[Status], frozenset[Status]]) -> frozenset[Status]:
-    found, fresh = {status}, {status}
-    while fresh:
-        fresh = {following for known in fresh for following in step(known)} - found
-        found |= fresh
-    return frozenset(found)
-
-
-_REACHABLE: Final = {status: _reachable(status, lambda s: TRANSITIONS[s]) for status in TRANSITIONS}
-"""From one poll to the next, steps in between may go unseen."""

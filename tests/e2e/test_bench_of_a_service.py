@@ -48,20 +48,15 @@ def folder(service: LocalService, tmp_path: Path) -> Path:
 
 
 def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
+    environment = {"GEN_CONFIG": str(service.config), "GEN_BASE_URL": service.base_url, "FIRST_KEY": service.key}
+    environment["XDG_STATE_HOME"] = str(folder / "state")
     ran = subprocess.run(
         [str(Path(sys.executable).with_name("gen-serve")), *words],
         cwd=folder,
-        env=os.environ
-        | {
-            "GEN_CONFIG": str(service.config),
-            "GEN_BASE_URL": service.base_url,
-            "FIRST_KEY": service.key,
-            "XDG_STATE_HOME": str(folder / "state"),
-        },
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=240,
-        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -78,29 +73,22 @@ def test_a_load_is_run_recorded_and_sent_again(service: LocalService, folder: Pa
     assert (figures["requests"], figures["ends"], figures["lost"]) == (18, {"served": 18}, 0)
     assert figures["attainment"] == 1
     assert figures["service_time"]["n"] == figures["queue_wait"]["n"] == 18
-    tenants = figures["fairness"]["tenants"]
     assert figures["fairness"]["counted_in"] == "megapixel-steps"
 
-    gen_serve(service, folder, "bench", "record", "--since", _local(run["started"]), "-o", "trace.jsonl")
+    since = f"{datetime.fromtimestamp(int(run['started'])):%Y-%m-%dT%H:%M:%S}"
+    gen_serve(service, folder, "bench", "record", "--since", since, "-o", "trace.jsonl")
     recorded = read_trace(folder / "trace.jsonl")[-18:]
     assert Counter(each.references for each in recorded)[1] > 0
     assert {(each.width, each.height, each.steps) for each in recorded} == {(64, 64, 2), (128, 64, 2)}
-    assert sorted(Counter(each.tenant for each in recorded).values()) == sorted(
-        each["asked"] for each in tenants.values()
-    )
+    asked = sorted(each["asked"] for each in figures["fairness"]["tenants"].values())
+    assert sorted(Counter(each.tenant for each in recorded).values()) == asked
     write_trace(folder / "trace.jsonl", recorded)
 
     words = ("replay", "trace.jsonl", "--mix", "mix.yaml", "--speed", "2", "--slo", "200", "--wait", "5", "-o", "two")
     again = told(service, folder, *words)["figures"]
     assert again["ends"] == {"served": 18}
-    assert {kind: each["requests"] for kind, each in again["kinds"].items()} == {
-        kind: each["requests"] for kind, each in figures["kinds"].items()
-    }
-
-
-def _local(epoch: float) -> str:
-    """As `--since` takes it, whole seconds: the one that has begun."""
-    return f"{datetime.fromtimestamp(int(epoch)):%Y-%m-%dT%H:%M:%S}"
+    first, second = ({kind: each["requests"] for kind, each in of["kinds"].items()} for of in (figures, again))
+    assert first == second
 
 
 def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,43 +28,35 @@ def client(breakable: LocalService) -> Iterator[Client]:
         yield client
 
 
-def ended(client: Client, path: str, **body: Any) -> dict[str, Any]:
-    return outcome(client, client.submit(path, body)["id"])
+def ended(client: Client, path: str = "gen-3-image-klein", **body: Any) -> dict[str, Any]:
+    return outcome(client, client.submit(path, body or CIRCLE)["id"])
 
 
-def stored(service: LocalService, task: dict[str, Any], place: str) -> list[Path]:
-    folder = service.folder / "data" / "objects" / place / task["id"]
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def test_what_is_harmless_passes(client: Client, breakable: LocalService) -> None:
-    task = ended(client, "gen-3-image-klein", **CIRCLE)
-    assert task["status"] == "Ready"
-    assert client.fetch(task["result"]["sample"])
-    assert not stored(breakable, task, "unjudged")
+def assert_refused(service: LocalService, task: dict[str, Any], status: str) -> None:
+    """It cost nothing, and left nothing."""
+    assert (task["status"], task["details"]) == (status, {"Moderation Reasons": ["violence"]})
+    assert (task["result"], task.get("preview"), task.get("cost")) == (None, None, None)
+    objects = service.folder / "data" / "objects"
+    left = [file for place in ("results", "unjudged") for file in (objects / place / task["id"]).rglob("*")]
+    assert [file for file in left if file.is_file()] == []
 
 
 @pytest.mark.parametrize("prompt", ["a very bloody murder scene", "a v3ry b l o o d y murd3r scene"])
 def test_a_refused_prompt_costs_nothing_and_makes_nothing(client: Client, breakable: LocalService, prompt: str) -> None:
     before = client.credits()
-    task = ended(client, "gen-3-image-klein", **CIRCLE | {"prompt": prompt})
-    assert task["status"] == "Request Moderated"
-    assert task["details"] == {"Moderation Reasons": ["violence"]}
-    assert (task["result"], task.get("cost")) == (None, None)
+    assert_refused(breakable, ended(client, **CIRCLE | {"prompt": prompt}), "Request Moderated")
     assert client.credits() == before
-    assert not stored(breakable, task, "results") + stored(breakable, task, "unjudged")
 
 
 def test_the_tolerance_decides(client: Client) -> None:
-    task = ended(client, "gen-3-image-klein", **CIRCLE | {"prompt": "a knight with a bloody sword"})
-    strict = ended(client, "gen-3-image-klein", **CIRCLE | {"prompt": task["result"]["prompt"], "safety_tolerance": 0})
-    assert strict["status"] == "Request Moderated"
+    body = CIRCLE | {"prompt": "a knight with a bloody sword"}
+    assert ended(client, **body)["status"] == "Ready"
+    assert ended(client, **body, safety_tolerance=0)["status"] == "Request Moderated"
 
 
-def test_a_picture_that_is_sent_is_judged_too(client: Client) -> None:
-    task = ended(client, "gen-3-image-klein", **CIRCLE | {"images": [sent(Image.fromarray(forbidden()))]})
-    assert task["status"] == "Request Moderated"
-    assert task["details"] == {"Moderation Reasons": ["violence"]}
+def test_a_picture_that_is_sent_is_judged_too(client: Client, breakable: LocalService) -> None:
+    task = ended(client, **CIRCLE, images=[sent(Image.fromarray(forbidden()))])
+    assert_refused(breakable, task, "Request Moderated")
 
 
 def test_a_result_that_is_refused_is_nowhere(client: Client, breakable: LocalService) -> None:
@@ -75,12 +66,8 @@ def test_a_result_that_is_refused_is_nowhere(client: Client, breakable: LocalSer
     mask[COVERED] = 255
     before = client.credits()
     body = {"image": sent(Image.fromarray(covered)), "mask": sent(Image.fromarray(mask)), "dilate_pixels": 0}
-    task = ended(client, "gen-tools/erase-v1", **body)
-    assert task["status"] == "Content Moderated"
-    assert task["details"] == {"Moderation Reasons": ["violence"]}
-    assert (task["result"], task["preview"]) == (None, None)
+    assert_refused(breakable, ended(client, "gen-tools/erase-v1", **body), "Content Moderated")
     assert client.credits() == before
-    assert not stored(breakable, task, "results") + stored(breakable, task, "unjudged")
 
 
 def test_tasks_wait_for_a_moderator_that_died(client: Client, breakable: LocalService) -> None:

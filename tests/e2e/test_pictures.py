@@ -1,168 +1,260 @@
-"""Real pictures from the real model, over HTTP, as a client gets them."""
+"""Pictures over HTTP, as a client gets them: they show what was asked for, on every family of endpoints and tools.
+
+What each example of the description makes is in `test_examples.py`.
+"""
 
 from __future__ import annotations
 
 import io
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from gen_serve_client import Refused
-from PIL import Image
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFilter
 from support.local_service import LocalService
 from support.outcomes import outcome, polled
 from support.pictures import sent
+from support.shapes import Ground, Scene, Thing
 
 from serve_app.cli.service import Client
 
-ENDPOINT = "gen-3-image-klein"
+KLEIN = "gen-3-image-klein"
+SMALL = {"width": 64, "height": 64}
+SQUARE = {"aspect_ratio": "1:1", "resolution": "768sq", "steps": 4, "seed": 11}
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]
 
 
 @pytest.fixture
 def make(client: Client) -> Make:
-    def make(**body: Any) -> tuple[dict[str, Any], Image.Image]:
-        task = outcome(client, client.submit(ENDPOINT, {"prompt": "a red circle", "steps": 2} | body)["id"])
+    """From a request to its task, which is ready, and its picture."""
+
+    def make(endpoint: str, **body: Any) -> tuple[dict[str, Any], Image.Image]:
+        task = outcome(client, client.submit(endpoint, {"output_format": "png", "seed": 1} | body)["id"])
         assert task["status"] == "Ready", task
         return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 
     return make
 
 
-@pytest.mark.parametrize("output_format", ["jpeg", "png", "webp"])
-def test_every_format_and_a_size_off_the_grid(make: Make, output_format: str) -> None:
-    task, picture = make(width=130, height=77, output_format=output_format)
-    assert picture.format == output_format.upper()
-    assert picture.size == (130, 77)
-    assert task["result"]["sample"].split("?")[0].endswith(f".{output_format}")
-    assert task["progress"] == 1.0
-    assert task["cost"] == 0.9
+@pytest.fixture(scope="module")
+def photo() -> Image.Image:
+    picture = Image.new("RGB", (320, 256), (20, 60, 120))
+    drawing = ImageDraw.Draw(picture)
+    drawing.ellipse((40, 40, 120, 120), fill="orange")
+    drawing.rectangle((190, 130, 260, 200), fill="white")
+    return picture
+
+
+def pixels(picture: Image.Image) -> NDArray[np.int16]:
+    return np.asarray(picture.convert("RGB"), np.int16)
+
+
+def faults(picture: Image.Image, *things: Thing, background: str) -> list[str]:
+    """What the picture shows otherwise."""
+    return Scene(things, Ground(background)).faults(np.asarray(picture.convert("RGB")))
+
+
+def drawing(*things: Thing, background: str) -> Image.Image:
+    return Image.fromarray(Scene(things, Ground(background)).drawn())
+
+
+def masked(size: tuple[int, int], box: tuple[int, int, int, int]) -> Image.Image:
+    mask = Image.new("L", size, 0)
+    ImageDraw.Draw(mask).rectangle(box, fill=255)
+    return mask
 
 
 @pytest.mark.parametrize(
-    ("prompt", "size"), [("a lighthouse", (1360, 768)), ("a square picture of a lighthouse", (1024, 1024))]
+    ("prompt", "thing", "background"),
+    [
+        ("a large blue circle on a yellow background", Thing("circle", "blue", "large"), "yellow"),
+        (
+            "a small black heart in the top right corner on a pink background",
+            Thing("heart", "black", "small", "top right"),
+            "pink",
+        ),
+    ],
 )
-def test_the_ratio_is_chosen_from_the_prompt(make: Make, prompt: str, size: tuple[int, int]) -> None:
-    _, picture = make(prompt=prompt, steps=1)
-    assert picture.size == size
+def test_a_prompt_is_obeyed(make: Make, prompt: str, thing: Thing, background: str) -> None:
+    assert faults(make(KLEIN, prompt=prompt, **SQUARE)[1], thing, background=background) == []
 
 
-def test_the_same_seed_gives_the_same_picture_and_another_one_does_not(make: Make) -> None:
-    size = {"width": 128, "height": 128, "output_format": "png"}
-    (first, a), (_, b), (_, c) = make(seed=7, **size), make(seed=7, **size), make(seed=8, **size)
-    assert first["result"]["seed"] == 7
-    assert int(np.abs(np.asarray(a, int) - np.asarray(b, int)).max()) <= 1
-    assert np.asarray(a).tobytes() != np.asarray(c).tobytes()
-
-
-def test_a_seed_that_was_left_out_is_reported_and_gives_the_picture_again(make: Make) -> None:
-    first, a = make(width=64, height=64, output_format="png")
-    _, b = make(width=64, height=64, output_format="png", seed=first["result"]["seed"])
-    assert int(np.abs(np.asarray(a, int) - np.asarray(b, int)).max()) <= 1
+def test_an_edit_changes_the_colour_and_keeps_the_place(make: Make) -> None:
+    _, first = make(KLEIN, prompt="a large red circle on the left on a white background", **SQUARE)
+    _, second = make(KLEIN, prompt="make the circle blue", images=[sent(first)], **SQUARE)
+    assert faults(second, Thing("circle", "blue", "large", "left"), background="white") == []
 
 
 def test_an_edit_keeps_the_size_of_its_first_reference_and_depends_on_both(make: Make) -> None:
     red, blue = Image.new("RGB", (150, 90), "red"), Image.new("RGB", (64, 64), "blue")
-    body = {"prompt": "put the second into the first", "seed": 1, "output_format": "png"}
-    _, one = make(images=[sent(red)], **body)
-    _, two = make(images=[sent(red), sent(blue)], **body)
-    _, swapped = make(images=[sent(red), sent(red.resize((64, 64)))], **body)
-    assert one.size == two.size == (150, 90)
-    assert len({np.asarray(picture).tobytes() for picture in (one, two, swapped)}) == 3
+    both = [[sent(red)], [sent(red), sent(blue)], [sent(red), sent(red.resize((64, 64)))]]
+    made = [make(KLEIN, prompt="put the second into the first", steps=2, images=images)[1] for images in both]
+    assert {picture.size for picture in made} == {(150, 90)}
+    assert len({picture.tobytes() for picture in made}) == 3
 
 
-def test_tasks_of_many_shapes_at_once(service: LocalService, client: Client) -> None:
+@pytest.mark.parametrize("output_format", ["jpeg", "png", "webp"])
+def test_every_format_and_a_size_off_the_grid(make: Make, output_format: str) -> None:
+    task, picture = make(KLEIN, prompt="x", width=130, height=77, steps=2, output_format=output_format)
+    assert (picture.format, picture.size) == (output_format.upper(), (130, 77))
+    assert task["result"]["sample"].split("?")[0].endswith(f".{output_format}")
+    assert (task["progress"], task["cost"]) == (1.0, 0.9)
+
+
+def test_the_ratio_is_chosen_from_the_prompt(make: Make) -> None:
+    assert make(KLEIN, prompt="a square picture of a lighthouse", steps=1)[1].size == (1024, 1024)
+
+
+def test_a_seed_that_was_left_out_is_reported_and_gives_the_picture_again(make: Make) -> None:
+    first, a = make(KLEIN, prompt="x", steps=2, seed=None, **SMALL)
+    _, b = make(KLEIN, prompt="x", steps=2, seed=first["result"]["seed"], **SMALL)
+    _, c = make(KLEIN, prompt="x", steps=2, seed=first["result"]["seed"] ^ 1, **SMALL)
+    assert np.abs(pixels(a) - pixels(b)).max() <= 1
+    assert a.tobytes() != c.tobytes()
+
+
+@pytest.mark.slow
+def test_kontext_keeps_what_an_edit_is_not_about(make: Make) -> None:
+    before = drawing(Thing("circle", "red", "large", "left"), background="white")
+    _, after = make("gen-kontext-pro", prompt="move the circle to the right", input_image=sent(before), seed=11)
+    assert faults(after, Thing("circle", "red", "large", "right"), background="white") == []
+
+
+@pytest.mark.slow
+def test_gen_2_max_rewrites_and_cuts_out_and_can_be_told_not_to(make: Make) -> None:
+    body = {"prompt": "a large red circle on a white background", "width": 512, "height": 512, "seed": 3}
+    rewritten, cut = make("gen-2-max", transparent_bg=True, **body)
+    plain, _ = make("gen-2-max", disable_pup=True, **body)
+    assert rewritten["result"]["prompt"].startswith(body["prompt"] + ", ")
+    assert plain["result"]["prompt"] == body["prompt"]
+    red = (pixels(cut)[..., 0] - pixels(cut)[..., 1:].max(axis=2)) > 60
+    subject = np.asarray(cut)[..., 3] > 127
+    assert (red & subject).sum() / (red | subject).sum() >= 0.9
+
+
+@pytest.mark.slow
+def test_gen_pro_looks_at_its_picture_prompt_and_its_interval(make: Make, photo: Image.Image) -> None:
+    body = {"prompt": "a fox", "width": 256, "height": 256, "steps": 4}
+    made = [make("gen-pro", **body, **more)[1] for more in ({}, {"image_prompt": sent(photo)}, {"interval": 1})]
+    assert len({picture.tobytes() for picture in made}) == len(made)
+
+
+@pytest.mark.slow
+def test_guidance_says_how_far_the_words_are_followed(make: Make) -> None:
+    """`guidance`: "higher improves prompt adherence at the cost of realism"."""
+    body = {"prompt": "a large blue star on a green background", "width": 512, "height": 512, "steps": 20}
+    weak, strong = (
+        pixels(make("gen-pro", guidance=guidance, interval=1, seed=11, **body)[1]).astype(np.float32)
+        for guidance in (1.5, 5)
+    )
+    assert np.abs(strong - weak).mean() > 3  # of 255: colours that are seen to be others
+    assert (np.ptp(strong, axis=2) - np.ptp(weak, axis=2)).mean() > 3
+
+
+@pytest.mark.slow
+def test_edges_say_where_words_say_which_colours_and_thresholds_what_is_an_edge(make: Make) -> None:
+    control = drawing(Thing("diamond", "black", place="top left"), background="white")
+    body = {"prompt": "a green diamond on a yellow background", "seed": 11}
+    _, edges = make("gen-pro-1.0-canny", control_image=sent(control), **body)
+    assert faults(edges, Thing("diamond", "green", place="top left"), background="yellow") == []
+    soft = Image.new("RGB", (96, 64), "teal")
+    ImageDraw.Draw(soft).ellipse((20, 10, 60, 50), fill="orange")
+    soft = sent(soft.filter(ImageFilter.GaussianBlur(1.2)))  # hard edges are above any threshold
+    limits = {"canny_low_threshold": 500, "canny_high_threshold": 500}
+    some, none = (make("gen-pro-1.0-canny", control_image=soft, steps=15, **body, **each)[1] for each in ({}, limits))
+    assert some.tobytes() != none.tobytes()
+
+
+def test_what_was_asked_for_appears_under_the_mask_and_nowhere_else(make: Make) -> None:
+    kept, mask = Thing("square", "red", place="left"), masked((512, 512), (280, 150, 489, 359))
+    before = drawing(kept, background="white")
+    _, after = make("gen-pro-1.0-fill", prompt="a blue circle", image=sent(before), mask=sent(mask), seed=11)
+    assert faults(after, kept, Thing("circle", "blue", None, "right"), background="white") == []
+    assert np.abs(pixels(after) - pixels(before))[np.asarray(mask) < 128].max() <= 2
+
+
+def test_erase_touches_nothing_but_the_widened_mask(make: Make, photo: Image.Image) -> None:
+    mask = masked(photo.size, (185, 125, 265, 205))  # over the white square
+    task, erased = make("gen-tools/erase-v1", image=sent(photo), mask=sent(mask), dilate_pixels=4)
+    widened = cv2.dilate(np.asarray(mask), cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))) > 0
+    assert np.array_equal(pixels(erased)[~widened], pixels(photo)[~widened])
+    assert pixels(erased)[140:190, 200:250].mean() < 180, "the white square is still white"
+    assert task["cost"] == 3
+
+
+def test_outpainting_keeps_the_picture_and_paints_around_it(make: Make, photo: Image.Image) -> None:
+    body = {"input_image": sent(photo), "width": 480, "height": 320, "reference_offset_x": 100}
+    made = [make("gen-tools/outpainting-v1", reference_offset_y=10, mode=mode, **body) for mode in ("fast", "high")]
+    for _, extended in made:
+        assert extended.size == (480, 320)
+        assert np.array_equal(pixels(extended)[10:266, 100:420], pixels(photo))
+    assert [task["cost"] for task, _ in made] == [4.5, 20]
+    assert made[0][1].tobytes() != made[1][1].tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["vto-v1", "vto-v2"])
+def test_try_on_has_the_persons_size_and_looks_at_both(make: Make, photo: Image.Image, version: str) -> None:
+    garments = [sent(Image.new("RGB", (200, 200), colour)) for colour in ("green", "red")]
+    made = [make(f"gen-tools/{version}", person=sent(photo), garment=each) for each in garments]
+    assert [picture.size for _, picture in made] == [photo.size] * 2
+    assert made[0][1].tobytes() != made[1][1].tobytes()
+    assert made[0][0]["result"]["prompt"].startswith("Put the garment from image 2 on the person from image 1")
+
+
+def test_deblur_comes_closer_to_the_sharp_picture(make: Make, photo: Image.Image) -> None:
+    blurred = photo.filter(ImageFilter.GaussianBlur(2))
+    _, sharpened = make("gen-tools/deblur-v1", image=sent(blurred))
+    assert sharpened.size == photo.size
+    before, after = (np.square(pixels(each) - pixels(photo)).mean() for each in (blurred, sharpened))
+    assert after < 0.7 * before
+
+
+def test_a_tuned_model_is_uploaded_used_and_gone(client: Client, make: Make, tmp_path: Path) -> None:
+    weights = {"lora_A": torch.randn(4, 128), "lora_B": torch.randn(128, 4)}
+    layer = "transformer.single_transformer_blocks.0.attn.to_q"
+    safetensors.torch.save_file({f"{layer}.{name}.weight": w for name, w in weights.items()}, tmp_path / "tuned")
+    finetune_id = client.upload_finetune(tmp_path / "tuned", KLEIN, "noise")["finetune_id"]
+    assert [finetune["status"] for finetune in client.finetunes()] == ["Ready"]
+    body: dict[str, Any] = {"prompt": "a red circle", "steps": 4, **SMALL}
+    _, base = make(KLEIN, **body)
+    off, on = (make(f"{KLEIN}-finetuned", finetune_id=finetune_id, finetune_strength=s, **body)[1] for s in (0, 2))
+    assert off.tobytes() == base.tobytes() != on.tobytes()
+    client.delete_finetune(finetune_id)
+    assert client.finetunes() == []
+
+
+def test_tasks_of_many_shapes_at_once(client: Client) -> None:
     bodies = [{"prompt": "p", "width": 64 + 16 * n, "height": 64, "steps": 1 + n} for n in range(12)]
-    ids = [client.submit(ENDPOINT, body)["id"] for body in bodies]
+    ids = [client.submit(KLEIN, body)["id"] for body in bodies]
     for task_id, body in zip(ids, bodies, strict=True):
-        task = outcome(client, task_id)
-        assert task["status"] == "Ready"
-        picture = Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
+        picture = Image.open(io.BytesIO(client.fetch(outcome(client, task_id)["result"]["sample"])))
         assert picture.size == (body["width"], body["height"])
 
 
 def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, client: Client) -> None:
-    ids = [client.submit(ENDPOINT, {"prompt": "p", "resolution": "1k", "steps": 16})["id"] for _ in range(24)]
+    def was_cancelled(task_id: str) -> bool:
+        try:
+            return client.cancel(task_id)["status"] == "Error"
+        except Refused:
+            assert polled(client, task_id)["status"] == "Ready"
+            return False
+
+    ids = [client.submit(KLEIN, {"prompt": "p", "resolution": "1k", "steps": 16})["id"] for _ in range(24)]
     # The last first: on a busy machine some may be ready before they can be cancelled.
-    cancelled = [task_id for task_id in reversed(ids) if was_cancelled(client, task_id)]
+    cancelled = [task_id for task_id in reversed(ids) if was_cancelled(task_id)]
     assert ids[-1] in cancelled
-    for task_id in cancelled:
-        assert polled(client, task_id)["details"] == {"error": "Cancelled by the client"}
     # Whatever comes next finds the engine free of them.
-    following = client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})
-    assert outcome(client, following["id"])["status"] == "Ready"
+    assert outcome(client, client.submit(KLEIN, {"prompt": "p", "steps": 1, **SMALL})["id"])["status"] == "Ready"
     # Previews that were shown go when the task is swept, as inputs do.
     for task_id in cancelled:
+        assert polled(client, task_id)["details"] == {"error": "Cancelled by the client"}
         kept = (service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*")
         assert [file for file in kept if not file.name.startswith("preview-")] == []
-
-
-def was_cancelled(client: Client, task_id: str) -> bool:
-    """False where the task was ready first."""
-    try:
-        return client.cancel(task_id)["status"] == "Error"
-    except Refused:
-        assert polled(client, task_id)["status"] == "Ready"
-        return False
-
-
-def gen_serve(service: LocalService, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "gen-serve"), *words]
-    return subprocess.run(command, cwd=service.folder, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, tmp_path: Path) -> None:
-    at = ["--base-url", service.base_url]
-    operator = [*at, "--key", service.operator_key]
-    assert gen_serve(service, "projects", "create", "cli", *operator).returncode == 0
-    made = gen_serve(service, "keys", "create", "laptop", "--project", "cli", *operator)
-    key = made.stdout.strip()
-    assert key.startswith("gen_"), made.stderr
-    listed = gen_serve(service, "keys", "list", "--project", "cli", *operator).stdout
-    assert "laptop" in listed
-    assert key not in listed
-
-    target = tmp_path / "edit.png"
-    reference = tmp_path / "in.png"
-    Image.new("RGB", (80, 64), "green").save(reference)
-    words = ["prompt=make it blue", "steps=1", "output_format=png", f"images=@{reference}", f"images=@{reference}"]
-    done = gen_serve(service, "generate", ENDPOINT, *words, "-o", str(target), "--key", key, *at)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(target)
-    with Image.open(target) as edited:
-        assert edited.size == (80, 64)
-
-    tasks = gen_serve(service, "tasks", "list", "--key", key, *at).stdout
-    assert tasks.count("Ready") == 1
-    task_id = tasks.splitlines()[1].split()[0]
-    shown = gen_serve(service, "tasks", "show", task_id, "--json", *at).stdout
-    assert json.loads(shown)["status"] == "Ready"
-    refused = gen_serve(service, "tasks", "cancel", task_id, "--key", key, *at)
-    assert (refused.returncode, "ended already" in refused.stderr) == (1, True)
-
-    key_id = next(line.split()[0] for line in listed.splitlines() if "laptop" in line)
-    assert gen_serve(service, "keys", "revoke", key_id, *operator).returncode == 0
-    assert gen_serve(service, "keys", "revoke", key_id, *operator).returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["generate", ENDPOINT, "prompt=x", "steps=99"], 1, "body.steps"),
-        (["generate", "gen-none", "prompt=x"], 1, "404"),
-        (["generate", ENDPOINT, "prompt"], 2, "name=value"),
-        (["generate", ENDPOINT, "images=@nowhere.png"], 2, "no such file"),
-        (["tasks", "show", "unknown"], 1, "no such task"),
-    ],
-)
-def test_the_command_line_says_what_is_wrong(service: LocalService, words: list[str], code: int, message: str) -> None:
-    key = ["--key", (service.folder / "data" / "key").read_text().strip()] if words[0] == "generate" else []
-    done = gen_serve(service, *words, "--base-url", service.base_url, *key)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr

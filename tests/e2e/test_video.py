@@ -15,6 +15,7 @@ from safetensors import safe_open
 from support.local_service import LocalService
 from support.outcomes import outcome, polled
 from support.pictures import encoded, sent
+from support.redis_process import until
 from video_inspection import decoded, heard, inspect
 
 from serve_app.cli.service import Client
@@ -22,7 +23,6 @@ from serve_app.cli.service import Client
 ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
 PROMPT = "a red circle moves to the right on a dark blue background"
-PATIENCE_S = 180
 QUICK: dict[str, Any] = {"draft": True}
 """A quarter of the pixels to draw and to encode, where it doesn't matter how many there are."""
 
@@ -35,9 +35,9 @@ def make(client: Client, **body: Any) -> tuple[dict[str, Any], bytes]:
     return task, client.fetch(task["result"]["sample"])
 
 
-def small(frames: Frames) -> NDArray[np.float32]:
-    """To 40 x 22, where only composition is left."""
-    return np.stack([cv2.resize(frame, (40, 22), interpolation=cv2.INTER_AREA) for frame in frames]).astype(np.float32)
+def small(frames: Frames, size: tuple[int, int] = (40, 22)) -> NDArray[np.float32]:
+    """Where only composition is left."""
+    return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]).astype(np.float32)
 
 
 def difference(one: Frames, other: Frames) -> float:
@@ -46,14 +46,7 @@ def difference(one: Frames, other: Frames) -> float:
 
 def likeness(one: Frames, other: Frames) -> float:
     """Correlation of what is left at 8 x 4, -1 to 1."""
-    coarse = [
-        np.stack([cv2.resize(frame, (8, 4), interpolation=cv2.INTER_AREA) for frame in few]) for few in (one, other)
-    ]
-    return float(np.corrcoef(coarse[0].ravel(), coarse[1].ravel())[0, 1])
-
-
-def psnr(one: Frames, other: Frames) -> float:
-    return float(10 * np.log10(255**2 / np.square(one.astype(np.float32) - other.astype(np.float32)).mean()))
+    return float(np.corrcoef(small(one, (8, 4)).ravel(), small(other, (8, 4)).ravel())[0, 1])
 
 
 def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
@@ -61,13 +54,6 @@ def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
     image = Image.new("RGB", (1280, 704), "navy")
     ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
     return sent(image), np.asarray(image)
-
-
-@pytest.fixture(scope="module")
-def start(service: LocalService) -> bytes:
-    """A clip of five seconds, from words."""
-    with service.client() as client:
-        return make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)[1]
 
 
 def test_words_become_a_clip_with_sound(client: Client) -> None:
@@ -100,15 +86,6 @@ def test_a_clip_without_sound(client: Client) -> None:
     assert clip.height > clip.width
 
 
-def test_a_clip_begins_with_its_keyframe(client: Client) -> None:
-    sent, shown = picture("orange")
-    _, data = make(client, mode="i2v", prompt=PROMPT, keyframes=sent, **QUICK)
-    clip = decoded(data)
-    other = picture("green")[1]
-    assert difference(clip[:1], shown[None]) < difference(clip[:1], other[None]) / 2
-
-
-@pytest.mark.slow
 def test_keyframes_are_seen_at_their_times(client: Client) -> None:
     (first, left), (last, right) = (picture("orange", x) for x in (60, 780))
     _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
@@ -118,17 +95,16 @@ def test_keyframes_are_seen_at_their_times(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: bytes) -> None:
-    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=encoded(start), **QUICK)
-    before, after = decoded(start), decoded(data)
+def test_a_continuation_begins_with_what_it_goes_on_from(client: Client) -> None:
+    _, start = make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)
+    _, data = make(client, mode="v2v", prompt=PROMPT, start_video=encoded(start), **QUICK)
+    before, after = decoded(start).astype(np.float32), decoded(data)
     assert len(after) == len(before) + 5 * FPS
-    assert psnr(after[: len(before)], before) > 30
-    sound = heard(data)
+    assert np.square(after[: len(before)] - before).mean() < 65  # of 255 squared: 30 dB
+    own, sound = heard(start), heard(data)
     assert abs(sound.shape[1] / RATE - len(after) / FPS) <= 1 / FPS
-    own = heard(start)
     length = own.shape[1] - RATE // 10
     assert np.abs(sound[:, :length] - own[:, :length]).mean() < 0.02
-    assert task["cost"] > 0
 
 
 @pytest.mark.slow
@@ -148,7 +124,7 @@ def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, s
     before = client.credits()
     task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
-    _wait_for_steps(checkpoint, 3)
+    until(lambda: steps_in(checkpoint) >= 3)
     reached = polled(client, task_id)["progress"]
     service.kill_one("ServeReplica:gen:ltx2")
 
@@ -164,12 +140,8 @@ def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, s
     assert not checkpoint.exists()
 
 
-def _wait_for_steps(checkpoint: Path, wanted: int) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up:
-        if checkpoint.exists():
-            with safe_open(checkpoint, "pt") as kept:
-                if int(kept.metadata()["steps"]) >= wanted:
-                    return
-        time.sleep(0.02)
-    raise AssertionError("the clip takes no steps")
+def steps_in(checkpoint: Path) -> int:
+    if not checkpoint.exists():
+        return 0
+    with safe_open(checkpoint, "pt") as kept:
+        return int(kept.metadata()["steps"])

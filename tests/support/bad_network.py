@@ -48,9 +48,8 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, trust_env=False, timeout=60)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        fate = self._begin(request)
-        if isinstance(fate, Instead):
-            return httpx2.Response(fate.status, text=fate.text, headers=dict(fate.headers))
+        if isinstance(fate := self._begin(request), httpx2.Response):
+            return fate
         response = self._plain.handle_request(request)
         if fate == ANSWER_LOST:
             response.read()
@@ -58,9 +57,8 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return self._end(request, response, fate)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        fate = self._begin(request)
-        if isinstance(fate, Instead):
-            return httpx2.Response(fate.status, text=fate.text, headers=dict(fate.headers))
+        if isinstance(fate := self._begin(request), httpx2.Response):
+            return fate
         response = await self._async.handle_async_request(request)
         if fate == ANSWER_LOST:
             await response.aread()
@@ -73,16 +71,17 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._async.aclose()
 
-    def _begin(self, request: httpx2.Request) -> Fate:
+    def _begin(self, request: httpx2.Request) -> str | httpx2.Response | None:
         self.sent.append(request)
         fate = self.fates.pop(0) if self.fates else None
         if fate == NOBODY:
             raise httpx2.ConnectError("nobody is there", request=request)
-        if not isinstance(fate, Instead):
-            self.before(request)
+        if isinstance(fate, Instead):
+            return httpx2.Response(fate.status, text=fate.text, headers=dict(fate.headers))
+        self.before(request)
         return fate
 
-    def _end(self, request: httpx2.Request, response: httpx2.Response, fate: Fate) -> httpx2.Response:
+    def _end(self, request: httpx2.Request, response: httpx2.Response, fate: str | None) -> httpx2.Response:
         self.after(response)
         if fate == ANSWER_LOST:
             raise httpx2.ReadError("the connection broke", request=request)

@@ -26,12 +26,7 @@ class Client(httpx2.Client):
         headers: Mapping[str, str] | None = None,
         organization: str = DEFAULT_ORGANIZATION,
     ) -> None:
-        super().__init__(
-            base_url=base_url,
-            headers={"x-key": secret, **(headers or {})},
-            timeout=60,
-            trust_env=False,
-        )
+        super().__init__(base_url=base_url, headers={"x-key": secret, **(headers or {})}, timeout=60, trust_env=False)
         self.project = project
         self.organization = organization
         self.secret = secret

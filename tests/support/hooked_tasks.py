@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from serve_app.background import Loops
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.task import Status
@@ -13,7 +11,9 @@ from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Outbox, State
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
+from support.deliveries import until
 from support.http_service import Service
+from support.sender import running
 from support.worker import Worker
 
 
@@ -29,27 +29,17 @@ def send(service: Service) -> None:
         tasks, at_rest = service.worker.tasks, settings.at_rest()
         outbox = Outbox(tasks.redis, settings.redis.prefix, settings.webhooks, at_rest)
         presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
-        guard = UrlGuard([HOOK_HOST], resolve)
-        headers = settings.webhooks.signature_headers
-        sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, headers)
-        loops = Loops({"send": sender.send})
-        try:
-            async with asyncio.timeout(60):
-                while await _due(outbox):
-                    await asyncio.sleep(0.01)
-        finally:
-            await sender.drain()
-            for task in loops._tasks:
-                while not task.done():
-                    task.cancel()
-                    await asyncio.wait([task], timeout=0.5)
+        sealer, headers = Sealer(settings.sealing_keys), settings.webhooks.signature_headers
+        sender = Sender(outbox, tasks, presenter, sealer, UrlGuard([HOOK_HOST], resolve), headers)
+
+        async def none_is_due() -> bool:
+            all_, _ = await outbox.list_deliveries(limit=1000)
+            return all(each.state is not State.SENDING and each.attempts for each in all_)
+
+        async with running(sender):
+            await until(none_is_due)
 
     service.worker.run(all_are_tried())
-
-
-async def _due(outbox: Outbox) -> bool:
-    deliveries, _ = await outbox.list_deliveries(limit=1000)
-    return any(delivery.state is State.SENDING or not delivery.attempts for delivery in deliveries)
 
 
 def deliveries(client: Client, task_id: str) -> dict[str, Any]:

@@ -14,35 +14,27 @@ _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED: Final = _OK + b"transfer-encoding: chunked\r\n\r\n"
 
 
-@dataclass(frozen=True)
-class Hostility:
-    """What is sent once, and what then comes again and again, every `pause_s` seconds."""
-
-    first: bytes
-    again: bytes
-    pause_s: float = 0.0
-
-
 HOSTILITIES: Final = {
-    "one-byte chunks": Hostility(_CHUNKED, b"1\r\nx\r\n" * 10_000),
-    "one-byte segments": Hostility(_OK + b"\r\n", b"x"),
-    "a trickled body": Hostility(_OK + b"content-length: 1000\r\n\r\n", b"x", pause_s=0.02),
-    "a trickled head": Hostility(_OK, b"x-a: b\r\n", pause_s=0.02),
-    "header lines": Hostility(_OK, b"a:b\r\n" * 10_000),
-    "many headers": Hostility(_OK + b"a:b\r\n" * 12_000 + b"\r\n", b"x" * 1_000, pause_s=0.02),
-    "one header": Hostility(_OK + b"x-a: ", b"b" * 60_000),
-    "interim answers": Hostility(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000),
-    "a chunk's extension": Hostility(_CHUNKED + b"1;a=", b"b" * 60_000),
-    "trailers": Hostility(_CHUNKED + b"1\r\nx\r\n0\r\n", b"a:b\r\n" * 10_000),
-    "many trailers": Hostility(_CHUNKED + b"1\r\nx\r\n0\r\n" + b"a:b\r\n" * 12_000 + b"\r\n", b"x", pause_s=0.02),
+    "one-byte chunks": (_CHUNKED, b"1\r\nx\r\n" * 10_000, 0),
+    "one-byte segments": (_OK + b"\r\n", b"x", 0),
+    "a trickled body": (_OK + b"content-length: 1000\r\n\r\n", b"x", 0.02),
+    "a trickled head": (_OK, b"x-a: b\r\n", 0.02),
+    "header lines": (_OK, b"a:b\r\n" * 10_000, 0),
+    "many headers": (_OK + b"a:b\r\n" * 12_000 + b"\r\n", b"x" * 1_000, 0.02),
+    "one header": (_OK + b"x-a: ", b"b" * 60_000, 0),
+    "interim answers": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000, 0),
+    "a chunk's extension": (_CHUNKED + b"1;a=", b"b" * 60_000, 0),
+    "trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n", b"a:b\r\n" * 10_000, 0),
+    "many trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n" + b"a:b\r\n" * 12_000 + b"\r\n", b"x", 0.02),
 }
+"""What is sent once, and what then comes again and again, every so many seconds."""
 
 
 @dataclass
 class HostileOrigin:
     """Counts what it got rid of; a connection ends when the other side has dropped it."""
 
-    hostility: Hostility
+    kind: str
     port: int = 0
     connections: int = 0
     sent: list[int] = field(default_factory=list)
@@ -60,15 +52,14 @@ class HostileOrigin:
         with self._lock:
             self.connections += 1
             self.all_dropped.clear()
-        sent = 0
+        sent, (part, again, pause_s) = 0, HOSTILITIES[self.kind]
         with connection, contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.recv(65536)
-            part = self.hostility.first
-            while not self.closing.wait(self.hostility.pause_s if sent else 0.0):
+            while not self.closing.wait(pause_s if sent else 0.0):
                 connection.sendall(part)
                 sent += len(part)
-                part = self.hostility.again
+                part = again
         with self._lock:
             self.sent.append(sent)
             if len(self.sent) == self.connections:
@@ -77,7 +68,7 @@ class HostileOrigin:
 
 @contextmanager
 def hostile_origin(kind: str) -> Iterator[HostileOrigin]:
-    origin = HostileOrigin(HOSTILITIES[kind])
+    origin = HostileOrigin(kind)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         origin.port = listener.getsockname()[1]
 

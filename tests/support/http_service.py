@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import socket
 import threading
 import uuid
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import httpx2
 import uvicorn
 from fastapi import FastAPI
+from redis import Redis
 from starlette.types import ASGIApp
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
@@ -29,7 +31,6 @@ from serve_app.inputs.fetch import FetchTurns
 from serve_app.inputs.inputs import Inputs
 from serve_app.inputs.url_guard import UrlGuard
 from support.client import HOOK_HOST, Client
-from support.redis_writes import written
 from support.website import PUBLIC_HOST
 from support.worker import Worker
 
@@ -103,7 +104,7 @@ class Service:
     def unchanged(self) -> Iterator[None]:
         """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
         before = self._kept()
-        with written(self.settings.redis_url, self.settings.redis.prefix) as keys:
+        with _written(self.settings.redis_url, self.settings.redis.prefix) as keys:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
@@ -118,6 +119,24 @@ class Service:
     def _kept(self) -> set[str]:
         """All objects, and reservations of those that are to come."""
         return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
+
+
+@contextmanager
+def _written(url: str, prefix: str) -> Iterator[set[str]]:
+    """Has in the end the names behind `prefix` of the keys that something was done to, but for their expiry.
+
+    As Redis tells it: comparing all keys before and after would take longer with every test of the session.
+    """
+    keys = set[str]()
+    with Redis.from_url(url) as redis, redis.pubsub() as events:
+        redis.config_set("notify-keyspace-events", "KA")
+        events.psubscribe(f"__keyspace@*__:{prefix}*")
+        next(message for message in events.listen() if message["type"] == "psubscribe")
+        yield keys
+        events.ping()  # Redis answers behind all that it has to tell
+        for message in itertools.takewhile(lambda each: each["type"] != "pong", events.listen()):
+            if message["data"] not in (b"end_overdue", b"expired"):
+                keys.add(message["channel"].decode().partition(f"__:{prefix}")[2])
 
 
 def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **changes: Any) -> Settings:

@@ -85,17 +85,9 @@ class Published:
 
 def claims_of(**changes: Any) -> dict[str, Any]:
     """Those of a developer of the project `shop`, good for five minutes; a change to None leaves a claim out."""
-    now = int(time.time())
-    good = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": "ada",
-        "exp": now + 300,
-        "iat": now,
-        "project": "shop",
-        "role": "developer",
-    }
-    return {name: value for name, value in {**good, **changes}.items() if value is not None}
+    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "project": "shop", "role": "developer"}
+    claims = {**good, "iat": now(), "exp": now() + 300, **changes}
+    return {name: value for name, value in claims.items() if value is not None}
 
 
 async def refusal(tokens: BearerTokens, token: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,8 +19,7 @@ from serve_app.cli.service import Client
 from serve_app.launcher.embedded_redis import free_port
 from support import times
 
-START_S = 120
-STOP_S = 60
+_START_S, _STOP_S = 120, 60
 
 
 class LocalService:
@@ -57,7 +57,7 @@ class LocalService:
                 # Inherited by everything the service starts, which is how `processes` knows its own.
                 env=os.environ | self._environment | {"GEN_CONFIG": str(self.config)},
             )
-        give_up = time.monotonic() + START_S
+        give_up = time.monotonic() + _START_S
         while b"ready after" not in self.log.read_bytes()[began:]:
             if self._process.poll() is not None or time.monotonic() > give_up:
                 raise RuntimeError(f"the service did not start:\n{self.log.read_text()[-3000:]}")
@@ -66,16 +66,18 @@ class LocalService:
     def stop(self) -> None:
         """Ctrl-C, and waits for the end."""
         assert self._process is not None
-        times.service_cpu_s.extend(cpu_s_of(process) for process in self.processes())
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times.service_cpu_s.append(sum(process.cpu_times()[:2]))
         self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(STOP_S) == 0
+        assert self._process.wait(_STOP_S) == 0
         self._process = None
 
     def kill(self) -> None:
         """`kill -9` of the launcher; everything it started must follow by itself."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(STOP_S)
+        self._process.wait(_STOP_S)
         self._process = None
 
     def close(self) -> None:
@@ -97,14 +99,12 @@ class LocalService:
 
     def processes(self, name: str = "") -> list[psutil.Process]:
         """The service's living processes whose title or command contains `name`."""
-        found = []
+        found: list[psutil.Process] = []
         for process in psutil.process_iter():
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 alive = process.status() != psutil.STATUS_ZOMBIE
                 if alive and self._owns(process) and name in " ".join(process.cmdline()):
                     found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-                continue
         return found
 
     def kill_one(self, name: str) -> int:
@@ -118,21 +118,10 @@ class LocalService:
         return process.cwd().startswith(str(self.folder)) or f"GEN_CONFIG={self.config}" in environment_of(process)
 
     def _settings(self, overrides: dict[str, Any]) -> dict[str, Any]:
-        settings = yaml.safe_load((self.repository / "configs" / "local.yaml").read_text())
-        settings["data_dir"] = str(self.folder / "data")
-        settings["catalog"] = str(self.repository / settings["catalog"])
-        settings["service"]["port"] = self.port
-        settings["metrics"]["port"] = self.metrics_port
-        return merged(settings, overrides)
-
-
-def cpu_s_of(process: psutil.Process) -> float:
-    """0 for one that has ended."""
-    try:
-        spent = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return spent.user + spent.system
+        shipped = yaml.safe_load((self.repository / "configs" / "local.yaml").read_text())
+        own = {"data_dir": str(self.folder / "data"), "catalog": str(self.repository / shipped["catalog"])}
+        ports = {"service": {"port": self.port}, "metrics": {"port": self.metrics_port}}
+        return merged(merged(shipped, own | ports), overrides)
 
 
 def environment_of(process: psutil.Process) -> list[str]:

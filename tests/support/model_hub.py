@@ -1,4 +1,4 @@
-"""The part of the model hub's interface that the hub's own client fetches checkpoints by, on this machine.
+"""The part of the model hub's interface that the hub's own client fetches checkpoints by, and a machine that uses it.
 
 Repositories are folders; a revision is one of their states. As on the hub, large files are named by their SHA-256 and
 the others by their git hash, files come by ranges, and a repository may be gated, or for those who hold a token alone.
@@ -9,46 +9,67 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from deployments.contract.model import BUNDLED
+
 MAIN = "main"
+PIPELINE, REWRITER, NETWORK = "owner/pipeline", "owner/rewriter", "owner/network/onnx/model.onnx"
 _LARGE = (".safetensors", ".bin", ".onnx")
 _CHUNK = 64 * 1024
+State: TypeAlias = Mapping[str, bytes]
+"""Each file's content."""
+
+
+def state_of(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
+    """The files of a folder, with some changed or (None) left out."""
+    files = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    return {name: content for name, content in (files | changes).items() if content is not None}
+
+
+def pipeline() -> dict[str, bytes]:
+    """A bundled checkpoint as it would be on the hub: its autoencoder beside the other components, and files that no
+    replica reads."""
+    index = json.loads((BUNDLED / "flux" / "model_index.json").read_bytes())
+    del index["_shared"]
+    others = {"README.md": b"about it", "all-in-one.safetensors": b"the same once more", "index": b""}
+    parts = {f"vae/{name}": it for name, it in state_of(BUNDLED.parent / "autoencoders" / "flux1").items()}
+    return state_of(BUNDLED / "flux") | parts | others | {"model_index.json": json.dumps(index).encode()}
 
 
 @dataclass
 class Repository:
-    revisions: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    """By branch or tag, each file's content."""
+    revisions: dict[str, State]
+    """By branch or tag."""
     gated: bool = False
     token: str = ""
     """What a reader has to show; a gated repository is listed for all."""
-
-    @staticmethod
-    def of(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
-        """A state: the files of a folder, with some changed or (None) left out."""
-        files = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
-        return {name: content for name, content in (files | changes).items() if content is not None}
 
     def commit(self, revision: str) -> str | None:
         """Of a branch, a tag or itself."""
         by_name = {name: _commit(files) for name, files in self.revisions.items()}
         return by_name.get(revision) or (revision if revision in by_name.values() else None)
 
-    def files(self, commit: str) -> Mapping[str, bytes]:
+    def files(self, commit: str) -> State:
         return next(files for files in self.revisions.values() if _commit(files) == commit)
 
 
-class Hub:
-    def __init__(self, url: str) -> None:
-        self.url = url
+class Hub(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, Repository] = {}
         self.requests: Counter[str] = Counter()
         """By method and path."""
@@ -58,38 +79,23 @@ class Hub:
         """Bytes of files."""
         self.breaks_off_after: int | None = None
         """So many bytes of files are sent in all; then every connection is cut, and none is let in any more."""
-        self.goes_on = Event()
-        """While it is not set, no file goes any further."""
+        self.goes_on, self.begun = Event(), Event()
+        """While the one is not set, no file goes any further; the other is once any file is on its way."""
         self.goes_on.set()
-        self.begun = Event()
-        """Once any file is on its way."""
         self.lock = Lock()
-
-    @property
-    def asked(self) -> int:
-        return self.requests.total()
-
-    def fetched(self, name: str) -> int:
-        """How often a file was fetched."""
-        return sum(count for path, count in self.requests.items() if path.startswith("GET ") and path.endswith(name))
 
 
 @contextmanager
 def running() -> Iterator[Hub]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
-    _Handler.hubs[server] = hub
-    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        hub.goes_on.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        del _Handler.hubs[server]
+    with Hub() as hub:
+        thread = Thread(target=hub.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.goes_on.set()
+            hub.shutdown()
+            thread.join()
 
 
 class _Refused(Exception):
@@ -99,35 +105,21 @@ class _Refused(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    hubs: dict[object, Hub] = {}  # noqa: RUF012 - of all servers, since each makes its handlers by itself
-
-    def do_HEAD(self) -> None:
-        self._answer()
+    server: Hub  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    @property
-    def _hub(self) -> Hub:
-        return self.hubs[self.server]
-
-    def _answer(self) -> None:
         path = unquote(self.path.partition("?")[0])
-        with self._hub.lock:
-            self._hub.requests[f"{self.command} {path}"] += 1
-        if self._hub.breaks_off_after is not None and self._hub.sent >= self._hub.breaks_off_after:
+        with self.server.lock:
+            self.server.requests[f"{self.command} {path}"] += 1
+        if self.server.breaks_off_after is not None and self.server.sent >= self.server.breaks_off_after:
             self.close_connection = True
             return
-        if shown := self.headers.get("Authorization"):
-            self._hub.tokens.add(shown.removeprefix("Bearer "))
+        self._shown = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if self._shown:
+            self.server.tokens.add(self._shown)
         try:
-            if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
-                self._info(*found.groups())
-            elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
-                self._tree(*found.groups())
+            if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+                self._told(*found.groups())
             elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                 self._file(*found.groups())
             else:
@@ -135,34 +127,35 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refused as refused:
             self._send(refused.status, b"", {"X-Error-Code": refused.code, "X-Error-Message": refused.code})
 
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
     def _repository(self, name: str, revision: str) -> tuple[Repository, str]:
-        repository = self._hub.repositories.get(name)
-        shown = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if repository is None or (repository.token and not repository.gated and shown != repository.token):
+        repository = self.server.repositories.get(name)
+        if repository is None or (repository.token and not repository.gated and self._shown != repository.token):
             raise _Refused(401, "RepoNotFound")
         commit = repository.commit(revision)
         if commit is None:
             raise _Refused(404, "RevisionNotFound")
         return repository, commit
 
-    def _info(self, name: str, revision: str) -> None:
+    def _told(self, name: str, what: str, revision: str) -> None:
         repository, commit = self._repository(name, revision)
-        siblings = [{"rfilename": each} for each in repository.files(commit)]
-        self._json({"id": name, "modelId": name, "sha": commit, "siblings": siblings, "gated": repository.gated})
-
-    def _tree(self, name: str, revision: str) -> None:
-        repository, commit = self._repository(name, revision)
-        entries = []
-        for path, content in repository.files(commit).items():
-            entry = {"type": "file", "path": path, "size": len(content), "oid": _git_hash(content)}
-            if path.endswith(_LARGE):
-                entry["lfs"] = {"oid": _etag(path, content), "size": len(content), "pointerSize": 134}
-            entries.append(entry)
-        self._json(entries)
+        files = repository.files(commit)
+        body: Any = {"id": name, "modelId": name, "sha": commit, "gated": repository.gated}
+        body["siblings"] = [{"rfilename": each} for each in files]
+        if what == "tree":
+            body = [{"type": "file", "path": p, "size": len(it), "oid": _git_hash(it)} for p, it in files.items()]
+            for entry in body:
+                if (path := entry["path"]).endswith(_LARGE):
+                    entry["lfs"] = {"oid": _etag(path, files[path]), "size": entry["size"], "pointerSize": 134}
+        self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _file(self, name: str, revision: str, path: str) -> None:
         repository, commit = self._repository(name, revision)
-        if repository.gated and (self.headers.get("Authorization") or "") != f"Bearer {repository.token}":
+        if repository.gated and self._shown != repository.token:
             raise _Refused(403, "GatedRepo")
         content = repository.files(commit).get(path)
         if content is None:
@@ -171,40 +164,35 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
             first = int(found[1])
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
-            self._send(206, content[first:], headers)
+            self._send(206, content[first:], headers, counts=True)
         else:
-            self._send(200, content, headers)
+            self._send(200, content, headers, counts=True)
 
-    def _json(self, body: object) -> None:
-        self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"}, counts=False)
-
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str], *, counts: bool = True) -> None:
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str], *, counts: bool = False) -> None:
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
             return
+        hub = self.server
         for start in range(0, len(body), _CHUNK):
-            if counts:
-                self._hub.begun.set()
-                self._hub.goes_on.wait()
             chunk = body[start : start + _CHUNK]
-            with self._hub.lock:
-                most = self._hub.breaks_off_after
-                if counts and most is not None and self._hub.sent + len(chunk) > most:
-                    self._hub.breaks_off_after = self._hub.sent  # nothing more, to nobody
-                    self.close_connection = True
-                    return
-                self._hub.sent += len(chunk) if counts else 0
+            if counts:
+                hub.begun.set()
+                hub.goes_on.wait()
+                with hub.lock:
+                    if hub.breaks_off_after is not None and hub.sent + len(chunk) > hub.breaks_off_after:
+                        hub.breaks_off_after = hub.sent  # nothing more, to nobody
+                        self.close_connection = True
+                        return
+                    hub.sent += len(chunk)
             self.wfile.write(chunk)
 
 
-def _commit(files: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha1()
-    for name in sorted(files):
-        digest.update(f"{name} {_git_hash(files[name])}\n".encode())
-    return digest.hexdigest()
+def _commit(files: State) -> str:
+    told = "".join(f"{name} {_git_hash(files[name])}\n" for name in sorted(files))
+    return hashlib.sha1(told.encode()).hexdigest()
 
 
 def _git_hash(content: bytes) -> str:
@@ -213,3 +201,51 @@ def _git_hash(content: bytes) -> str:
 
 def _etag(path: str, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest() if path.endswith(_LARGE) else _git_hash(content)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile, the cache of a machine, and the machine's environment."""
+
+    folder: Path
+    environment: dict[str, str]
+    settings: dict[str, Any]
+
+    def written(self) -> Path:
+        """Its settings file."""
+        config = self.folder / "config.yaml"
+        config.write_text(json.dumps(self.settings))
+        return config
+
+    def command(self, *words: str) -> list[str]:
+        """`gen-serve weights` with these words."""
+        start = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights"]
+        return [*start, *words, "--config", str(self.written())]
+
+    def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=self.environment | environment, capture_output=True, text=True, timeout=300)
+
+    def fetch(self, **environment: str) -> tuple[int, dict[str, str], str]:
+        """The exit code, by checkpoint what came of it, and stderr."""
+        ran = self.run(self.command("fetch", "--json"), **environment)
+        return ran.returncode, {each["checkpoint"]: each["state"] for each in json.loads(ran.stdout)}, ran.stderr
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        """By checkpoint."""
+        return {row["checkpoint"]: row for row in json.loads(self.run(self.command("list", "--json")).stdout)}
+
+    def offline(self, script: str) -> str:
+        """What a script prints that runs where replicas do, which may not ask the hub."""
+        ran = self.run([sys.executable, "-c", script], HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    @property
+    def files(self) -> set[str]:
+        """That are in the cache, by their names in their repositories."""
+        folders = (self.folder / "hub").glob("hub/models--*/snapshots/*")
+        return {file.relative_to(each).as_posix() for each in folders for file in each.rglob("*") if file.is_file()}
+
+
+Profiles: TypeAlias = Callable[..., Profile]
+"""Makes one with these models in its catalog."""

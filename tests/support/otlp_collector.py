@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -14,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-_PATH = "/v1/traces"
+from support.website import Website, serving
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,25 @@ class ReceivedSpan:
 
 @dataclass
 class Collector:
-    url: str = ""
-    spans: list[ReceivedSpan] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    """What came, as it came."""
+    site: Website
+    url: str
 
-    def take(self, body: bytes) -> None:
-        self.bodies.append(body)
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            about = {each.key: _value(each.value) for each in resource.resource.attributes}
-            for scope in resource.scope_spans:
-                self.spans += [_read(span, about["service.name"]) for span in scope.spans]
+    @property
+    def bodies(self) -> list[bytes]:
+        """What came, as it came."""
+        assert all(headers["content-type"] == "application/x-protobuf" for headers, _ in self.site.received)
+        return [body for _, body in self.site.received]
+
+    @property
+    def spans(self) -> list[ReceivedSpan]:
+        resources = [each for body in self.bodies for each in ExportTraceServiceRequest.FromString(body).resource_spans]
+        return [
+            _read(span, next(str(_value(each.value)) for each in about if each.key == "service.name"))
+            for resource in resources
+            for about in (resource.resource.attributes,)
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
 
     def one(self, name: str) -> ReceivedSpan:
         [found] = [span for span in self.spans if span.name == name]
@@ -54,16 +60,16 @@ class Collector:
 
 def _read(span: SentSpan, service: str) -> ReceivedSpan:
     return ReceivedSpan(
-        name=span.name,
-        service=service,
-        trace=span.trace_id.hex(),
-        id=span.span_id.hex(),
-        parent=span.parent_span_id.hex(),
-        kind=SentSpan.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
-        began_ns=span.start_time_unix_nano,
-        ended_ns=span.end_time_unix_nano,
-        failed=span.status.code == Status.STATUS_CODE_ERROR,
-        attributes={each.key: _value(each.value) for each in span.attributes},
+        span.name,
+        service,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        SentSpan.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        span.status.code == Status.STATUS_CODE_ERROR,
+        {each.key: _value(each.value) for each in span.attributes},
     )
 
 
@@ -74,27 +80,5 @@ def _value(value: AnyValue) -> Any:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    collector = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            known = self.path == _PATH and self.headers["content-type"] == "application/x-protobuf"
-            if known:
-                collector.take(body)
-            self.send_response(200 if known else 404)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        collector.url = f"http://127.0.0.1:{server.server_port}{_PATH}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield collector
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving() as site:
+        yield Collector(site, site.put("/v1/traces"))

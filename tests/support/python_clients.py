@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from gen_serve_client import AsyncClient, Client, Retries
 
 from support.bad_network import BadNetwork
-from support.blocking import Blocking
 
 Connect: TypeAlias = Callable[..., Client]
 """Takes an address, a key, and `retries`."""
 AT_ONCE: Final = Retries(first_wait_s=0.001)
+
+
+class Blocking:
+    """An asyncio client called as if it was a plain one, so that one test speaks of both."""
+
+    def __init__(self, target: Any, runner: asyncio.Runner) -> None:
+        self._target = target
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **options: Any) -> Any:
+            made = value(*args, **options)
+            return self._waited(made) if inspect.iscoroutine(made) else made
+
+        return call
+
+    def _waited(self, promised: Any) -> Any:
+        result = self._runner.run(promised)
+        awaits = any(inspect.iscoroutinefunction(getattr(type(result), name)) for name in dir(type(result)))
+        return Blocking(result, self._runner) if awaits else result
 
 
 def plain(network: BadNetwork, base_url: str, key: str, retries: Retries = AT_ONCE) -> Client:

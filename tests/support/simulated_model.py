@@ -21,7 +21,7 @@ class SimulatedStream:
         self._changed = asyncio.Event()
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events()
+        return self._model.work(self)
 
     def cancel(self) -> None:
         self.end(RequestCancelledError(self.job.id))
@@ -41,18 +41,13 @@ class SimulatedStream:
         if self.ended is not None:
             raise self.ended
 
-    async def _events(self) -> AsyncIterator[Event]:
-        async for event in self._model.work(self):
-            yield event
-
 
 class SimulatedModel:
     """One replica. Jobs whose prompt is `poison` kill it once they run; an isolated job runs alone."""
 
     def __init__(self) -> None:
-        self.admitting = asyncio.Event()
+        self.admitting, self.finishing = asyncio.Event(), asyncio.Event()
         self.admitting.set()
-        self.finishing = asyncio.Event()
         self.finishing.set()
         self.waiting: set[SimulatedStream] = set()
         self.running: set[SimulatedStream] = set()

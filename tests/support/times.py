@@ -19,7 +19,6 @@ import pytest
 
 service_cpu_s: Final = list[float]()
 """CPU seconds of whole services, whose processes are no children of this one."""
-_SLOWEST: Final = 20
 _GROWTH_S: Final = 60
 
 
@@ -54,18 +53,14 @@ class _Recorder:
 
 
 def _print_report(runs: list[dict[str, Any]]) -> None:
-    seconds = {name: spent for run in runs for name, spent in run["tests"].items()}
-    groups = defaultdict[str, list[float]](list)
+    seconds: dict[str, float] = {name: spent for run in runs for name, spent in run["tests"].items()}
+    groups = defaultdict[str, float](float)
     for name, spent in seconds.items():
-        folders = name.partition("::")[0].split("/")[1:-1]
-        groups["/".join(folders[:2])].append(spent)
-    print(f"{'group':24} {'tests':>6} {'seconds':>8}")
-    for group, each in sorted(groups.items(), key=lambda item: -sum(item[1])):
-        print(f"{group:24} {len(each):6} {sum(each):8.1f}")
-    print(f"{'all':24} {len(seconds):6} {sum(seconds.values()):8.1f}")
-    print(f"\nThe {_SLOWEST} slowest")
-    for name, spent in sorted(seconds.items(), key=lambda item: -item[1])[:_SLOWEST]:
-        print(f"{spent:8.1f}  {name}")
+        groups["/".join(name.partition("::")[0].split("/")[1:-1][:2])] += spent
+    for title, of in ((f"{len(seconds)} tests, by group", groups), ("the slowest of them", seconds)):
+        print(f"{sum(of.values()):8.1f}  {title}")
+        for name, spent in sorted(of.items(), key=lambda item: -item[1])[:20]:
+            print(f"{spent:8.1f}  {name}")
 
 
 def main(arguments: list[str]) -> int:

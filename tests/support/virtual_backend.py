@@ -78,10 +78,9 @@ class VirtualBackend:
         return job
 
     def encode(self, fetched: Sequence[GenerationJob]) -> list[VirtualState | JobError]:
-        jobs = fetched
-        self._begin("encode", jobs, refused=JobError)
-        self.clock.now += self.encode_seconds(len(jobs))
-        return [self._encoded(job) for job in jobs]
+        self._begin("encode", fetched, refused=JobError)
+        self.clock.now += self.encode_seconds(len(fetched))
+        return [self._encoded(job) for job in fetched]
 
     def step(self, states: Sequence[VirtualState]) -> None:
         assert len({state.key for state in states}) == 1
@@ -112,10 +111,8 @@ class VirtualBackend:
 
     def _encoded(self, job: GenerationJob) -> VirtualState | JobError:
         error = self.errors.get(("encode", job.id))
-        return error if isinstance(error, JobError) else self._state(job)
-
-    def _state(self, job: GenerationJob) -> VirtualState:
-        return VirtualState(job, self.key(job), job.steps, tokens=self.tokens, alike=self.steps_alike)
+        state = VirtualState(job, self.key(job), job.steps, tokens=self.tokens, alike=self.steps_alike)
+        return error if isinstance(error, JobError) else state
 
     def _begin(self, call: str, jobs: Sequence[GenerationJob], refused: type[Exception] | None = None) -> None:
         names = [job.id for job in jobs]

@@ -23,20 +23,21 @@ class Gate:
 
 @dataclass(frozen=True)
 class Page:
-    body: bytes
-    status: int
-    headers: Mapping[str, str]
-    delay_s: float
+    body: bytes = b""
+    status: int = 404
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    delay_s: float = 0.0
     """Between the head and the body."""
     gate: Gate | None = None
 
 
-class Website:
+class Website(ThreadingHTTPServer):
     """Serves `pages` by path, and 404 at any other."""
 
     def __init__(self, host: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.host = host
-        self.port = 0
+        self.port = self.server_port
         self.pages: dict[str, Page] = {}
         self.asked: list[str] = []
         """Every path it was asked for, in order."""
@@ -64,42 +65,41 @@ class Website:
         return self.url(path)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    server: Website  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        self.server.agents.append(self.headers["user-agent"])
+        page = self.server.pages.get(self.path, Page())
+        if page.gate is not None:
+            page.gate.reached.set()
+            page.gate.opened.wait(30)
+        self.send_response(page.status)
+        for name, value in {"content-length": str(len(page.body)), **page.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.server.closing.wait(page.delay_s)
+        self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
 @contextmanager
 def serving(host: str = "127.0.0.1") -> Iterator[Website]:
     """A website that calls itself `host`; it listens on 127.0.0.1 whatever the name."""
-    site = Website(host)
-    nothing = Page(b"", 404, {}, 0.0)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            site.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.do_GET()
-
-        def do_GET(self) -> None:
-            site.asked.append(self.path)
-            site.agents.append(self.headers["user-agent"])
-            page = site.pages.get(self.path, nothing)
-            if page.gate is not None:
-                page.gate.reached.set()
-                page.gate.opened.wait(30)
-            self.send_response(page.status)
-            for name, value in {"content-length": str(len(page.body)), **page.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            site.closing.wait(page.delay_s)
-            self.wfile.write(page.body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        site.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    with Website(host) as site:
+        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield site
         finally:
             site.closing.set()
-            server.shutdown()
+            site.shutdown()
             thread.join()

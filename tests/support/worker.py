@@ -21,7 +21,7 @@ from serve_app.dispatcher.generation import generation_job, result_of
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Job, Lease, Status
+from serve_app.tasks.task import Job, Lease, Status, Task
 
 T = TypeVar("T")
 
@@ -48,15 +48,21 @@ class Worker:
 
     def present(self, here: bool) -> None:
         """Counts as a dispatcher from now on, or as none."""
-        key = f"{self.tasks.prefix}dispatcher"
-
-        async def note() -> None:
-            await (self._redis.set(key, 1) if here else self._redis.delete(key))
-
-        self.run(note())
+        if here:
+            self._asked("SET", "dispatcher", 1)
+        else:
+            self._asked("DEL", "dispatcher")
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(step)
+
+    def _asked(self, command: str, key: str, *more: Any) -> Any:
+        """Redis, of a key that is named without the service's prefix."""
+
+        async def ask() -> Any:
+            return await self._redis.execute_command(command, f"{self.tasks.prefix}{key}", *more)
+
+        return self.run(ask())
 
     async def reservations(self) -> list[str]:
         """Ids of tasks whose record and objects will go."""
@@ -65,21 +71,11 @@ class Worker:
 
     def kept_until(self, task_id: str) -> float:
         """Of a task that has ended, epoch seconds."""
-
-        async def score() -> float | None:
-            return await self._redis.zscore(f"{self.tasks.prefix}retention", task_id)
-
-        until = self.run(score())
-        assert until is not None
-        return until / 1000
+        return float(self._asked("ZSCORE", "retention", task_id)) / 1000
 
     def has(self, key: str) -> bool:
         """Whether Redis has a key, which is named without the service's prefix."""
-
-        async def exists() -> bool:
-            return bool(await self._redis.exists(f"{self.tasks.prefix}{key}"))
-
-        return self.run(exists())
+        return bool(self._asked("EXISTS", key))
 
     def close(self) -> None:
         self.run(self._redis.aclose())
@@ -150,14 +146,8 @@ class Worker:
         job = Job.decode(lease.job)
         key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
         self.run(self.objects.put(key, data, f"image/{extension}"))
-        result = {
-            "key": key,
-            "prompt": job.prompt,
-            "seed": job.seed,
-            "start_time": 1_700_000_000.5,
-            "end_time": 1_700_000_002.0,
-            "duration": 1.5,
-        }
+        times = {"start_time": 1_700_000_000.5, "end_time": 1_700_000_002.0, "duration": 1.5}
+        result = {"key": key, "prompt": job.prompt, "seed": job.seed, **times}
         if thumbnail is not None:
             result["thumbnail"] = f"results/{task_id}/{lease.attempt}/thumbnail.jpeg"
             self.run(self.objects.put(result["thumbnail"], thumbnail, "image/jpeg"))
@@ -172,16 +162,13 @@ class Worker:
         self.run(self.objects.put(key, data, "video/mp4"))
         if latents is not None:
             self.run(self.objects.put(draft, latents, "application/octet-stream"))
-        output = Output(
-            key, "video/mp4", generation.width, generation.height, len(data), None if latents is None else draft
-        )
+        kept = None if latents is None else draft
+        output = Output(key, "video/mp4", generation.width, generation.height, len(data), kept)
         self.end(task_id, Status.READY, result=result_of(generation, output, took_s=1.5))
 
     def job(self, task_id: str) -> dict[str, Any]:
         """What submission decided of the task, as its record has it."""
-        task = self.run(self.tasks.get(task_id))
-        assert task is not None
-        return json.loads(task.job)
+        return json.loads(self._task(task_id).job)
 
     def generation(self, task_id: str) -> GenerationJob:
         """What the model is told."""
@@ -190,6 +177,9 @@ class Worker:
         return generation_job(job, lease, job.prompt, "results/")
 
     def _lane(self, task_id: str) -> str:
+        return self._task(task_id).lane
+
+    def _task(self, task_id: str) -> Task:
         task = self.run(self.tasks.get(task_id))
         assert task is not None
-        return task.lane
+        return task

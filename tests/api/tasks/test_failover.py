@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
-from support.replicated_redis import ReplicatedRedis
+from support.redis_process import ReplicatedRedis
 from support.tasks import ALL, LANE, new_task
 
 from serve_app.accounts.credits import Credits

@@ -10,30 +10,21 @@ import os
 import time
 from pathlib import Path
 
-_LOOK_EVERY_S = 0.1
-
 
 class _Clock:
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._true = time.time
-        self._off_s = 0.0
-        self._looked = float("-inf")
+        self._folder, self._true = folder, time.time
+        self._off_s, self._looked = 0.0, float("-inf")
 
     def __call__(self) -> float:
-        if time.monotonic() - self._looked > _LOOK_EVERY_S:
-            self._looked = time.monotonic()
-            self._off_s = self._told()
+        if time.monotonic() - self._looked > 0.1:
+            self._looked, told = time.monotonic(), self._folder / str(os.getpid())
+            try:
+                self._off_s = float(told.read_text())
+                told.with_suffix(".heard").touch()
+            except FileNotFoundError:
+                self._off_s = 0.0
         return self._true() + self._off_s
-
-    def _told(self) -> float:
-        told = self._folder / str(os.getpid())
-        try:
-            off_s = float(told.read_text())
-        except FileNotFoundError:
-            return 0.0
-        told.with_suffix(".heard").touch()
-        return off_s
 
 
 if _folder := os.environ.get("CHAOS_CLOCKS"):

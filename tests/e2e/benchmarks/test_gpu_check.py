@@ -33,11 +33,8 @@ def test_every_phase_finds_something_or_says_why_not(found: dict[str, Any]) -> N
     phases = {phase for _, phases in GROUPS.values() for phase in phases if not phase.startswith("bundled/")}
     assert phases == found["phases"].keys()
     assert [phase for phase, parts in found["phases"].items() if not parts] == ["fp8"]
-    others = {
-        "flux3: alone against the stock pipeline",
-        "flux3: stock pipeline, 1 x 512 px",
-        "flux3: stock pipeline, 1 x 1024 px",
-    }
+    alone = ("alone against the stock pipeline", "stock pipeline, 1 x 512 px", "stock pipeline, 1 x 1024 px")
+    others = {f"flux3: {part}" for part in alone}
     assert {part for part, why in found["skipped"].items() if why != "needs CUDA"} == others
 
 
@@ -48,22 +45,18 @@ def test_rows_are_right_and_mistakes_would_show(found: dict[str, Any]) -> None:
     controls = [figures["control"] for figures in compared if "control" in figures]
     assert len(controls) >= 6
     assert min(controls) > 10 * max(figures["tolerance"] for figures in compared)
+    wrong = {"phases": {"flux1": {"row": {"difference": 0.2, "tolerance": 0.05, "passed": False}}}}
+    assert report.wrong(wrong) == ["flux1: row"]
+    assert "NOT WITHIN" in report.table(found | wrong)
 
 
-def test_the_table_shows_every_figure_and_what_was_expected(folder: Path, found: dict[str, Any]) -> None:
+def test_every_figure_is_shown_and_published_for_a_card_alone(
+    folder: Path, found: dict[str, Any], tmp_path: Path
+) -> None:
     table = (folder / "table.txt").read_text()
     assert table == report.table(found)
     assert all(part in table for parts in found["phases"].values() for part in parts)
     assert table.count("expected ") == len(report.EXPECTED)
-
-
-def test_what_is_wrong_is_said(found: dict[str, Any]) -> None:
-    figures = {"difference": 0.2, "tolerance": 0.05, "passed": False}
-    assert report.wrong({"phases": {"flux1": {"row": figures}}}) == ["flux1: row"]
-    assert "NOT WITHIN" in report.table(found | {"phases": {"flux1": {"row": figures}}})
-
-
-def test_figures_are_published_for_a_card_alone(folder: Path, found: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="mean nothing"):
         report.publish(folder, tmp_path)
     assert report.markdown(tmp_path) == "Nothing was measured on a GPU yet."

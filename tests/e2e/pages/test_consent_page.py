@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import cast
 
 import httpx2
 from playwright.sync_api import Page, Route, expect
 from support.browser import Behind
 from support.http_service import Service
 
-from serve_app.accounts.keys import ApiKey
-
 BACK = "http://127.0.0.1:7779/back"
 VERIFIER = "a verifier that is long enough for everybody's taste"
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
 
 
-def registered(service: Service) -> str:
-    """The program's id."""
+def asks(service: Service) -> tuple[str, str]:
+    """A program's id, and the path that it opens in the browser."""
     told = {"redirect_uris": [BACK], "client_name": "Sketchpad", "token_endpoint_auth_method": "none"}
-    with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
-        return http.post("/oauth/register", json=told).raise_for_status().json()["client_id"]
-
-
-def asks(program: str) -> str:
-    """The path that the program opens in the browser."""
+    answer = httpx2.post(f"{service.base_url}/oauth/register", json=told, trust_env=False, timeout=60)
+    program = answer.raise_for_status().json()["client_id"]
     query = {"response_type": "code", "client_id": program, "code_challenge": CHALLENGE, "state": "mine"}
-    return f"/oauth/authorize?{httpx2.QueryParams(query)}"
+    return program, f"/oauth/authorize?{httpx2.QueryParams(query)}"
+
+
+def answered(page: Page, path: str, button: str) -> httpx2.QueryParams:
+    """What the program is told by whoever sits here."""
+    page.goto("/")  # signed in
+    expect(page.get_by_role("button", name="Make it")).to_be_visible()
+    page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
+    page.goto(path)
+    expect(page.get_by_text("Sketchpad asks for access to the project default")).to_be_visible()
+    page.get_by_role("button", name=button).click()
+    page.wait_for_url(f"{BACK}*")
+    return httpx2.URL(page.url).params
 
 
 def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
-    page.goto("/")  # signed in, as whoever sits here
-    expect(page.get_by_role("button", name="Make it")).to_be_visible()
-    page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
-    program = registered(service)
-    page.goto(asks(program))
-    expect(page.get_by_text("Sketchpad asks for access to the project default")).to_be_visible()
-    page.get_by_role("button", name="Allow").click()
-    page.wait_for_url(f"{BACK}*")
-    query = httpx2.URL(page.url).params
-    assert query["state"] == "mine"
-    assert query["iss"] == service.base_url
+    program, path = asks(service)
+    query = answered(page, path, "Allow")
+    assert (query["state"], query["iss"]) == ("mine", service.base_url)
     given = {"grant_type": "authorization_code", "code": query["code"], "code_verifier": VERIFIER}
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         tokens = http.post("/oauth/token", data={**given, "client_id": program}).raise_for_status().json()
         headers = {"authorization": f"Bearer {tokens['access_token']}"}
         assert http.get("/v1/credits", headers=headers).status_code == 200
-
     page.goto("/account")
     programs = page.get_by_role("region", name="Programs")
     page.once("dialog", lambda dialog: dialog.accept())
@@ -57,19 +53,13 @@ def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
 
 
 def test_a_refusal_goes_back_to_it(page: Page, service: Service) -> None:
-    page.goto("/")
-    expect(page.get_by_role("button", name="Make it")).to_be_visible()
-    page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
-    page.goto(asks(registered(service)))
-    page.get_by_role("button", name="Refuse").click()
-    page.wait_for_url(f"{BACK}*")
-    assert httpx2.URL(page.url).params["error"] == "access_denied"
+    assert answered(page, asks(service)[1], "Refuse")["error"] == "access_denied"
 
 
 def test_who_has_to_sign_in_first_is_asked_afterwards_and_no_address_has_the_secret(
     page: Page, service: Service, behind: Behind
 ) -> None:
-    _, key = cast(tuple[ApiKey, str], behind(lambda worker: worker.run(worker.keys.create("page"))))
+    _, key = behind(lambda worker: worker.run(worker.keys.create("page")))
     signed_in: list[bool] = []
 
     def as_a_stranger(route: Route) -> None:
@@ -83,7 +73,7 @@ def test_who_has_to_sign_in_first_is_asked_afterwards_and_no_address_has_the_sec
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with page.expect_response("**/oauth/authorize?*") as led:
-        page.goto(asks(registered(service)))
+        page.goto(asks(service)[1])
     secret = led.value.headers["location"].partition("#")[2]
     page.wait_for_url("**/sign-in?*")
     page.get_by_text("With a key").click()

@@ -1,57 +1,65 @@
-"""What the project has asked for, as it comes."""
+"""What the project has asked for, as it comes; and what is done with it: passed on, worked on, run again."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
-from support.browser import Behind
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from support.browser import Behind, asked_for, file_of, sent_by
+from support.client import HOOK
+from support.http_service import Service
 from support.pictures import picture
-from support.sent_requests import sent_by
-from support.worker import PICTURE_ENDPOINT
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
+
+MADE = picture(form="JPEG")
+
+
+def deliver(behind: Behind, task_id: str) -> None:
+    behind(lambda worker: worker.deliver(task_id, MADE, thumbnail=MADE))
+
+
+def opened(page: Page, prompt: str) -> Locator:
+    page.goto("/gallery")
+    page.get_by_role("link", name=f"Open: {prompt}").click()
+    return page.get_by_role("dialog")
+
+
+def told(page: Page, words: str) -> Locator:
+    return page.get_by_role("status").filter(has_text=words)
 
 
 def test_pictures_come_as_they_are_made(page: Page, behind: Behind) -> None:
-    page.goto("/")
-    page.locator("textarea").fill("a red star for the gallery")
-    page.get_by_role("button", name="Make it").click()
-    expect(page.get_by_role("article")).to_be_visible()
-    task_id = page.request.get("/v1/tasks?limit=1").json()["tasks"][0]["id"]
+    task_id = asked_for(page, "a red star for the gallery")
     page.goto("/gallery")
     item = page.get_by_role("listitem").filter(has_text="a red star for the gallery").first
     expect(item.get_by_role("button", name="Cancel")).to_be_visible()
-    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
-    made = picture(form="JPEG")
-    behind(lambda worker: worker.deliver(task_id, made, thumbnail=made))
+    deliver(behind, task_id)
     expect(item.get_by_role("img")).to_have_js_property("naturalWidth", 96)
     expect(item.get_by_role("button", name="Cancel")).to_have_count(0)
     page.get_by_label("Status").select_option("Error")
     expect(item).to_have_count(0)
     page.get_by_label("Status").select_option("Ready")
     expect(item).to_have_count(1)
-
-
-def test_a_service_that_is_away_is_said_to_be(page: Page) -> None:
-    page.goto("/gallery")
-    expect(page.get_by_role("heading", name="Gallery")).to_be_visible()
     page.route("**/v1/tasks?*", lambda route: route.abort())
-    expect(page.get_by_role("status").filter(has_text="trying again")).to_be_visible()
+    expect(told(page, "trying again")).to_be_visible()
     page.unroute("**/v1/tasks?*")
-    expect(page.get_by_role("status").filter(has_text="trying again")).to_have_count(0)
+    expect(told(page, "trying again")).to_have_count(0)
 
 
 def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
-    page.goto("/")
-    page.locator("textarea").fill("a red star in the queue")
-    task_id = sent_by(page, PICTURE_ENDPOINT).id
+    task_id = asked_for(page, "a red star in the queue")
     page.goto("/gallery")
     page.get_by_label("Status").select_option("In the queue")
     item = page.get_by_role("listitem").filter(has_text="a red star in the queue")
     expect(item.get_by_text("waits")).to_be_visible()
-    cancel = item.get_by_role("button", name="Cancel")
-    cancel.focus()
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.25))
     expect(item.get_by_text("is made")).to_be_visible()
+    cancel = item.get_by_role("button", name="Cancel")
     cancel.focus()
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
     # It moves on in its place: whoever is about to press the button still can.
@@ -61,3 +69,96 @@ def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
     expect(item).to_have_count(0)
     page.get_by_label("Status").select_option("Refused")
     expect(item.get_by_text("refused")).to_be_visible()
+
+
+def test_a_picture_is_shared_by_a_link_and_becomes_that_of_the_next_request(page: Page, behind: Behind) -> None:
+    deliver(behind, asked_for(page, "a star to share"))
+    dialog = opened(page, "a star to share")
+    dialog.get_by_role("button", name="Share").click()
+    assert httpx2.get(dialog.locator(".secret").inner_text(), trust_env=False, timeout=60).content == MADE
+    dialog.get_by_role("link", name="Edit this").click()
+    expect(page.locator(".slot.full img")).to_be_visible()
+    page.locator("textarea").fill("make it blue")
+    sent = sent_by(page)
+    assert len(sent.body["images"]) == 1
+    assert behind(lambda worker: len(worker.job(sent.id)["references"])) == 1
+
+
+@pytest.mark.slow
+def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind, service: Service) -> None:
+    def refused_once(worker: Worker) -> None:
+        """One attempt at every delivery that is due, which its receiver is too busy for."""
+
+        async def attempt() -> None:
+            outbox = Outbox(worker.tasks.redis, worker.tasks.prefix, at_rest=service.settings.at_rest())
+            for claim in await outbox.claim(10):
+                answer = DeliveryAttempt(1_700_000_000.0, 503, text="too busy", took_s=0.25)
+                assert await outbox.record(claim, answer, "failed")
+
+        worker.run(attempt())
+
+    page.goto("/")
+    page.locator("textarea").fill("a star with a webhook")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label(re.compile("^Webhook URL")).fill(HOOK)
+    task_id = sent_by(page).id
+    behind(lambda worker: worker.end(task_id, Status.ERROR, details={"error": "no luck"}))
+    behind(refused_once)
+    dialog = opened(page, "a star with a webhook")
+    expect(dialog.get_by_text("no luck")).to_be_visible()
+    dialog.get_by_text("Webhook", exact=True).press("Enter")
+    told = dialog.get_by_role("status")
+    expect(told).to_contain_text("To https://hooks.test:443: failed, and is not tried again by itself.")
+    expect(told.get_by_role("row").nth(1)).to_contain_text(re.compile("503.*too busy"))
+    told.get_by_role("button", name="Send again").click()
+    expect(told).to_contain_text("waits for its next try")
+    assert page.request.get(f"/v1/tasks/{task_id}/deliveries").json()["state"] == "waiting"
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_a_task_without_a_webhook_says_so(page: Page, behind: Behind) -> None:
+    deliver(behind, asked_for(page, "a star without a webhook"))
+    opened(page, "a star without a webhook").get_by_text("Webhook", exact=True).click()
+    expect(told(page, "without webhook_url")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a red star to run again")
+    page.locator(".ratio").filter(has_text="3:2").click()
+    page.locator("[data-name=images] input[type=file]").first.set_input_files(file_of("a.png", picture(64, 64)))
+    expect(page.get_by_role("button", name="Take the picture away")).to_be_visible()
+    page.get_by_text("Place things").click()
+    page.get_by_role("button", name="Add a box").click()
+    page.get_by_label("What is in box_1").fill("a lamp")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label(re.compile("^Webhook URL")).fill("https://hooks.test/done")
+    page.get_by_label(re.compile("^Webhook Secret")).fill("s3cret")
+    first = sent_by(page)
+    deliver(behind, first.id)
+    assert "s3cret" not in page.evaluate("JSON.stringify(localStorage)")
+    opened(page, "a red star to run again").get_by_role("link", name="Run again with changes").click()
+    expect(told(page, "Not kept: webhook_secret.")).to_be_visible()
+    page.locator(".seed input").fill("7")
+    again = sent_by(page)
+    del first.body["webhook_secret"]
+    assert again.body == first.body | {"seed": 7}
+
+
+def test_of_a_request_from_elsewhere_only_what_is_known_is_filled_in(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a star from elsewhere")
+    page.locator(".ratio").filter(has_text="21:9").click()
+    task_id = sent_by(page).id
+    # Another browser has kept nothing of it.
+    page.evaluate("localStorage.clear()")
+    deliver(behind, task_id)
+    opened(page, "a star from elsewhere").get_by_role("link", name="Run again with changes").click()
+    expect(told(page, "prompt and seed can be known of it")).to_be_visible()
+    seed = behind(lambda worker: worker.job(task_id)["seed"])
+    assert sent_by(page).body == {"prompt": "a star from elsewhere", "seed": seed}
+    page.goto("/?again=6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e")
+    expect(told(page, "not known in this window")).to_be_visible()
+    expect(page.locator("textarea")).to_have_value("")

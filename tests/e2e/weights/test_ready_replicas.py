@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from onnx import TensorProto, helper
-from support.hub_profile import NETWORK, PIPELINE, REWRITER, Profiles
-from support.model_hub import MAIN, Hub, Repository
+from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, state_of
 from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
@@ -91,17 +91,10 @@ def judge(folder: Path) -> dict[str, bytes]:
     """Of the two labels it knows it has learnt nothing. Its weights are pickled, as old ones are."""
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hit": 2}, unk_token="[UNK]"))
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=3,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=8,
-        max_position_embeddings=16,
-        id2label={0: "fine", 1: "hit"},
-        label2id={"fine": 0, "hit": 1},
-    )
+    sizes: dict[str, Any] = {"vocab_size": 3, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes |= {"intermediate_size": 8, "max_position_embeddings": 16}
+    config = BertConfig(**sizes, id2label={0: "fine", 1: "hit"}, label2id={"fine": 0, "hit": 1})
     model = BertForSequenceClassification(config)
     config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    return Repository.of(folder)
+    return state_of(folder)

@@ -6,19 +6,19 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.hub_profile import NETWORK, PIPELINE, REWRITER, Profiles, pipeline
-from support.model_hub import MAIN, Hub, Repository
+from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, State, pipeline, state_of
 
 from deployments.contract.model import BUNDLED
 
 pytestmark = pytest.mark.slow
 
 TOKEN = "hf_only-for-those-who-may"
-
+PICTURE, ERASER = {"checkpoint": PIPELINE}, {"backend": "onnx", "checkpoint": NETWORK}
 LOADED = """
 from deployments import checkpoints
 print(type(checkpoints.load("owner/pipeline", device="cpu", dtype="float32").family).__name__)
@@ -28,85 +28,99 @@ from deployments.contract.model import RewriterSpec
 from deployments.rewriting.rewriter import Rewriter
 print(Rewriter(RewriterSpec("owner/rewriter", dtype="float32")).rewrite("a red star", 1))
 """
+CLUSTER = """
+import json, os, subprocess, sys
+
+import ray
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+operator = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+operator["GEN_RAY__ADDRESS"] = ray.get_runtime_context().gcs_address
+
+@ray.remote(num_cpus=0)
+def is_offline():
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+    return HF_HUB_OFFLINE
+
+def weights(*words):
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights", *words, "--json"]
+    ran = subprocess.run([*command, "--config", sys.argv[1]], env=operator, capture_output=True, text=True)
+    return ran.returncode, json.loads(ran.stdout or "null"), ran.stderr
+
+print(json.dumps([ray.get(is_offline.remote()), weights("fetch"), weights("list")]))
+"""
 
 
-def test_what_is_fetched_is_what_replicas_load_without_a_hub(hub: Hub, profile: Profiles) -> None:
-    lanes = {"picture": {"checkpoint": PIPELINE}, "eraser": {"backend": "onnx", "checkpoint": NETWORK}}
-    machine = profile(lanes, rewriter=REWRITER)
-    code, came, _ = machine.fetch()
-    assert (code, came) == (0, dict.fromkeys((PIPELINE, "owner/network", REWRITER), "fetched"))
+def test_what_is_fetched_is_what_replicas_load_without_a_hub_and_is_not_fetched_again(
+    hub: Hub, profile: Profiles
+) -> None:
+    machine = profile({"picture": PICTURE, "eraser": ERASER}, rewriter=REWRITER)
+    wanted = (PIPELINE, "owner/network", REWRITER)
+    assert machine.fetch()[:2] == (0, dict.fromkeys(wanted, "fetched"))
     assert {"README.md", "all-in-one.safetensors", "pytorch_model.bin", "onnx/model_fp16.onnx"} & machine.files == set()
     assert {"vae/config.json", "onnx/model.onnx", "onnx/model.onnx_data"} <= machine.files
-    asked, sent = hub.asked, hub.sent
+    asked, sent = hub.requests.total(), hub.sent
     assert machine.offline(LOADED) == "Flux1"
     assert machine.offline(REWRITTEN)
-    assert (hub.asked, hub.sent) == (asked, sent), "a replica asked the hub"
-
-
-def test_what_is_there_is_not_fetched_again(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": {"checkpoint": PIPELINE}})
-    assert machine.fetch()[1] == {PIPELINE: "fetched"}
-    sent = hub.sent
-    assert machine.fetch()[1] == {PIPELINE: "was there"}
+    assert hub.requests.total() == asked, "a replica asked the hub"
+    assert machine.fetch()[1] == dict.fromkeys(wanted, "was there")
     assert hub.sent == sent
-    (row,) = json.loads(machine.run("list", "--json").stdout)
-    assert (row["checkpoint"], row["there"], row["missing"]) == (PIPELINE, "here", "")
-    assert row["size"] == sent
+    listed = machine.listed()
+    assert {(row["there"], row["missing"]) for row in listed.values()} == {("here", "")}
+    assert sum(row["size"] for row in listed.values()) == sent
 
 
 def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": {"checkpoint": PIPELINE}})
+    machine = profile({"picture": PICTURE})
     hub.breaks_off_after = 3_000_000
     code, came, errors = machine.fetch()
-    assert code == 1
-    assert "etch again" in came[PIPELINE]
+    assert (code, "etch again" in came[PIPELINE]) == (1, True)
     assert "1 of 1 could not be fetched" in errors
-    (row,) = json.loads(machine.run("list", "--json").stdout)
+    row = machine.listed()[PIPELINE]
     assert (row["there"], row["missing"]) == ("", "here"), "part of it is no checkpoint"
-    first, hub.breaks_off_after, hub.sent = hub.sent, None, 0
+    hub.breaks_off_after, hub.sent = None, 0
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
-    whole = sum(map(len, pipeline().values()))
-    assert 0 < hub.sent < whole - 500_000, f"{first} of {whole} bytes had come before"
+    assert 0 < hub.sent < sum(map(len, pipeline().values())) - 500_000
     assert machine.offline(LOADED) == "Flux1"
 
 
 def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": {"checkpoint": PIPELINE}})
+    machine = profile({"picture": PICTURE})
     hub.goes_on.clear()
     with subprocess.Popen(machine.command("fetch"), env=machine.environment, stderr=subprocess.PIPE, text=True) as ran:
         assert hub.begun.wait(120)
         ran.send_signal(signal.SIGINT)
         assert (ran.wait(120), ran.stderr and ran.stderr.read().startswith("stopped: ")) == (130, True)
-    hub.goes_on.set()
-    assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
 
 
 def test_a_revision_is_the_one_that_was_named(hub: Hub, profile: Profiles) -> None:
-    state = {"onnx/model.onnx": b"the first"}
-    hub.repositories["owner/network"] = Repository({"v1": state, MAIN: {"onnx/model.onnx": b"another"}})
+    states: dict[str, State] = {"v1": {"onnx/model.onnx": b"the first"}, MAIN: {"onnx/model.onnx": b"another"}}
+    hub.repositories["owner/network"] = Repository(states)
     commit = hub.repositories["owner/network"].commit("v1")
-    lane = {"backend": "onnx", "checkpoint": NETWORK}
-    machine = profile({"tag": {**lane, "revision": "v1"}, "commit": {**lane, "revision": commit}})
+    machine = profile({"tag": {**ERASER, "revision": "v1"}, "commit": {**ERASER, "revision": commit}})
     assert machine.fetch()[:2] == (0, {"owner/network": "was there"}), "a tag, and then the commit that it names"
     (file,) = machine.folder.glob("hub/hub/models--owner--network/snapshots/*/onnx/model.onnx")
     assert (file.parent.parent.name, file.read_bytes()) == (commit, b"the first")
-    lost = profile({"tag": {**lane, "revision": "v2"}})
-    code, came, _ = lost.fetch()
+    code, came, _ = profile({"tag": {**ERASER, "revision": "v2"}}).fetch()
     assert (code, "it has no revision v2" in came["owner/network"]) == (1, True)
 
 
-def test_what_is_gated_or_not_there_is_told_and_all_else_comes(hub: Hub, profile: Profiles) -> None:
+def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, profile: Profiles) -> None:
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
+    hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
     names = ("owner/gated/model.onnx", "owner/nowhere/model.onnx", "owner/network/onnx/nothing.onnx", NETWORK)
-    machine = profile({f"lane-{i}": {"backend": "onnx", "checkpoint": name} for i, name in enumerate(names)})
-    ran = machine.run("fetch", HF_TOKEN="hf_of-somebody-else")
-    assert ran.returncode == 1
-    assert f"owner/gated: it is gated: accept its terms at {hub.url}/owner/gated, and set HF_TOKEN" in ran.stderr
-    assert "owner/nowhere: the hub has none of this name, or not for everyone" in ran.stderr
-    assert "owner/network: it has no files like onnx/nothing.onnx" in ran.stderr
-    assert "error: 3 of 4 could not be fetched" in ran.stderr
-    assert machine.files == {"onnx/model.onnx", "onnx/model.onnx_data"}
-    assert "hf_" not in ran.stdout + ran.stderr
+    lanes = {f"lane-{i}": {"backend": "onnx", "checkpoint": name} for i, name in enumerate(names)}
+    machine = profile(lanes | {"picture": PICTURE})
+    code, came, errors = machine.fetch(HF_TOKEN="hf_of-somebody-else")
+    assert code == 1
+    assert f"owner/gated: it is gated: accept its terms at {hub.url}/owner/gated, and set HF_TOKEN" in errors
+    assert "owner/nowhere: the hub has none of this name, or not for everyone" in errors
+    assert "owner/network: it has no files like onnx/nothing.onnx" in errors
+    assert "index is no JSON" in came[PIPELINE]
+    assert "error: 4 of 5 could not be fetched" in errors
+    assert {"onnx/model.onnx", "onnx/model.onnx_data"} <= machine.files
+    assert (machine.listed()[NETWORK]["there"], machine.listed()[PIPELINE]["there"]) == ("here", "")
+    assert "hf_" not in f"{came}{errors}"
     assert hub.tokens == {"hf_of-somebody-else"}
 
 
@@ -114,49 +128,29 @@ def test_a_token_opens_what_is_gated(hub: Hub, profile: Profiles, tmp_path: Path
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
     machine = profile({"lane": {"backend": "onnx", "checkpoint": "owner/gated/model.onnx"}})
     (tmp_path / "token").write_text(TOKEN)
-    code, came, errors = machine.fetch(HF_TOKEN_PATH=str(tmp_path / "token"))
-    assert (code, came) == (0, {"owner/gated": "fetched"})
-    assert TOKEN not in errors
+    assert machine.fetch(HF_TOKEN_PATH=str(tmp_path / "token"))[:2] == (0, {"owner/gated": "fetched"})
 
 
 def test_a_hub_that_may_not_be_asked_is_not(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": {"checkpoint": PIPELINE}})
-    code, came, _ = machine.fetch(HF_HUB_OFFLINE="1")
-    assert (code, "fetch with HF_HUB_OFFLINE=0" in came[PIPELINE]) == (1, True)
-    assert hub.asked == 0
+    code, came, _ = profile({"picture": PICTURE}).fetch(HF_HUB_OFFLINE="1")
+    assert (code, "fetch with HF_HUB_OFFLINE=0" in came[PIPELINE], hub.requests.total()) == (1, True, 0)
 
 
 def test_components_in_other_repositories_come_too(hub: Hub, profile: Profiles) -> None:
-    autoencoder = Repository.of(BUNDLED.parent / "autoencoders" / "flux2")
-    files = Repository.of(BUNDLED / "flux3")
+    autoencoder, files = state_of(BUNDLED.parent / "autoencoders" / "flux2"), state_of(BUNDLED / "flux3")
     index = json.loads(files["modular_model_index.json"])
     del index["_shared"]
     index["vae"][2] |= {"pretrained_model_name_or_path": "owner/parts", "subfolder": "autoencoder"}
-    hub.repositories["owner/parts"] = Repository(
-        {MAIN: {f"autoencoder/{name}": it for name, it in autoencoder.items()}}
-    )
+    parts = {f"autoencoder/{name}": it for name, it in autoencoder.items()}
+    hub.repositories["owner/parts"] = Repository({MAIN: parts})
     hub.repositories[PIPELINE] = Repository({MAIN: files | {"modular_model_index.json": json.dumps(index).encode()}})
-    machine = profile({"picture": {"checkpoint": PIPELINE}})
+    machine = profile({"picture": PICTURE})
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched", "owner/parts": "fetched"})
-    asked = hub.asked
     assert machine.offline(LOADED) == "Flux3"
-    assert hub.asked == asked
-
-
-def test_a_broken_index_keeps_nothing_else_from_coming(hub: Hub, profile: Profiles) -> None:
-    hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
-    lanes = {"picture": {"checkpoint": PIPELINE}, "eraser": {"backend": "onnx", "checkpoint": NETWORK}}
-    machine = profile(lanes)
-    code, came, _ = machine.fetch()
-    assert (code, came["owner/network"], "index is no JSON" in came[PIPELINE]) == (1, "fetched", True)
-    assert {row["checkpoint"]: row["there"] for row in json.loads(machine.run("list", "--json").stdout)} == {
-        PIPELINE: "",
-        NETWORK: "here",
-    }
 
 
 def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"eraser": {"backend": "onnx", "checkpoint": NETWORK}})
+    machine = profile({"eraser": ERASER})
     blobs = machine.folder / "hub/hub/models--owner--network/blobs"
     blobs.mkdir(parents=True)
     for name, age in (("old", 2 * 24 * 3600), ("new", 60)):
@@ -165,3 +159,23 @@ def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, prof
         os.utime(blobs / f"{name}.incomplete", (written, written))
     assert machine.fetch()[0] == 0
     assert [each.name for each in blobs.glob("*.incomplete")] == ["new.incomplete"]
+
+
+def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> None:
+    """On one node, which others started with HF_HUB_OFFLINE for its replicas."""
+    large = "owner/large/model.onnx"
+    lanes = {"here": ERASER, "elsewhere": {**ERASER, "checkpoint": large}}
+    machine = profile(lanes, models={"elsewhere": {"actor": {"num_gpus": 8}}})
+    marks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64, "RAY_USAGE_STATS_ENABLED": "0"}
+    ran = machine.run([sys.executable, "-c", CLUSTER, str(machine.written())], HF_HUB_OFFLINE="1", **marks)
+    assert ran.returncode == 0, ran.stderr
+    replica_is_offline, (code, rows, errors), listed = json.loads(ran.stdout.splitlines()[-1])
+    assert replica_is_offline, "a node's environment is that of its replicas"
+    assert code == 0, errors
+    assert [(row["checkpoint"], row["state"]) for row in rows] == [("owner/network", "fetched")]
+    assert rows[0]["where"].startswith("node ")
+    assert f"no node there now may run what loads these: {large}" in errors
+    by_checkpoint = {row["checkpoint"]: row for row in listed[1]}
+    assert by_checkpoint[NETWORK]["there"] == rows[0]["where"]
+    assert by_checkpoint[large]["missing"] == ""
+    assert "onnx/model.onnx" in machine.files

@@ -8,22 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from support.local_service import LocalService, merged
-from support.redis_process import RedisProcess
-from support.replicated_redis import ReplicatedRedis
+from support.redis_process import RedisProcess, ReplicatedRedis
 
-from chaos.cluster_service import ClusterService
+from chaos.nodes import ClusterService
 from chaos.object_server import ObjectServer, serving
 from serve_app.encryption import AtRest
 from serve_app.launcher.embedded_redis import free_port
 
+On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
 MODEL_NAME: Final = "flux3-klein"
-_FAULTS_S: Final = 900
-"""That faults on nodes may last beyond the load, on a busy machine."""
 ON_DEMAND: Final = "flux2-pro"
-_WRONG_CLOCK: Final = Path(__file__).with_name("wrong_clock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +84,48 @@ class NodesStage(Stage):
 
 
 @contextmanager
-def standalone(folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
-    """Not started. Whatever runs in the end is stopped."""
-    service, clocks, breaks = _service(folder, repository, _settings(folder, seconds))
+def staged(on: On, folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
+    """The service is not started, what it stands on is. Whatever runs in the end is stopped."""
+    home, clocks, breaks = folder / "service", folder / "clocks", folder / "breaks"
+    for each in (home, clocks):
+        each.mkdir()
+    path = os.pathsep.join(filter(None, (str(Path(__file__).with_name("wrong_clock")), os.environ.get("PYTHONPATH"))))
+    environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
+    settings = _settings(breaks, seconds)
+    if on == "one machine":
+        with _closed(LocalService(home, repository, environment, **settings)) as service:
+            yield Stage(service, clocks, breaks)
+    elif on == "nodes":
+        with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
+            url = f"redis://127.0.0.1:{store.port}/0"
+            settings = merged(settings, _on_nodes(home / "objects"))
+            cluster = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
+            with _closed(cluster):
+                yield NodesStage(cluster, clocks, breaks, url)
+    else:
+        with _replicated(folder / "redis") as servers, serving(folder / "bucket") as objects:
+            settings |= {"redis": {"url": servers.url, "replicas": 1}, "objects": objects.settings}
+            with _closed(LocalService(home, repository, environment, **settings)) as service:
+                yield ReplicatedStage(service, clocks, breaks, servers, objects)
+
+
+@contextmanager
+def _closed(service: LocalService) -> Iterator[LocalService]:
     try:
-        yield Stage(service, clocks, breaks)
+        yield service
     finally:
         service.close()
 
 
 @contextmanager
-def replicated(folder: Path, repository: Path, seconds: float) -> Iterator[ReplicatedStage]:
-    """The same on a primary, a replica and a sentinel, with an object server beside them. These run."""
-    (folder / "redis").mkdir()
-    servers = ReplicatedRedis(folder / "redis")
+def _replicated(folder: Path) -> Iterator[ReplicatedRedis]:
+    folder.mkdir()
+    servers = ReplicatedRedis(folder)
     try:
         servers.start()
-        with serving(folder / "bucket") as objects:
-            below = {"redis": {"url": servers.url, "replicas": 1}, "objects": objects.settings}
-            service, clocks, breaks = _service(folder, repository, _settings(folder, seconds) | below)
-            try:
-                yield ReplicatedStage(service, clocks, breaks, servers, objects)
-            finally:
-                service.close()
+        yield servers
     finally:
         servers.stop()
-
-
-@contextmanager
-def on_nodes(folder: Path, repository: Path, seconds: float) -> Iterator[NodesStage]:
-    """On a head and two workers. A Redis server for the service runs, and another one for Ray's own state."""
-    home, clocks = folder / "service", folder / "clocks"
-    home.mkdir()
-    clocks.mkdir()
-    with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
-        url = f"redis://127.0.0.1:{store.port}/0"
-        settings = merged(_settings(folder, seconds + _FAULTS_S), _on_nodes(home / "objects"))
-        service = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
-        try:
-            yield NodesStage(service, clocks, _breaks(folder), url)
-        finally:
-            service.close()
 
 
 @contextmanager
@@ -142,14 +140,18 @@ def _store(folder: Path) -> Iterator[RedisProcess]:
 
 def _on_nodes(objects: Path) -> dict[str, Any]:
     """Two of each, since one dies with its node. Models are where there is a place for them; one comes when needed."""
-    model = {"actor": {"num_cpus": 0, "resources": {"model": 1}}, "drain_s": 10}
+
+    def one_a_node(resource: str) -> dict[str, Any]:
+        return {"num_cpus": 0, "resources": {resource: 1}}
+
+    model = {"actor": one_a_node("model"), "drain_s": 10}
     always, on_demand = ({"min_replicas": 2, "max_replicas": 2}, {"min_replicas": 0, "downscale_delay_s": 10})
     return {
         "objects": {"url": f"file://{objects}"},
-        "service": {"actor": _one_a_node("ingress")},
-        "dispatcher": {"replicas": 2, "drain_s": 5, "actor": _one_a_node("dispatcher")},
-        "webhooks": {"replicas": 2, "actor": _one_a_node("sender")},
-        "moderation": {"min_replicas": 2, "max_replicas": 2, "actor": _one_a_node("moderator")},
+        "service": {"actor": one_a_node("ingress")},
+        "dispatcher": {"replicas": 2, "drain_s": 5, "actor": one_a_node("dispatcher")},
+        "webhooks": {"replicas": 2, "actor": one_a_node("sender")},
+        "moderation": {"min_replicas": 2, "max_replicas": 2, "actor": one_a_node("moderator")},
         "models": {
             MODEL_NAME: {"autoscaling": always, **model},
             ON_DEMAND: {"checkpoint": "simulated/100ms", "autoscaling": {**on_demand, "max_replicas": 1}, **model},
@@ -157,39 +159,16 @@ def _on_nodes(objects: Path) -> dict[str, Any]:
     }
 
 
-def _one_a_node(resource: str) -> dict[str, Any]:
-    return {"num_cpus": 0, "resources": {resource: 1}}
-
-
-def _service(folder: Path, repository: Path, settings: dict[str, Any]) -> tuple[LocalService, Path, Path]:
-    home, clocks = folder / "service", folder / "clocks"
-    home.mkdir()
-    clocks.mkdir()
-    path = os.pathsep.join(filter(None, (str(_WRONG_CLOCK), os.environ.get("PYTHONPATH"))))
-    environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
-    return LocalService(home, repository, environment, **settings), clocks, _breaks(folder)
-
-
-def _breaks(folder: Path) -> Path:
-    return folder / "breaks"
-
-
-def _settings(folder: Path, seconds: float) -> dict[str, Any]:
+def _settings(breaks: Path, seconds: float) -> dict[str, Any]:
+    # For longer than the run, and than faults on nodes may last: one receiver is dead for most of it.
+    retries = [0.5, 1, 2, 4, *[8] * math.ceil((seconds + 900) / 6)]
     return {
         "service": {"ingress_replicas": 2},
         "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
         "dispatcher": {"stall_s": 6, "start_s": 60},
-        "webhooks": {
-            "replicas": 1,
-            # For longer than the run: one receiver is dead for most of it.
-            "schedule_s": [0.5, 1, 2, 4, *[8] * math.ceil(max(seconds, 60) / 6)],
-            "timeout_s": 3,
-            "claim_s": 3,
-            "shut_s": 1,
-            "most_shut_s": 4,
-        },
+        "webhooks": {"replicas": 1, "schedule_s": retries, "timeout_s": 3, "claim_s": 3, "shut_s": 1, "most_shut_s": 4},
         "models": {
-            MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={_breaks(folder)}"},
+            MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={breaks}"},
             # Real pictures: loaded from the start, since loading takes longer than a short run.
             ON_DEMAND: {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
         },

@@ -1,0 +1,247 @@
+"""Clients and receivers of webhooks, good and bad, and the journal of all that they see.
+
+What is offered follows from the seed alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+import httpx2
+from standardwebhooks import Webhook
+from support.receiver import Received, Reply, http
+from support.receiver import Receiver as PlainReceiver
+from support.receiver import receiving as serving
+
+SIMULATED: Final = "gen-3-image-klein"
+REAL: Final = "gen-2-pro-preview"
+TERMINAL: Final = frozenset({"Ready", "Error", "Request Moderated", "Content Moderated"})
+DEAD: Final = "dead"
+"""Answers nobody until it is revived."""
+BEHAVIOURS: Final = ("healthy", "slow", "failing", "hanging", "redirecting", "skewed", DEAD)
+MANNERS: Final = ("patient", "hangs up", "cancels")
+_SECRET: Final = "the secret of all receivers"
+_SKEW, _TOLERANCE = timedelta(minutes=4), timedelta(minutes=5)
+"""How far a skewed clock is behind, and how much receivers bear."""
+_LONGEST_WAIT_S: Final = 10
+_AGAIN_S: Final = 0.3
+_PATIENCE_S: Final = 180.0
+"""How long a client tries to get a task accepted, or waits for its end."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One accepted task, as its client saw it."""
+
+    id: str
+    hook: str = ""
+    """The receiver's behaviour, if a webhook was asked for."""
+    cancelled: bool = False
+    """Its client tried to."""
+    polls: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Journal:
+    accepted: dict[str, Seen] = field(default_factory=dict)
+    refused: list[httpx2.Response] = field(default_factory=list)
+    """Answers to submissions, all of which were in order."""
+    unclear: list[tuple[str, str]] = field(default_factory=list)
+    """Answers of 5xx that did not say when to come again, and what was broken then."""
+    calls: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """Bodies by webhook-id."""
+    delivered: set[str] = field(default_factory=set)
+    """Of which webhook-ids a receiver answered 2xx."""
+    forged: list[str] = field(default_factory=list)
+    """Calls whose signature was wrong, in words."""
+    faults: list[tuple[str, float | None]] = field(default_factory=list)
+    """After how many seconds a task sent when the fault began was done with all that belongs to it."""
+    backlog: int = 0
+    """Webhooks that waited for the dead receiver when it was revived."""
+    delayed: list[str] = field(default_factory=list)
+    """Webhook-ids of other receivers that still waited then, though there was time."""
+    fault: str = "nothing"
+    """Which one is on, or was last."""
+
+    def undelivered(self, *, dead: bool) -> list[str]:
+        hooked = (seen for seen in self.accepted.values() if seen.hook and (seen.hook == DEAD) == dead)
+        return [seen.id for seen in hooked if seen.id not in self.delivered]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A task that a client will send, so many seconds after the beginning, and how it will follow it."""
+
+    at_s: float
+    endpoint: str
+    hook: str
+    manner: str
+    steps: int
+    seed: int
+    key: str
+    wait_s: int
+
+
+def offers(seed: int, tasks: int, seconds: float) -> list[Offer]:
+    """So many, at random moments of so many seconds, in order. A few are of a real model."""
+    random = Random(f"offers {seed}")
+    return [
+        Offer(
+            at_s,
+            REAL if random.random() < 0.03 else SIMULATED,
+            random.choice(BEHAVIOURS) if random.random() < 0.5 else "",
+            random.choices(MANNERS, (0.85, 0.1, 0.05))[0],
+            random.randint(2, 16),
+            random.randrange(2**32),
+            str(uuid.UUID(int=random.getrandbits(128))),
+            random.choice((0, 0, 0, 2, _LONGEST_WAIT_S)),
+        )
+        for at_s in sorted(random.uniform(0, seconds) for _ in range(tasks))
+    ]
+
+
+def canaries(seed: int) -> Iterator[Offer]:
+    """Small, simulated, with a webhook to a healthy receiver."""
+    random = Random(f"canaries {seed}")
+    while True:
+        number, key = random.randrange(2**32), str(uuid.UUID(int=random.getrandbits(128)))
+        yield Offer(0.0, SIMULATED, "healthy", MANNERS[0], 2, number, key, 0)
+
+
+class Receiver(PlainReceiver):
+    """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first.
+    A dead one takes what comes after it was revived."""
+
+    def __init__(self, behaviour: str, journal: Journal) -> None:
+        super().__init__()
+        self.dead = behaviour == DEAD
+        self._behaviour = behaviour
+        self._journal = journal
+        self._called: Counter[str] = Counter()
+
+    def reply_to(self, call: Received) -> Reply:
+        self._check(call)
+        self._journal.calls[call.id].append(json.loads(call.body))
+        self._called[call.id] += 1
+        if self.dead or (self._behaviour == "hanging" and self._called[call.id] == 1):
+            return self.hang
+        if self._called[call.id] == 1:
+            if self._behaviour == "failing":
+                return http(500)
+            if self._behaviour == "redirecting":
+                return http(307, location="http://127.0.0.1:1/elsewhere")
+        self._journal.delivered.add(call.id)
+        return _late if self._behaviour == "slow" else http(204)
+
+    def _check(self, call: Received) -> None:
+        """As Standard Webhooks has it, by this receiver's own clock."""
+        at = datetime.fromtimestamp(int(call.headers["webhook-timestamp"]), UTC)
+        clock = datetime.now(UTC) - (_SKEW if self._behaviour == "skewed" else timedelta())
+        signed = Webhook(_SECRET.encode()).sign(call.id, at, call.body.decode())
+        if signed != call.headers["webhook-signature"] or abs(clock - at) > _TOLERANCE:
+            self._journal.forged.append(f"{call.id} at {at}")
+
+
+async def _late(writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(1)
+    writer.write(http(204))
+
+
+@asynccontextmanager
+async def receiving(journal: Journal) -> AsyncIterator[dict[str, Receiver]]:
+    """One receiver of each behaviour."""
+    receivers = {behaviour: Receiver(behaviour, journal) for behaviour in BEHAVIOURS}
+    async with AsyncExitStack() as stack:
+        for receiver in receivers.values():
+            await stack.enter_async_context(serving(receiver=receiver))
+        yield receivers
+
+
+@dataclass(slots=True)
+class Clients:
+    """They send tasks and follow them, each in its own manner, and note every answer."""
+
+    receivers: Mapping[str, Receiver]
+    journal: Journal
+    canaries: Iterator[Offer]
+
+    async def send(self, http: httpx2.AsyncClient, offers: Sequence[Offer]) -> None:
+        """Sends each at its moment, and returns when all have been followed."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as following:
+            for offer in offers:
+                await asyncio.sleep(max(0.0, began + offer.at_s - time.monotonic()))
+                following.create_task(self._one(http, offer))
+
+    async def canary(self, http: httpx2.AsyncClient) -> None:
+        """A task with a webhook, followed until it is ready and its receiver has heard of it."""
+        seen = await self._one(http, next(self.canaries))
+        if seen is None:
+            raise TimeoutError("no task was accepted any more")
+        async with asyncio.timeout(_PATIENCE_S):
+            while seen.id not in self.journal.delivered:
+                await asyncio.sleep(0.05)
+
+    async def _one(self, http: httpx2.AsyncClient, offer: Offer) -> Seen | None:
+        if (seen := await self._submit(http, offer)) is None:
+            return None
+        with contextlib.suppress(httpx2.HTTPError):
+            if offer.manner == "hangs up":  # in the middle of a poll
+                await http.get("/v1/get_result", params={"id": seen.id, "wait": _LONGEST_WAIT_S}, timeout=0.05)
+            elif offer.manner == "cancels":
+                seen.cancelled = True  # perhaps: the answer may get lost
+                await http.delete(f"/v1/tasks/{seen.id}")
+        give_up = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < give_up and not await self._has_ended(http, seen, offer.wait_s):
+            await asyncio.sleep(_AGAIN_S)
+        return seen
+
+    async def _submit(self, http: httpx2.AsyncClient, offer: Offer) -> Seen | None:
+        """Repeats itself, with one idempotency key, until it knows: accepted, or refused."""
+        body: dict[str, Any] = {"prompt": "a red star", "width": 256, "height": 256, "seed": offer.seed}
+        body |= {"steps": offer.steps} if offer.endpoint == SIMULATED else {"disable_pup": True}
+        if offer.hook:
+            body |= {"webhook_url": self.receivers[offer.hook].url(), "webhook_secret": _SECRET}
+        give_up = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < give_up:
+            with contextlib.suppress(httpx2.HTTPError):
+                answer = await http.post(f"/v1/{offer.endpoint}", json=body, headers={"Idempotency-Key": offer.key})
+                if answer.status_code == 200:
+                    seen = Seen(answer.json()["id"], offer.hook)
+                    self.journal.accepted[seen.id] = seen
+                    return seen
+                self._note(answer)
+                self.journal.refused.append(answer)
+                if answer.status_code not in (429, 500, 502, 503, 504):
+                    return None
+            await asyncio.sleep(_AGAIN_S)
+        return None
+
+    async def _has_ended(self, http: httpx2.AsyncClient, seen: Seen, wait_s: int) -> bool:
+        with contextlib.suppress(httpx2.HTTPError):
+            answer = await http.get("/v1/get_result", params={"id": seen.id, "wait": wait_s})
+            if answer.status_code == 200:
+                seen.polls.append(answer.json())
+                return seen.polls[-1]["status"] in TERMINAL
+            self._note(answer)
+        return False
+
+    def _note(self, answer: httpx2.Response) -> None:
+        if answer.status_code >= 500 and "retry-after" not in answer.headers:
+            self.journal.unclear.append((self.journal.fault, f"HTTP {answer.status_code}: {answer.text[:200]}"))
+
+
+def connected(base_url: str, key: str) -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx2.AsyncClient(base_url=base_url, headers={"x-key": key}, timeout=25, limits=limits, trust_env=False)

@@ -1,0 +1,154 @@
+"""Ray clusters, asked from inside: one as the launcher begins it, and others that somebody else started."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve_app.launcher.embedded_redis import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
+
+BEGUN = """
+import ray
+import psutil
+from serve_app.ray_internals import begun_as_own
+
+with begun_as_own():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+print("answers:", ray.get(ray.remote(lambda: 42).remote()))
+for process in psutil.Process().children(recursive=True):
+    print(" ".join(process.cmdline()))
+"""
+LOOKED = """
+import json, sys
+from pathlib import Path
+
+import ray
+
+from serve_app.config import settings
+from serve_app.config.replicas import complete
+from serve_app.launcher.ray_flags import FLAGS
+from serve_app.cluster import cluster, report
+
+cluster._WITHIN_S = 60.0
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+found = report.look(complete(settings.load(Path(sys.argv[1]))), FLAGS)
+print(json.dumps([report.may_serve(found), {each.what: [each.verdict, each.told] for each in found}]))
+"""
+BESIDE = """
+import json, sys, uuid
+
+import ray
+from ray import serve
+
+from serve_app import ray_internals
+from serve_app.cluster import application as cluster
+from serve_app.config.settings import Settings
+
+class Holder:
+    def __init__(self, *bound):
+        self.id = uuid.uuid4().hex
+
+    def which(self):
+        return self.id
+
+def part(name, version, *bound):
+    deployment = serve.deployment(name=name, ray_actor_options={"num_cpus": 0})(Holder)
+    return ray_internals.with_version(deployment, version).bind(*bound)
+
+def whole(model):
+    return part("Ingress", "same", part("model", model))
+
+def replicas():
+    return {name: serve.get_deployment_handle(name, "gen").which.remote().result() for name in ("Ingress", "model")}
+
+port = int(sys.argv[1])
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+told = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.actors_of_serve(5)))}
+told["not yet"] = cluster.listen(Settings(service={"port": port, "proxies": "head"}))
+serve.run(part("Theirs", "1"), name="theirs", route_prefix="/theirs")
+told["same port"] = cluster.listen(Settings(service={"port": port}))
+told["other port"] = cluster.listen(Settings(service={"port": 8000}))
+told["served by"] = [name for name, _ in ray_internals.actors_of_serve(5)]
+for name, version in (("first", "1"), ("again", "1"), ("changed", "2")):
+    cluster.deploy(whole(version))
+    told[name] = replicas()
+told["removed"] = [cluster.remove(), cluster.remove()]
+told["left"] = sorted(serve.status().applications)
+print(json.dumps(told))
+serve.shutdown()
+"""
+TAKEN = """
+import sys
+
+import ray
+
+from serve_app.cluster import application as cluster
+from serve_app.config.settings import Settings
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    cluster.listen(Settings(service={"port": int(sys.argv[1])}))
+except RuntimeError as problem:
+    print("told:", problem)
+"""
+
+
+def told(script: str, *words: str, **environment: str) -> str:
+    """What a script says that runs with a cluster of its own."""
+    usual = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    usual |= dict.fromkeys(("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"), "60")
+    command, given = [sys.executable, "-c", script, *words], os.environ | usual | environment
+    ran = subprocess.run(command, env=given, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_an_own_cluster_works_without_what_is_for_people() -> None:
+    begun = told(BEGUN)
+    assert "answers: 42" in begun
+    assert "raylet" in begun
+    for left_out in ("log_monitor.py", "monitor.py", "dashboard.py"):
+        assert left_out not in begun
+
+
+@pytest.mark.parametrize(("mode", "asked"), [("disabled", "warning"), ("token", "fine")])
+def test_nodes_tell_what_they_lack(tmp_path: Path, repository: Path, redis_url: str, mode: str, asked: str) -> None:
+    config = tmp_path / "config.yaml"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/sealing-key").write_text("A" * 43 + "=")
+    written = {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
+    config.write_text(json.dumps({**written, "redis": {"url": redis_url}}))
+    looked = told(LOOKED, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
+    may_serve, found = json.loads(looked.splitlines()[-1])
+    assert not may_serve, "the node was started without the switches"
+    assert found["Ray's token"][0] == asked
+    for name in ("secrets", "release", "Redis", "persistence", "object store", "clock"):
+        assert found[name][0] == "fine", found[name]
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        problem = next(line for line in told(TAKEN, port).splitlines() if line.startswith("told:"))
+    assert problem.startswith(f"told: Serve does not listen on 127.0.0.1:{port}: ")
+    assert "ray::" not in problem
+
+
+def test_only_what_changed_and_nothing_of_others_is_deployed_anew() -> None:
+    found = json.loads(next(line for line in told(BESIDE, str(free_port())).splitlines() if line.startswith("{")))
+    assert [found[name] for name in ("not there", "actors", "not yet", "same port")] == [None, 0, None, None]
+    assert "listens on 127.0.0.1:" in found["other port"]
+    assert found["served by"] == ["controller", "proxy 1"]
+    assert found["again"] == found["first"]
+    assert found["changed"]["Ingress"] == found["first"]["Ingress"]
+    assert found["changed"]["model"] != found["first"]["model"]
+    assert (found["removed"], found["left"]) == ([True, False], ["theirs"])

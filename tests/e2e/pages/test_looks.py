@@ -1,0 +1,270 @@
+"""Every page wide and narrow, light and dark: axe finds nothing grave, and nothing is wider than its window.
+
+`SCREENSHOTS=docs/pages` writes the pictures that docs/pages.md shows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, Route, expect
+from support.browser import WIDE, Behind, asked_for, drag_within, file_of, looks
+from support.http_service import Service, running
+from support.pictures import file_of as picture_file
+from support.pictures import picture
+from support.worker import PICTURE_ENDPOINT
+
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import AccountSettings, TaskSettings
+from serve_app.tasks.task import Status
+
+pytestmark = pytest.mark.slow
+
+IN_DOCS: Final = {
+    "playground-wide-light",
+    "boxes-narrow-light",
+    "outpainting-narrow-light",
+    "keyframes-narrow-dark",
+    "gallery-wide-light",
+    "task-wide-dark",
+    "fleet-wide-light",
+    "account-wide-light",
+}
+GRAVE: Final = {"serious", "critical"}
+WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture that a bundled checkpoint has drawn, from the sheet in docs/prompts.md, as two JPEG files."""
+
+    prompt: str
+    small: bytes
+    large: bytes
+
+
+@dataclass(frozen=True)
+class Studio:
+    """A service of its own, so that nothing but this is on its pages."""
+
+    base_url: str
+    behind: Behind
+    pictures: list[Drawn]
+
+
+def drawn(repository: Path) -> Iterator[Drawn]:
+    prompts = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/prompts.md").read_text(), re.MULTILINE)
+    with Image.open(repository / "docs/pictures/prompts.jpeg") as sheet:
+        for number, prompt in enumerate(prompts):
+            left, top = number % 4 * 208, number // 4 * 158
+            cell = sheet.crop((left, top, left + 200, top + 150))
+            large = cell.resize((800, 600), Image.Resampling.LANCZOS)
+            yield Drawn(prompt, picture_file(cell, "JPEG", quality=90), picture_file(large, "JPEG", quality=90))
+
+
+@pytest.fixture(scope="module")
+def studio(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    pictures = list(drawn(repository))
+    tasks, accounts = TaskSettings(lease_s=3600), AccountSettings(local_role=Role.OPERATOR)
+    folder = tmp_path_factory.mktemp("studio")
+    # All of it in a thread: Playwright has the event loop of this one.
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        context = running(folder, redis_url, repository, tasks=tasks, accounts=accounts)
+        service = pool.submit(context.__enter__).result()
+        stack.callback(lambda: pool.submit(context.__exit__, None, None, None).result())
+        pool.submit(filled, service, pictures).result()
+        yield Studio(service.base_url, lambda do: pool.submit(do, service.worker).result(), pictures)
+
+
+def filled(service: Service, pictures: list[Drawn]) -> None:
+    """Pictures that are finished, one that is being made, one that failed, and some that wait."""
+    worker = service.worker
+    with service.client("default") as client:
+        for each in pictures:
+            task_id = client.ordered(PICTURE_ENDPOINT, prompt=each.prompt, aspect_ratio="4:3")
+            worker.deliver(task_id, each.large, thumbnail=each.small)
+        task_id = client.ordered(PICTURE_ENDPOINT, prompt="a large cyan ring on a black background")
+        worker.advance(task_id, Status.GENERATING, progress=0.6)
+        for prompt in ("a white moon at the top", "three small red stars"):
+            client.ordered(PICTURE_ENDPOINT, prompt=prompt)
+
+
+def playground(page: Page, studio: Studio) -> None:
+    shown = studio.pictures[10]
+    task_id = asked_for(page, shown.prompt)
+    page.locator(".ratio").filter(has_text="4:3").click()
+    expect(page.locator(".send").get_by_text("credits")).to_be_visible()
+    studio.behind(lambda worker: worker.deliver(task_id, shown.large, thumbnail=shown.small))
+    expect(page.get_by_role("article").first.get_by_role("img")).to_have_js_property("naturalWidth", 800)
+
+
+def opened(page: Page, studio: Studio) -> None:
+    """All that the playground hides at first, and a picture that is being made."""
+    asked_for(page, "a red star")
+    for words in ("Place things", "More", "As a program"):
+        page.get_by_text(words, exact=True).click()
+    page.get_by_role("button", name="Add a box").click()
+    expect(page.get_by_role("button", name="Copy").first).to_be_visible()
+
+
+def boxes(page: Page, studio: Studio) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("two shapes on a yellow background")
+    page.locator(".ratio").filter(has_text="4:3").click()
+    page.get_by_text("Place things").click()
+    frame = page.get_by_role("group", name="Where things go")
+    for words, start, end in (
+        ("a red triangle", (0.15, 0.08), (0.41, 0.4)),
+        ("a green circle", (0.64, 0.55), (0.94, 0.95)),
+    ):
+        drag_within(page, frame, start, end)
+        page.keyboard.type(words)
+
+
+def outpainting(page: Page, studio: Studio) -> None:
+    page.goto("/?endpoint=gen-tools/outpainting-v1")
+    page.locator("[data-name=input_image] input").set_input_files(file_of("heart.jpeg", studio.pictures[10].large))
+    right = page.get_by_role("slider", name="Right edge")
+    expect(right).to_have_attribute("aria-valuenow", "0")
+    for _ in range(3):
+        right.press("Shift+ArrowRight")
+    page.get_by_role("slider", name="Top edge").press("Shift+ArrowUp")
+
+
+def keyframes(page: Page, studio: Studio) -> None:
+    page.goto("/?endpoint=gen-3-video")
+    page.get_by_role("button", name="Pictures to video").click()
+    page.locator("textarea").fill("one shape becomes the next")
+    files = [file_of("a.jpeg", studio.pictures[at].small) for at in (2, 7, 14)]
+    page.locator("[data-name=keyframes] input[type=file]").set_input_files(files)
+    page.get_by_role("slider", name="Keyframe 2").press("Shift+ArrowLeft")
+
+
+def gallery(page: Page, studio: Studio) -> None:
+    page.goto("/gallery")
+    expect(page.get_by_role("listitem").nth(20)).to_be_attached()
+    for at in range(4):
+        expect(page.locator("img.thumb").nth(at)).to_have_js_property("naturalWidth", 200)
+
+
+def task(page: Page, studio: Studio) -> None:
+    gallery(page, studio)
+    page.get_by_role("link", name=f"Open: {studio.pictures[12].prompt}").click()
+    expect(page.get_by_role("dialog").get_by_role("img")).to_have_js_property("naturalWidth", 800)
+
+
+def fleet(page: Page, studio: Studio) -> None:
+    """With figures of a day on which there is much to do: here nothing takes any time."""
+
+    def busier(route: Route) -> None:
+        answer = route.fetch().json()
+        for lane, (queued, runs, mean) in zip(
+            answer["lanes"], ((24, 8, 4.2), (3, 2, 21.0), (9, 4, 12.5)), strict=False
+        ):
+            lane |= {"queued": queued, "running": runs, "batch": 8, "step_s": mean / 20, "replicas": {"RUNNING": 2}}
+            lane |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "ended": {"Ready": 900}}
+            for name, times in (("work", (mean, 2 * mean)), ("wait", (queued, 3.0 * queued))):
+                lane[name] = {"tasks": 900, "mean": mean, "half": times[0], "most": times[1]}
+        route.fulfill(json=answer)
+
+    page.route("**/v1/admin/fleet", busier)
+    page.goto("/fleet")
+    expect(page.get_by_role("article").first).to_be_visible()
+
+
+def account(page: Page, studio: Studio) -> None:
+    page.goto("/account")
+    expect(page.get_by_role("region", name="Usage this month")).to_be_visible()
+
+
+def sign_in(page: Page, studio: Studio) -> None:
+    page.goto("/sign-in")
+    expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+
+
+def consent(page: Page, studio: Studio) -> None:
+    page.goto("/consent#nothing")
+    expect(page.get_by_role("alert")).to_contain_text("begin anew")
+
+
+def invitation(page: Page, studio: Studio) -> None:
+    page.goto("/invitation#nothing")
+    expect(page.get_by_role("heading", name="Join")).to_be_visible()
+
+
+VISITS = (
+    gallery,
+    task,
+    playground,
+    opened,
+    boxes,
+    outpainting,
+    keyframes,
+    fleet,
+    account,
+    sign_in,
+    consent,
+    invitation,
+)
+
+
+@pytest.mark.parametrize("visit", VISITS)
+def test_pages_keep_nobody_out_and_look_like_this(
+    browser: Browser, studio: Studio, visit: Callable[[Page, Studio], None], tmp_path: Path, repository: Path
+) -> None:
+    # The pages' policy lets no script in but their own, and axe is one.
+    context = browser.new_context(base_url=studio.base_url, viewport=WIDE, reduced_motion="reduce", bypass_csp=True)
+    page = context.new_page()
+    visit(page, studio)
+    kept = os.environ.get("SCREENSHOTS")
+    for look in looks(page):
+        page.evaluate("document.getElementById('form')?.scrollTo(0, 0)")
+        name = f"{visit.__name__}-{look}"
+        folder = repository / kept if kept and name in IN_DOCS else tmp_path
+        folder.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=folder / f"{name}.jpeg", type="jpeg", quality=72)
+        found: list[dict[str, Any]] = Axe().run(page).response["violations"]
+        grave = {each["id"]: [node["html"] for node in each["nodes"]] for each in found if each["impact"] in GRAVE}
+        assert (grave, page.evaluate(WIDER)) == ({}, 0), look
+    context.close()
+
+
+def focused(page: Page, element: Locator) -> None:
+    """Goes on with the tab key until the element has the focus."""
+    for _ in range(60):
+        if element.evaluate("each => each === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{element} is out of reach of the tab key")
+
+
+def test_a_picture_is_made_without_a_pointer(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    expect(page.get_by_role("button", name="Make it")).to_be_enabled()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    focused(page, page.locator("textarea"))
+    page.keyboard.type("a red star by keys alone")
+    focused(page, page.locator(".ratio input").first)
+    page.keyboard.press("ArrowRight")
+    focused(page, page.get_by_role("button", name="Make it"))
+    with page.expect_response("**/v1/gen-3-image-klein") as answered:
+        page.keyboard.press("Enter")
+    task_id = answered.value.json()["id"]
+    card = page.get_by_role("article").first
+    focused(page, card.get_by_role("button", name="Cancel"))
+    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    expect(page.locator("#announcements")).to_have_text("Done: a red star by keys alone")
+    focused(page, card.get_by_role("link", name="Download"))
+    assert behind(lambda worker: worker.job(task_id)["prompt"]) == "a red star by keys alone"
