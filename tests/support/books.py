@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from serve_app.accounts.audit import Window
-from serve_app.accounts.credits import Balance, Credits, Usage
+from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
@@ -42,11 +41,6 @@ async def limit(projects: ProjectStore, window: Window, amount: int | None) -> N
     await projects.change(PROJECT, {f"limit_{window}": amount}, "test")
 
 
-async def spent(credits: Credits, project: str = "p") -> set[int]:
-    """In the present day, week and month: one amount where they agree."""
-    return {window.spent for window in await credits.spending(project)}
-
-
 async def submitted(store: TaskStore, price: int, **changes: Any) -> NewTask:
     task = priced_task(price, **changes)
     assert (await store.submit(task)).created
@@ -56,9 +50,3 @@ async def submitted(store: TaskStore, price: int, **changes: Any) -> NewTask:
 async def completed(store: TaskStore, status: Status = Status.READY, cost: int | None = None) -> None:
     lease = await lease_one(store)
     assert await store.complete(LANE, lease.id, lease.attempt, status, cost=cost)
-
-
-async def usage(credits: Credits) -> list[Usage]:
-    """Of about now."""
-    today = (await credits.spending("p"))[0].since
-    return await credits.usage(ORGANIZATION, today - timedelta(days=2), today + timedelta(days=2))

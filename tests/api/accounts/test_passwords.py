@@ -15,52 +15,42 @@ from serve_app.accounts.members import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, Peo
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
-def of(redis: Redis, prefix: str) -> People:
-    return People(redis, prefix, CHEAP)
-
-
-async def test_a_person_is_known_by_their_password(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
+@pytest.fixture
+async def people(redis: Redis, prefix: str) -> People:
+    """One of them, Ada."""
+    people = People(redis, prefix, CHEAP)
     assert await people.enrol("ada", "correct horse")
+    return people
+
+
+async def test_a_person_is_known_by_their_latest_password_until_forgotten(
+    people: People, redis: Redis, prefix: str
+) -> None:
     assert await people.verify("ada", "correct horse", "::1")
     assert not await people.verify("ada", "Correct horse", "::1")
     assert not await people.verify("grace", "correct horse", "::1")
     assert "correct horse" not in repr(await values(redis, prefix))
-
-
-async def test_a_name_is_taken_once(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    assert sum(await asyncio.gather(*(people.enrol("ada", f"password {number}") for number in range(4)))) == 1
-
-
-async def test_a_new_password_takes_the_old_ones_place(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    await people.enrol("ada", "the old one")
     await people.set_password("ada", "the new one")
-    assert not await people.verify("ada", "the old one", "::1")
+    assert not await people.verify("ada", "correct horse", "::1")
     assert await people.verify("ada", "the new one", "::1")
-
-
-async def test_forgotten_is_forgotten(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    await people.enrol("ada", "correct horse")
     assert await people.forget("ada")
     assert not await people.is_known("ada")
-    assert not await people.verify("ada", "correct horse", "::1")
+    assert not await people.verify("ada", "the new one", "::1")
 
 
-async def test_what_is_right_begins_the_count_anew(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    await people.enrol("ada", "correct horse")
+async def test_a_name_is_taken_once(people: People) -> None:
+    assert sum(await asyncio.gather(*(people.enrol("eve", f"password {number}") for number in range(4)))) == 1
+    assert not await people.enrol("ada", "another")
+
+
+async def test_what_is_right_begins_the_count_anew(people: People) -> None:
     for _ in range(3):
         for _ in range(MOST_OF_A_NAME - 1):
             assert not await people.verify("ada", "a guess", "::1")
         assert await people.verify("ada", "correct horse", "::1")
 
 
-async def test_guesses_at_once_are_no_more_than_guesses_in_turn(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    await people.enrol("ada", "correct horse")
+async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: People) -> None:
     guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * MOST_OF_A_NAME))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * MOST_OF_A_NAME
@@ -69,22 +59,14 @@ async def test_guesses_at_once_are_no_more_than_guesses_in_turn(redis: Redis, pr
     assert 0 < refusal.value.retry_s <= WINDOW_S
 
 
-async def test_an_address_from_which_many_sign_in_is_not(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    await people.enrol("ada", "correct horse")
+async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_many_sign_in_is_not(
+    people: People,
+) -> None:
     for _ in range(2):
         assert not await people.verify("ada", "a slip", "192.0.2.1")
     signed_in = [await people.verify("ada", "correct horse", "192.0.2.1") for _ in range(MOST_FROM_AN_ADDRESS + 1)]
     assert all(signed_in)
     guesses = (people.verify(f"name {n}", "a guess", "192.0.2.1") for n in range(MOST_FROM_AN_ADDRESS - 2))
-    assert not any(await asyncio.gather(*guesses))
-    with pytest.raises(TooOften):
-        await people.verify("one more", "a guess", "192.0.2.1")
-
-
-async def test_an_address_that_tries_many_names_is_shut_out(redis: Redis, prefix: str) -> None:
-    people = of(redis, prefix)
-    guesses = (people.verify(f"name {number}", "a guess", "192.0.2.1") for number in range(MOST_FROM_AN_ADDRESS))
     assert not any(await asyncio.gather(*guesses))
     with pytest.raises(TooOften):
         await people.verify("one more", "a guess", "192.0.2.1")

@@ -101,10 +101,7 @@ def shop(service: Service, acme: str) -> str:
 
 
 @pytest.fixture
-def operator(
-    service: Service, shop: str, acme: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> GenServe:
-    """Commands with an operator's key of the organization, and without any settings."""
-    monkeypatch.setenv("GEN_BASE_URL", service.base_url)
+def operator(client_of: GenServe, service: Service, shop: str, acme: str, monkeypatch: pytest.MonkeyPatch) -> GenServe:
+    """The same with an operator's key of the organization."""
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(shop, Role.OPERATOR, acme))
-    return GenServe(None, monkeypatch, capsys)
+    return client_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -88,49 +89,41 @@ async def finish(store: TaskStore) -> None:
     assert (balance.held, balance.spent) == (0, 175)
 
 
-def test_a_service_goes_on_from_its_backup(
-    gen_serve: GenServe, other: GenServe, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def copy(gen_serve: GenServe, redis_url: str, prefix: str, tmp_path: Path) -> str:
+    """The folder of a backup of a service in the middle of its work, which had two objects."""
+    objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
+    for key in ("results/a/1/picture.png", "results/b/1/picture.png"):
+        asyncio.run(objects.put(key, b"x", "image/png"))
     on(redis_url, prefix, work)
-    before = on(redis_url, prefix, everything)
     ran = gen_serve("backup", str(tmp_path / "backup"))
-    assert (ran.code, "0 objects" in ran.out) == (0, True), ran.err
-    ran = other("restore", str(tmp_path / "backup"))
-    assert ran.code == 0, ran.err
-    assert on(elsewhere.url, prefix, everything) == before
-    on(elsewhere.url, prefix, finish)
+    assert (ran.code, "2 objects" in ran.out) == (0, True), ran.err
+    return str(tmp_path / "backup")
 
 
-def test_lives_of_keys_go_on(
-    gen_serve: GenServe, other: GenServe, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
+def test_a_service_goes_on_from_its_backup(
+    other: GenServe, copy: str, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
 ) -> None:
-    on(redis_url, prefix, work)
-    assert gen_serve("backup", str(tmp_path / "backup")).code == 0
-    assert other("restore", str(tmp_path / "backup")).code == 0
+    objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
+    asyncio.run(objects.delete(["results/a/1/picture.png"]))
+    ran = other("restore", copy)
+    assert ran.code == 0, ran.err
+    assert "1 of 2 objects are gone since: results/a/1/picture.png" in ran.out
+    assert on(elsewhere.url, prefix, everything) == on(redis_url, prefix, everything)
 
     async def life_s(store: TaskStore) -> int:
         [key] = [key async for key in store.redis.scan_iter(f"{prefix}idempotency:*", count=1000)]
         return await store.redis.ttl(key)
 
     assert 0 < on(elsewhere.url, prefix, life_s) <= 24 * 3600
+    on(elsewhere.url, prefix, finish)
 
 
-def test_objects_that_are_gone_are_told(gen_serve: GenServe, other: GenServe, tmp_path: Path) -> None:
-    objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
-    for key in ("results/a/1/picture.png", "results/b/1/picture.png"):
-        asyncio.run(objects.put(key, b"x", "image/png"))
-    assert "2 objects" in gen_serve("backup", str(tmp_path / "backup")).out
-    asyncio.run(objects.delete(["results/a/1/picture.png"]))
-    assert "1 of 2 objects are gone since: results/a/1/picture.png" in other("restore", str(tmp_path / "backup")).out
-
-
-def test_a_store_with_something_in_it_is_left_alone(
-    gen_serve: GenServe, redis_url: str, prefix: str, tmp_path: Path
-) -> None:
-    on(redis_url, prefix, work)
-    assert gen_serve("backup", str(tmp_path / "backup")).code == 0
-    ran = gen_serve("restore", str(tmp_path / "backup"))
+def test_a_store_and_a_folder_with_something_in_them_are_left_alone(gen_serve: GenServe, copy: str) -> None:
+    ran = gen_serve("restore", copy)
     assert (ran.code, "not empty" in ran.err) == (1, True)
+    ran = gen_serve("backup", copy)
+    assert (ran.code, "is not empty" in ran.err) == (2, True)
 
 
 class Away:
@@ -140,25 +133,19 @@ class Away:
         raise GenericError("Generic S3 error: out of reach\n\nDebug source: ...")
 
 
-def test_with_the_object_store_away_both_say_so_and_can_be_repeated(
-    gen_serve: GenServe, other: GenServe, redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_with_the_object_store_away_both_say_so(
+    gen_serve: GenServe, other: GenServe, copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on(redis_url, prefix, work)
-    for command in (gen_serve, other):
-        word = "backup" if command is gen_serve else "restore"
-        with monkeypatch.context() as away:
-            away.setattr("serve_app.cli.backup.objects_to_read", lambda config: Away())
-            ran = command(word, str(tmp_path / "backup"))
+    monkeypatch.setattr("serve_app.cli.backup.objects_to_read", lambda config: Away())
+    for ran in (gen_serve("backup", f"{copy}-2"), other("restore", copy)):
         assert (ran.code, ran.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
-        assert command(word, str(tmp_path / "backup")).code == 0
+    monkeypatch.undo()
+    assert gen_serve("backup", f"{copy}-2").code == other("restore", copy).code == 0, "and can be repeated"
 
 
 def test_a_restoration_that_broke_off_is_repeated(
-    gen_serve: GenServe, other: GenServe, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
+    other: GenServe, copy: str, elsewhere: EmbeddedRedis, prefix: str
 ) -> None:
-    on(redis_url, prefix, work)
-    assert gen_serve("backup", str(tmp_path / "backup")).code == 0
-
     async def half_done(store: TaskStore) -> None:
         await store.redis.set(f"{prefix}restoring", "{}")
         await store.redis.set(f"{prefix}clock:{LANE}", "7")
@@ -166,35 +153,19 @@ def test_a_restoration_that_broke_off_is_repeated(
     on(elsewhere.url, prefix, half_done)
     with pytest.raises(HalfRestored, match="repeat gen-serve restore"):
         on(elsewhere.url, prefix, lambda store: check_whole(store.redis, prefix))
-    assert other("restore", str(tmp_path / "backup")).code == 0
+    assert other("restore", copy).code == 0
     on(elsewhere.url, prefix, finish)
 
 
 @pytest.mark.parametrize("fault", ["no folder", "not finished", "damaged", "another prefix"])
-def test_what_is_no_whole_backup_is_refused(
-    gen_serve: GenServe,
-    repository: Path,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fault: str,
-) -> None:
-    folder, where = tmp_path / "backup", gen_serve
-    if fault != "no folder":
-        assert gen_serve("backup", str(folder)).code == 0
+def test_what_is_no_whole_backup_is_refused(other: GenServe, copy: str, fault: str) -> None:
+    folder = Path(copy) / "sub" if fault == "no folder" else Path(copy)
+    assert other.config
     if fault == "not finished":
         (folder / "backup.json").unlink()
     if fault == "damaged":
         (folder / "store.rdb").write_bytes(b"REDIS0011")
     if fault == "another prefix":
-        where = GenServe(write_config(tmp_path, repository, redis_url, "else:"), monkeypatch, capsys)
-    ran = where("restore", str(folder))
-    assert ran.code == 2
-    assert "backup" in ran.err
-
-
-def test_a_folder_with_something_in_it_is_not_written_to(gen_serve: GenServe, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    ran = gen_serve("backup", str(tmp_path))
-    assert (ran.code, "is not empty" in ran.err) == (2, True)
+        other.config.write_text(re.sub(r'"prefix": "[^"]*"', '"prefix": "else:"', other.config.read_text()))
+    ran = other("restore", str(folder))
+    assert (ran.code, "backup" in ran.err) == (2, True)

@@ -1,15 +1,22 @@
-"""What a shell user expects of every command: version, help, completion."""
+"""What a shell user expects: version, help, completion, levels of logs, tuned models."""
 
 from __future__ import annotations
 
+import time
 from importlib.metadata import version
 
 import pytest
 from support.command_line import GenServe
+from support.http_service import Service
+
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 
-def test_the_version(gen_serve: GenServe) -> None:
+def test_the_version_and_examples_in_help_that_stand_line_by_line(gen_serve: GenServe) -> None:
     assert gen_serve("--version").out == f"gen-serve {version('gen-serve')}\n"
+    assert "--install-completion" in gen_serve("--help").out
+    lines = [line.strip() for line in gen_serve("generate", "--help").out.splitlines()]
+    assert len([line for line in lines if line.startswith("gen-serve generate ")]) > 1
 
 
 @pytest.mark.parametrize(("words", "expected"), [("gen-serve mod", "models"), ("gen-serve tasks wa", "wait")])
@@ -22,11 +29,26 @@ def test_words_are_completed_in_bash(
     assert expected in gen_serve().out.split()
 
 
-def test_completion_can_be_installed(gen_serve: GenServe) -> None:
-    assert "--install-completion" in gen_serve("--help").out
+def test_a_level_of_logs_is_set_listed_and_taken_back(gen_serve: GenServe) -> None:
+    assert gen_serve("logs", "level", "serve_app.dispatcher", "debug").out == "serve_app.dispatcher: debug\n"
+    assert gen_serve("logs", "level", "deployments", "warning").code == 0
+    assert gen_serve("logs", "levels").table == [["deployments", "warning"], ["serve_app.dispatcher", "debug"]]
+    assert gen_serve("logs", "level", "serve_app.dispatcher", "default").out == "serve_app.dispatcher: default\n"
+    for words, named in (
+        ("redis debug", "serve_app, deployments"),
+        ("serve_app.dispatcher loud", "debug, info, warning"),
+    ):
+        wrong = gen_serve("logs", "level", *words.split())
+        assert (wrong.code, named in wrong.err) == (2, True)
+    assert gen_serve("logs", "levels").table == [["deployments", "warning"]]
 
 
-@pytest.mark.parametrize("command", ["generate", "tasks wait", "up"])
-def test_examples_in_help_stand_line_by_line(gen_serve: GenServe, command: str) -> None:
-    lines = [line.strip() for line in gen_serve(*command.split(), "--help").out.splitlines()]
-    assert [line for line in lines if line.startswith(("gen-serve ", "id=$(gen-serve "))]
+def test_tuned_models_are_listed_and_deleted(client_of: GenServe, service: Service) -> None:
+    project = service.worker.new_project(DEFAULT_ORGANIZATION)
+    finetune_id = service.worker.new_finetune(project)
+    words = ("finetunes", "list", "--key", service.worker.new_key(project))
+    [finetune] = client_of(*words, "--json").json
+    assert (finetune["id"], finetune["rank"], finetune["MB"]) == (finetune_id, 4, 0)
+    assert finetune["uploaded"] == pytest.approx(time.time(), abs=300)
+    assert client_of(*words).ids == [finetune_id]
+    assert client_of("finetunes", "remove", finetune_id, *words[2:]).out == f"deleted {finetune_id}\n"

@@ -1,19 +1,25 @@
-"""What a service says of itself: which endpoints it has, whether it is up, what waits."""
+"""What a service says of itself: its endpoints, whether it is up, what waits, and its figures by a process."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 from pydantic import SecretStr
 from support.command_line import GenServe
 from support.http_service import Service, running
 from support.worker import LANE
 
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import MetricsSettings
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.launcher.running import listen
 
 
 def test_endpoints_are_listed_with_their_prices(client_of: GenServe) -> None:
@@ -26,14 +32,6 @@ def test_endpoints_are_listed_with_their_prices(client_of: GenServe) -> None:
     assert listed["gen-pro-1.0-canny", None]["deprecated"] is True
 
 
-def test_every_price_is_that_of_a_request(client_of: GenServe) -> None:
-    [price] = [each for each in client_of("models", "--json").json if each["endpoint"] == "gen-2-max"]
-    submitted = client_of(
-        "generate", "gen-2-max", "prompt=a red star", "width=1024", "height=1024", "--detach", "--json"
-    )
-    assert submitted.json["cost"] == price["credits"]
-
-
 def test_another_service_of_the_dialect_may_describe_nothing(
     client_of: GenServe, monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:
@@ -43,7 +41,7 @@ def test_another_service_of_the_dialect_may_describe_nothing(
     assert client_of("generate", "gen-3-image-klein", "prompt=a red star", "steps=4", "--detach").code == 0
 
 
-def test_a_service_that_is_ready(client_of: GenServe, service: Service) -> None:
+def test_a_service_that_is_ready(client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     client_of("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
     with service.figures() as figures:
         metrics = ("--metrics-url", f"{str(figures.base_url).rstrip('/')}/metrics")
@@ -53,19 +51,10 @@ def test_a_service_that_is_ready(client_of: GenServe, service: Service) -> None:
     assert ran.out.startswith(f"{service.base_url}: ready\n")
     assert (ran.code, queued[LANE] >= 1) == (0, True)
     assert (status["base_url"], status["ready"]) == (service.base_url, True)
-    assert status["lanes"][LANE]["queued"] == queued[LANE]
-    assert set(status["lanes"][LANE]) == {"queued", "leased", "suspects"}
-
-
-def test_operators_see_replicas_and_waits_in_seconds(
-    client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client_of("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
-    project = service.worker.new_project(DEFAULT_ORGANIZATION)
-    monkeypatch.setenv("GEN_KEY", service.worker.new_key(project, Role.OPERATOR))
-    ran = client_of("status")
-    heading = ran.out.splitlines()[1]
-    assert [name for name in ("wait s", "replicas", "last error") if name not in heading] == []
+    assert status["lanes"][LANE].keys() == {"queued", "leased", "suspects"}
+    monkeypatch.setenv("GEN_KEY", service.worker.new_key(service.worker.new_project("default"), Role.OPERATOR))
+    heading = client_of("status").out.splitlines()[1]
+    assert all(name in heading for name in ("wait s", "replicas", "last error")), "what operators see"
     lane = client_of("status", "--json").json["lanes"][LANE]
     assert lane["queued"] >= 1
     assert {"predicted_wait_s", "replicas", "failures"} <= set(lane)
@@ -95,3 +84,36 @@ def test_figures_that_ask_for_a_token(
         assert "--metrics-token" in client_of(*words, notes=True).err
         monkeypatch.setenv("GEN_METRICS__TOKEN", "let me in")
         assert json.loads(client_of(*words, "--json").out)["lanes"]
+
+
+MAIN = "from serve_app.cli import main; main()"
+
+
+def test_the_figures_are_served_until_it_is_stopped(gen_serve: GenServe) -> None:
+    environment = {**os.environ, "GEN_METRICS__PORT": str(free_port()), "GEN_METRICS__TOKEN": "shown"}
+    command = [sys.executable, "-c", MAIN, "metrics", "--config", str(gen_serve.config)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            url = process.stdout.readline().removeprefix("figures: ").strip()
+            assert httpx2.get(url, timeout=60).status_code == 401
+            told = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
+            assert 'gen_tasks_queued{lane="flux3-klein"} 0.0' in told.text
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_what_is_missing_or_taken_is_named(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as missing:
+        missing.setenv("GEN_METRICS", '{"port": null}')
+        assert gen_serve("metrics").err.startswith("error: metrics.port is null: set it, or GEN_METRICS__PORT")
+    port = free_port()
+    with listen("127.0.0.1", port, "metrics.port"):
+        monkeypatch.setenv("GEN_METRICS__PORT", str(port))
+        ran = gen_serve("metrics")
+    assert (ran.code, f"127.0.0.1:{port} is in use; choose another with metrics.port" in ran.err) == (2, True)
+    assert gen_serve.config
+    gen_serve.config.write_text("{}")
+    ran = gen_serve("metrics")
+    assert (ran.code, ran.err.startswith("error: redis.url is not set: gen-serve up")) == (2, True)

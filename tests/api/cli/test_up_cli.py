@@ -61,23 +61,6 @@ def test_other_commands_find_the_service_until_it_is_stopped(
     assert running() == []
 
 
-def test_a_service_is_started_with_what_is_here_not_with_what_runs(
-    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(Launcher, "_start", lambda _: None)
-    nested: list[str] = []
-
-    def serve(_: Launcher) -> None:
-        monkeypatch.delenv("GEN_CONFIG")
-        monkeypatch.chdir(tmp_path)
-        nested.append(GenServe(None, monkeypatch, gen_serve.capsys)("up").err)
-        raise Stopped
-
-    monkeypatch.setattr(Launcher, "serve", serve)
-    assert gen_serve("up").code == 0
-    assert "configs/local.yaml" in nested[0]
-
-
 def test_ctrl_c_while_ray_is_busy_is_a_stop_and_no_crash(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code can't pass on what a signal's handler raises."""
 

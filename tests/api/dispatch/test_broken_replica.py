@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -46,8 +45,10 @@ async def replicas(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     replicas.close()
 
 
-@pytest.mark.parametrize("arriving", [True, False], ids=["one by one", "at once"])
-@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize(
+    ("broken", "arriving"),
+    [("a device that broke", True), ("an error at every step", False), ("no finite result", True)],
+)
 async def test_a_broken_replica_is_replaced_and_ends_no_task(
     scene: Scene, replicas: Replicas, broken: str, arriving: bool
 ) -> None:
@@ -79,8 +80,18 @@ class Ending:
         """Nothing is under way."""
 
 
-async def interruptions(scene: Scene, task_id: str) -> int:
-    return int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task_id}", "interruptions") or 0)
+@pytest.mark.parametrize("failing", [(Started(), STORAGE_UNREACHABLE), (DEVICE_BROKEN,)], ids=["storage", "not begun"])
+async def test_storage_that_is_away_and_what_is_refused_before_it_began_count_for_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, failing: tuple[Event, ...]
+) -> None:
+    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
+    attempts = 2 * scene.store.limits.max_interruptions
+    left = iter([Ending(*failing) for _ in range(attempts)])
+    scene.call = lambda job: next(left, None) or scene.model.generate(job)
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit())
+    assert (task.status, task.attempt, task.strikes) == (Status.READY, attempts + 1, 0)
+    assert not int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task.id}", "interruptions") or 0)  # type: ignore[misc]
 
 
 async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_strike(
@@ -92,27 +103,3 @@ async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_str
     (task,) = await scene.ended(await scene.submit())
     assert (task.status, task.attempt, task.strikes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
     assert task.details == {"error": DEVICE_BROKEN.reason}
-
-
-async def test_storage_that_is_away_counts_for_nothing_however_often_it_is_needed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
-    attempts = 2 * scene.store.limits.max_interruptions
-    away = iter([Ending(Started(), STORAGE_UNREACHABLE) for _ in range(attempts)])
-    scene.call = lambda job: next(away, None) or scene.model.generate(job)
-    scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit())
-    assert (task.status, task.attempt, task.strikes) == (Status.READY, attempts + 1, 0)
-    assert await interruptions(scene, task.id) == 0
-
-
-async def test_an_attempt_that_is_refused_before_it_began_counts_for_nothing(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
-    refusals = itertools.repeat(Ending(DEVICE_BROKEN), 2 * scene.store.limits.max_interruptions)
-    scene.call = lambda job: next(refusals, None) or scene.model.generate(job)
-    scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit())
-    assert (task.status, task.strikes, await interruptions(scene, task.id)) == (Status.READY, 0, 0)

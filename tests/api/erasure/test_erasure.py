@@ -12,7 +12,6 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from support.books import FUNDS, ORGANIZATION, assert_books_balance
 from support.executioner import Executioner, Killed
-from support.lost_answers import LosingAnswers
 from support.redis_contents import values
 from support.redis_process import until
 from support.tasks import LANE, make_due, new_task
@@ -87,7 +86,7 @@ class House:
             data = file.read_bytes() if file.is_file() else b""
             if word.encode() in data or word in file.name:
                 named.append(str(file.relative_to(self.folder)))
-        return named
+        return sorted(named)
 
     async def _make_key(self, project: str, word: str) -> None:
         await KeyStore(self.redis, self.prefix).create(f"key of {word}", project, organization=ORGANIZATION)
@@ -175,22 +174,22 @@ async def test_who_made_which_key_is_known_still(house: House) -> None:
     assert {key.name for key in keys} == {key.id for key in keys}
 
 
-async def test_nothing_is_added_from_its_beginning_on(house: House) -> None:
-    await house.erase(within_s=0)
+async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_time_was_over(house: House) -> None:
+    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", LANE)
+    first = await house.erase(within_s=0)
+    assert first.done is None
     with pytest.raises(ProjectClosed):
         await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
     with pytest.raises(registry.ProjectClosed):
         await house.finetunes.begin("x", PROJECT.id, "gen-test", LANE)
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
-
-
-async def test_it_goes_on_where_its_time_was_over_and_says_the_same_once_it_is_done(house: House) -> None:
-    first = await house.erase(within_s=0)
-    assert first.done is None
     assert await Eraser(house.redis, house.prefix, house.objects).is_under_way(PROJECT.id)
     second = await house.erase()
     assert second.began == first.began
     assert await house.erase() == second
+    with pytest.raises(Removed):
+        await house.finetunes.finish(begun, rank=1, layers=1, size=1)
+    assert await house.found(MARK) == []
 
 
 async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> None:
@@ -226,14 +225,6 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     assert await house.found(MARK) == []
 
 
-async def test_a_tuned_model_that_is_being_uploaded_meanwhile_is_gone(house: House) -> None:
-    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", LANE)
-    await house.erase()
-    with pytest.raises(Removed):
-        await house.finetunes.finish(begun, rank=1, layers=1, size=1)
-    assert await house.found(MARK) == []
-
-
 async def test_while_the_object_store_is_away_nothing_is_forgotten(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,17 +237,6 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
             await house.erase()
     assert house.leased[PROJECT.id].id in repr(await house.tasks.list_tasks(PROJECT.id, limit=10))
     assert (await house.erase()).done is not None
-    assert await house.found(MARK) == []
-
-
-async def test_a_call_may_be_repeated_since_its_answer_was_lost(house: House, redis_url: str) -> None:
-    client = connection.connect(redis_url)
-    losing = LosingAnswers(client)
-    try:
-        await Eraser(client, house.prefix, house.objects).erase(PROJECT, "test")
-    finally:
-        await client.aclose()
-    assert losing.lost > 5
     assert await house.found(MARK) == []
 
 

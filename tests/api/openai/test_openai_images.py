@@ -36,15 +36,7 @@ def opened(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def job_of(client: Client, worker: Worker, **body: Any) -> dict[str, Any]:
-    """What is to be made for a request, which is then cancelled."""
-    with waiting(client, lambda: generate(client, **body)) as (_, ids):
-        job = worker.job(ids[0])
-        client.delete(f"/v1/tasks/{ids[0]}")
-    return job
-
-
-def test_a_picture_in_base64(client: Client, worker: Worker) -> None:
+def test_a_picture_in_base64_or_as_a_link(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
         worker.deliver(task_id, PICTURE, "png")
     response = answer.result()
@@ -58,9 +50,6 @@ def test_a_picture_in_base64(client: Client, worker: Worker) -> None:
         "output_format": "png",
     }
     assert client.poll(task_id).json()["cost"] == 0.9, "it is a task as any other"
-
-
-def test_a_picture_as_a_link(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client, response_format="url")) as (answer, (task_id,)):
         worker.deliver(task_id, PICTURE, "png")
     (told,) = answer.result().json()["data"]
@@ -68,30 +57,33 @@ def test_a_picture_as_a_link(client: Client, worker: Worker) -> None:
     assert httpx2.get(told["url"], trust_env=False, timeout=60).content == PICTURE
 
 
-def test_what_is_asked_for(client: Client, worker: Worker) -> None:
-    job = job_of(client, worker, size="512x384", seed=7, output_format="webp", num_inference_steps=4)
-    assert (job["prompt"], job["width"], job["height"], job["seed"]) == ("a red star", 512, 384, 7)
-    assert (job["output_format"], job["steps"]) == ("webp", 4)
-
-
 @pytest.mark.parametrize(
-    ("model", "endpoint"),
+    ("body", "job", "endpoint"),
     [
-        (None, "gen-3-image-klein"),
-        ("gen-2-max", "gen-2-max"),
-        ("2-max", "gen-2-max"),
-        ("gen-pro-1.1", "gen-pro"),
-        ("gen-kontext-pro", "gen-kontext-pro"),
+        (
+            {"size": "512x384", "seed": 7, "output_format": "webp", "num_inference_steps": 4},
+            {"prompt": "a red star", "width": 512, "height": 384, "seed": 7, "output_format": "webp", "steps": 4},
+            "gen-3-image-klein",
+        ),
+        ({"steps": 3}, {"steps": 3}, "gen-3-image-klein"),
+        ({"model": "2-max", "background": "transparent"}, {"transparent": True}, "gen-2-max"),
+        ({"model": "gen-pro-1.1"}, {}, "gen-pro"),
     ],
 )
-def test_the_model(client: Client, model: str | None, endpoint: str) -> None:
-    with waiting(client, lambda: generate(client, model=model)) as (_, (task_id,)):
+def test_what_is_asked_for(
+    client: Client, worker: Worker, body: dict[str, Any], job: dict[str, Any], endpoint: str
+) -> None:
+    body = {**body, "webhook_url": "https://hooks.test/done"}
+    with waiting(client, lambda: generate(client, **body)) as (_, (task_id,)):
         (task,) = client.get("/v1/tasks").json()["tasks"]
+        made = worker.job(task_id)
+        receiver = client.get(f"/v1/tasks/{task_id}/deliveries").json()["receiver"]
         client.delete(f"/v1/tasks/{task_id}")
-    assert task["endpoint"] == endpoint
+    assert made.items() >= job.items()
+    assert (task["endpoint"], receiver) == (endpoint, "https://hooks.test:443")
 
 
-@pytest.mark.parametrize("name", ["gen-9", "gen-3-video", "gen-tools/erase-v1"])
+@pytest.mark.parametrize("name", ["gen-9", "gen-3-video"])
 def test_a_default_that_does_not_fit_stops_the_start(start_service: StartService, name: str) -> None:
     with pytest.raises(ValueError, match=r"openai\.image_model"):
         start_service(openai=OpenAISettings(image_model=name))
@@ -123,23 +115,17 @@ def test_what_is_ready_is_answered_though_another_failed(client: Client, worker:
     assert [each["id"] for each in answer.result().json()["data"]] == [second]
 
 
-@pytest.mark.parametrize("status", [Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
-def test_a_moderated_picture(client: Client, worker: Worker, status: Status) -> None:
+def test_a_picture_that_was_moderated_or_failed(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
-        worker.end(task_id, status, details={"Moderation Reasons": ["violence"]})
+        worker.end(task_id, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
     told = error(answer.result(), 400)
-    assert told["code"] == "moderation_blocked"
-    assert "violence" in told["message"]
-
-
-def test_a_picture_that_failed(client: Client, worker: Worker) -> None:
+    assert (told["code"], "violence" in told["message"]) == ("moderation_blocked", True)
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
         worker.end(task_id, Status.ERROR, details={"error": "out of paint"})
     response = answer.result()
     told = error(response, 500)
     assert told["type"] == "server_error"
-    assert "out of paint" in told["message"]
-    assert task_id in told["message"]
+    assert all(part in told["message"] for part in ("out of paint", task_id))
     assert response.headers["x-should-retry"] == "false"
 
 
@@ -181,48 +167,24 @@ def test_a_client_with_an_idempotency_key_may_come_back(client: Client, service:
     assert [each["id"] for each in answer.result().json()["data"]] == [task_id]
 
 
-def test_a_transparent_background(client: Client, worker: Worker) -> None:
-    assert job_of(client, worker, model="gen-2-max", background="transparent")["transparent"] is True
-
-
-def test_a_webhook_and_other_fields_of_the_endpoint(client: Client, worker: Worker) -> None:
-    with waiting(client, lambda: generate(client, webhook_url="https://hooks.test/done", steps=3)) as (_, (task_id,)):
-        assert worker.job(task_id)["steps"] == 3
-        assert client.get(f"/v1/tasks/{task_id}/deliveries").json()["receiver"] == "https://hooks.test:443"
-        client.delete(f"/v1/tasks/{task_id}")
-
-
 @pytest.mark.parametrize(
     ("body", "param", "code"),
     [
         ({"prompt": None}, "prompt", "invalid_value"),
-        ({"prompt": ""}, "prompt", "invalid_value"),
-        ({"n": 0}, "n", "invalid_value"),
         ({"n": 11}, "n", "invalid_value"),
-        ({"n": "2"}, "n", "invalid_value"),
         ({"size": "huge"}, "size", "invalid_value"),
         ({"size": "16x16"}, "size", "invalid_value"),
-        ({"size": "9999x9999"}, "size", "invalid_value"),
         ({"size": "1024x1024", "model": "gen-kontext-pro"}, "size", "invalid_value"),
         ({"size": "512x512", "width": 512}, "width", "invalid_value"),
-        ({"seed": "seven"}, "seed", "invalid_value"),
         ({"seed": 2**32 - 1, "n": 2}, "seed", "invalid_value"),
         ({"quality": "high"}, "quality", "invalid_value"),
         ({"style": "vivid"}, "style", "unknown_parameter"),
-        ({"background": "transparent"}, "background", "unknown_parameter"),
         ({"background": "transparent", "output_format": "jpeg", "model": "2-max"}, "background", "invalid_value"),
-        ({"output_compression": 50}, "output_compression", "unknown_parameter"),
-        ({"output_format": "gif"}, "output_format", "invalid_value"),
         ({"response_format": "file"}, "response_format", "invalid_value"),
         ({"moderation": "low"}, "moderation", "invalid_value"),
         ({"stream": True}, "stream", "invalid_value"),
-        ({"partial_images": 2}, "partial_images", "invalid_value"),
-        ({"guidance_scale": 3.5}, "guidance_scale", "unknown_parameter"),
         ({"num_inference_steps": 99}, "num_inference_steps", "invalid_value"),
-        ({"negative_prompt": "rain"}, "negative_prompt", "unknown_parameter"),
-        ({"model": "gen-3-video"}, "model", "invalid_value"),
         ({"model": "gen-pro-1.0-fill"}, "model", "invalid_value"),
-        ({"webhook_url": "http://127.0.0.1/"}, "webhook_url", "invalid_value"),
     ],
 )
 def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str, code: str) -> None:
@@ -232,51 +194,31 @@ def test_what_is_refused(client: Client, service: Service, body: dict[str, Any],
     assert param in told["message"] or param == "model"
 
 
-@pytest.mark.parametrize("model", ["gpt-image-1", "gen-pro-1.0-depth", ""])
-def test_a_model_that_there_is_not(client: Client, model: str) -> None:
-    told = error(generate(client, model=model), 404)
-    assert (told["param"], told["code"]) == ("model", "model_not_found")
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [(b"{", "application/json"), (b"[1]", "application/json"), (b"", "application/json"), (b"a=b", "text/plain")],
-)
-def test_bodies_that_are_no_object(client: Client, content: bytes, kind: str) -> None:
-    error(client.post(GENERATIONS, content=content, headers={"Content-Type": kind}), 400)
-
-
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer gen_nobody"}, {"Authorization": "Bearer EMPTY"}])
-def test_without_a_key_that_holds(service: Service, headers: dict[str, str]) -> None:
+def test_other_errors_have_the_same_form(client: Client, service: Service) -> None:
+    for model in ("gpt-image-1", ""):
+        told = error(generate(client, model=model), 404)
+        assert (told["param"], told["code"]) == ("model", "model_not_found")
+    for content, kind in ((b"{", "application/json"), (b"[1]", "application/json"), (b"a=b", "text/plain")):
+        error(client.post(GENERATIONS, content=content, headers={"Content-Type": kind}), 400)
+    error(client.get(GENERATIONS), 405)
+    error(client.post("/v1/images/variations"), 404)
     with Client(service.base_url, "", "") as nobody:
-        told = error(nobody.post(GENERATIONS, json={"prompt": "x"}, headers=headers), 401)
-    assert told["code"] == "invalid_api_key"
+        for headers in ({}, {"Authorization": "Bearer EMPTY"}):
+            told = error(nobody.post(GENERATIONS, json={"prompt": "x"}, headers=headers), 401)
+            assert told["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", GENERATIONS, 405), ("POST", "/v1/images/variations", 404)]
+    ("field", "model"), [("image", "gen-3-image-klein"), ("image[]", "gen-2-pro"), ("image[]", "gen-kontext-pro")]
 )
-def test_other_errors_have_the_same_form(client: Client, method: str, path: str, status: int) -> None:
-    error(client.request(method, path), status)
-
-
-def test_an_edit(client: Client, worker: Worker) -> None:
-    with waiting(client, lambda: edit(client, size="256x192", seed="7", steps="4", n="1")) as (answer, (task_id,)):
-        job = worker.job(task_id)
-        worker.deliver(task_id, PICTURE, "png")
-    assert answer.result().json()["data"][0]["id"] == task_id
-    assert (job["prompt"], job["width"], job["height"]) == ("make it winter", 256, 192)
-    assert (job["seed"], job["steps"], len(job["references"])) == (7, 4, 1)
-
-
-@pytest.mark.parametrize("field", ["image", "image[]"])
-@pytest.mark.parametrize("model", ["gen-3-image-klein", "gen-2-pro", "gen-kontext-pro"])
 def test_several_pictures_to_edit(client: Client, worker: Worker, field: str, model: str) -> None:
     files = [(field, (f"{width}.png", picture(width), "image/png")) for width in (100, 200, 300)]
-    with waiting(client, lambda: edit(client, files, model=model)) as (_, (task_id,)):
-        keys = worker.job(task_id)["references"]
-        stored = [worker.run(worker.objects.get(key)) for key in keys]
-        client.delete(f"/v1/tasks/{task_id}")
+    with waiting(client, lambda: edit(client, files, model=model, seed="7", n="1")) as (answer, (task_id,)):
+        job = worker.job(task_id)
+        stored = [worker.run(worker.objects.get(key)) for key in job["references"]]
+        worker.deliver(task_id, PICTURE, "png")
+    assert answer.result().json()["data"][0]["id"] == task_id
+    assert (job["prompt"], job["seed"]) == ("make it winter", 7)
     assert [opened(data).width for data in stored] == [100, 200, 300]
 
 
@@ -304,21 +246,15 @@ def test_a_mask_says_where_by_what_is_transparent(client: Client, worker: Worker
         ({}, {}, "Content-Type"),
         ({"mask": ("m.png", masked((1, 1, 9, 9)))}, {}, "image"),
         ({"image": ("i.png", PICTURE), "mask": ("m.png", masked(None))}, {}, "mask"),
-        ({"image": ("i.png", PICTURE), "mask": ("m.png", b"no picture")}, {}, "mask"),
         ({"image": ("i.png", PICTURE), "mask": ("m.png", picture(10, mode="RGBA"))}, {}, "mask"),
         ({"image": ("i.png", PICTURE), "mask": ("m.png", masked((1, 1, 9, 9)))}, {"model": "gen-2-max"}, "model"),
         ({"image": ("i.png", b"no picture")}, {}, "image"),
-        ({"image": ("i.png", b"")}, {}, "image"),
         ({"image": ("i.png", b"\0" * (20 * 2**20 + 1))}, {}, "image"),
         ({"image": ("i.png", PICTURE), "markup": ("m.png", PICTURE)}, {}, "markup"),
         ([("image[]", ("i.png", PICTURE))] * 5, {"model": "gen-kontext-pro"}, "image"),
-        ([("image[]", ("i.png", PICTURE))] * 11, {}, "image"),
         ({"image": ("i.png", PICTURE)}, {"n": "two"}, "n"),
-        ({"image": ("i.png", PICTURE)}, {"stream": "true"}, "stream"),
-        ({"image": ("i.png", PICTURE)}, {"input_fidelity": "high"}, "input_fidelity"),
         ({"image": ("i.png", PICTURE)}, {"prompt": ["a", "b"]}, "prompt"),
         ({"image": ("i.png", PICTURE)}, {"prompt": "a\0b"}, "prompt"),
-        ({"image": ("i.png", PICTURE)}, {"size": "512x512", "model": "gen-pro-1.0-fill"}, "size"),
     ],
 )
 def test_edits_that_are_refused(
@@ -328,18 +264,11 @@ def test_edits_that_are_refused(
         assert error(edit(client, files, **fields), 400)["param"] == param
 
 
-def test_more_files_than_a_request_may_have(client: Client) -> None:
-    error(edit(client, [("image[]", ("i.png", PICTURE))] * 18), 400)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"prompt": "x" * (256 * 1024 + 1)}, {f"field-{number}": "x" for number in range(65)}],
-    ids=["long", "many"],
-)
-def test_a_form_of_more_text_than_a_body_may_have(client: Client, service: Service, fields: dict[str, str]) -> None:
+def test_a_form_of_more_than_a_body_may_have(client: Client, service: Service) -> None:
     with service.unchanged():
-        error(edit(client, **fields), 400)
+        error(edit(client, [("image[]", ("i.png", PICTURE))] * 18), 400)
+        error(edit(client, prompt="x" * (256 * 1024 + 1)), 400)
+        error(edit(client, **{f"field-{number}": "x" for number in range(65)}), 400)
 
 
 def test_a_body_that_is_too_large(start_service: StartService) -> None:

@@ -56,11 +56,16 @@ def test_a_video_on_its_way_and_at_its_end(client: Client, worker: Worker, servi
     worker.advance(task_id, Status.GENERATING, progress=0.5)
     video = client.get(f"{VIDEOS}/{task_id}").json()
     assert (video["status"], video["progress"], video["completed_at"]) == ("in_progress", 50, None)
+    assert error(client.get(f"{VIDEOS}/{task_id}/content"), 400)["code"] == "video_not_ready"
     worker.deliver_clip(task_id, CLIP)
     video = client.get(f"{VIDEOS}/{task_id}").json()
     assert (video["status"], video["progress"]) == ("completed", 100)
     kept_s = service.settings.tasks.limits().retention_s
     assert video["expires_at"] - video["completed_at"] == pytest.approx(kept_s, abs=1)
+    response = client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "video"})
+    assert response.status_code == 302
+    file = httpx2.get(response.headers["location"], trust_env=False, timeout=60)
+    assert (file.status_code, file.headers["content-type"], file.content) == (200, "video/mp4", CLIP)
 
 
 @pytest.mark.parametrize(
@@ -85,29 +90,17 @@ def test_a_video_that_came_to_nothing(
     assert (told["code"], problem["message"] in told["message"]) == ("video_not_ready", True)
 
 
-def test_the_file_of_a_video(client: Client, worker: Worker) -> None:
-    task_id = created(client)
-    assert error(client.get(f"{VIDEOS}/{task_id}/content"), 400)["code"] == "video_not_ready"
-    worker.deliver_clip(task_id, CLIP)
-    response = client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "video"})
-    assert response.status_code == 302
-    file = httpx2.get(response.headers["location"], trust_env=False, timeout=60)
-    assert (file.status_code, file.headers["content-type"], file.content) == (200, "video/mp4", CLIP)
-
-
-def test_what_is_asked_for(client: Client, worker: Worker) -> None:
+def test_what_is_asked_for_as_json_or_in_a_form(client: Client, worker: Worker) -> None:
     job = worker.job(created(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
     assert (job["width"], job["height"], job["seed"]) == (704, 1280, 7)
     assert (job["clip"]["seconds"], job["clip"]["sound"]) == (6, False)
-
-
-def test_a_form_without_files(client: Client, worker: Worker) -> None:
     fields = {"prompt": "7", "seconds": "6", "size": "1920x1080", "seed": "7", "generate_audio": "false"}
     response = client.post(VIDEOS, files={name: (None, value) for name, value in fields.items()})
     assert response.status_code == 200, response.text
     assert response.json()["size"] == "1920x1088", "what it has in truth"
     job = worker.job(response.json()["id"])
     assert (job["prompt"], job["seed"], job["clip"]["sound"]) == ("7", 7, False)
+    assert create(client, size="auto").json()["size"] == "auto"
 
 
 def test_a_video_that_begins_with_a_picture(client: Client, worker: Worker) -> None:
@@ -123,35 +116,23 @@ def test_a_video_that_begins_with_a_picture(client: Client, worker: Worker) -> N
         assert len(worker.job(response.json()["id"])["references"]) == 1
 
 
-def test_a_size_that_is_left_to_the_prompt(client: Client) -> None:
-    assert create(client, size="auto").json()["size"] == "auto"
-
-
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"prompt": ""}, "prompt"),
         ({"seconds": "4"}, "seconds"),
-        ({"seconds": "soon"}, "seconds"),
         ({"seconds": 6.5}, "seconds"),
         ({"size": "1024x1792"}, "size"),
         ({"size": "1280x720", "resolution": "fhd"}, "resolution"),
         ({"model": "gen-3-image-klein"}, "model"),
-        ({"fps": 30}, "fps"),
         ({"num_frames": 81}, "num_frames"),
-        ({"mode": "t2v"}, "mode"),
         ({"input_reference": {"file_id": "file-1"}}, "input_reference"),
         ({"input_reference": {"image_url": ["x"]}}, "input_reference"),
-        ({"input_reference": {"image_url": "data:image/png;base64,AAAA"}}, "input_reference"),
         ({"input_reference": "x"}, "input_reference"),
     ],
 )
 def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str) -> None:
     with service.unchanged():
         assert error(create(client, **body), 400)["param"] == param
-
-
-def test_a_file_that_no_video_takes(client: Client) -> None:
     files = {"video": ("a.mp4", CLIP)}
     assert error(client.post(VIDEOS, data={"prompt": "x"}, files=files), 400)["param"] == "video"
 
@@ -170,7 +151,7 @@ def listed(client: Client, **query: Any) -> dict[str, Any]:
     return page
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+@pytest.mark.parametrize("limit", [2, 5])
 def test_the_list_holds_every_video_once(client: Client, limit: int) -> None:
     videos = {created(client) for _ in range(5)}
     client.accepted()  # a picture is no video
@@ -182,23 +163,18 @@ def test_the_list_holds_every_video_once(client: Client, limit: int) -> None:
     assert (len(found), set(found)) == (5, videos)
 
 
-def test_a_video_that_is_not_wanted_any_more(client: Client) -> None:
+def test_a_video_that_is_not_wanted_any_more(client: Client, worker: Worker) -> None:
     task_id = created(client)
     response = client.delete(f"{VIDEOS}/{task_id}")
     assert response.json() == {"id": task_id, "object": "video.deleted", "deleted": True}
     assert client.get(f"{VIDEOS}/{task_id}").json()["status"] == "failed"
+    ended = created(client)
+    worker.deliver_clip(ended, CLIP)
+    error(client.delete(f"{VIDEOS}/{ended}"), 409)
 
 
-def test_a_video_that_has_ended_goes_by_itself(client: Client, worker: Worker) -> None:
-    task_id = created(client)
-    worker.deliver_clip(task_id, CLIP)
-    error(client.delete(f"{VIDEOS}/{task_id}"), 409)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", VIDEOS + "/{}"), ("GET", VIDEOS + "/{}/content"), ("DELETE", VIDEOS + "/{}")]
-)
-def test_what_is_no_video_of_the_project(client: Client, other_client: Client, method: str, path: str) -> None:
+def test_what_is_no_video_of_the_project(client: Client, other_client: Client) -> None:
     for task_id in ("none", client.accepted(), created(other_client)):
-        told = error(client.request(method, path.format(task_id)), 404)
-        assert told["message"] == "Video not found"
+        for method, path in (("GET", ""), ("GET", "/content"), ("DELETE", "")):
+            told = error(client.request(method, f"{VIDEOS}/{task_id}{path}"), 404)
+            assert told["message"] == "Video not found"

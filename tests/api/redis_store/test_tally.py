@@ -28,47 +28,13 @@ async def test_counts_of_several_processes_add_up(redis: Redis, prefix: str) -> 
     assert await tallied(redis, prefix, Tallied.REFUSALS) == {"queue_full gen-pro": "3"}
 
 
-async def test_what_can_not_be_added_is_added_later(redis: Redis, prefix: str) -> None:
-    tally, lost = Tally(), connection.connect(NOBODY, answer_s=0.2)
-    tally.count(Tallied.REFUSALS, "a b")
-    with pytest.raises(RedisError):
-        await tally.add_to(lost, prefix)
-    tally.count(Tallied.REFUSALS, "a b")
-    await tally.add_to(redis, prefix)
-    assert await tallied(redis, prefix, Tallied.REFUSALS) == {"a b": "2"}
-    await lost.aclose()
-
-
-async def test_a_process_that_stops_adds_the_rest(redis: Redis, prefix: str) -> None:
-    tally = Tally()
-    async with tally.kept(redis, prefix):
-        tally.count(Tallied.REFUSALS, "a b")
-    assert await tallied(redis, prefix, Tallied.REFUSALS) == {"a b": "1"}
-
-
-async def test_a_process_stops_also_where_the_store_is_gone(prefix: str) -> None:
+async def test_what_can_not_be_added_is_added_later_at_the_latest_at_the_end(redis: Redis, prefix: str) -> None:
     tally, lost = Tally(), connection.connect(NOBODY, answer_s=0.2)
     async with asyncio.timeout(60), tally.kept(lost, prefix):
         tally.count(Tallied.REFUSALS, "a b")
+        with pytest.raises(RedisError):
+            await tally.add_to(lost, prefix)
+    async with tally.kept(redis, prefix):
+        tally.count(Tallied.REFUSALS, "a b")
+    assert await tallied(redis, prefix, Tallied.REFUSALS) == {"a b": "2"}
     await lost.aclose()
-
-
-async def test_one_that_stops_in_the_middle_adds_nothing_twice(redis: Redis, prefix: str) -> None:
-    """The addition under way goes on, and the rest waits for it."""
-
-    class Slow(Tally):
-        async def add_to(self, redis: Redis, prefix: str) -> None:
-            began.set()
-            await may_go_on.wait()
-            await super().add_to(redis, prefix)
-
-    began, may_go_on, tally = asyncio.Event(), asyncio.Event(), Slow()
-    tally.count(Tallied.REFUSALS, "a b")
-    adding = asyncio.create_task(tally.keep_adding(redis, prefix))
-    await began.wait()
-    adding.cancel()
-    may_go_on.set()
-    await asyncio.wait([adding])
-    await tally.add_rest(redis, prefix)
-    assert await tallied(redis, prefix, Tallied.REFUSALS) == {"a b": "1"}
-    assert adding.cancelled()

@@ -77,7 +77,7 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     assert (await assert_books_balance(credits)).spent == 100
 
 
-async def test_accounts_are_made_and_found(redis: Redis) -> None:
+async def test_accounts_licences_and_tuned_models_are_kept(redis: Redis) -> None:
     assert await OrganizationStore(redis, PREFIX).create("acme", "Acme", "test")
     assert await ProjectStore(redis, PREFIX).create("site", "acme", "test")
     _, secret = await KeyStore(redis, PREFIX).create("test", "site", organization="acme")
@@ -86,9 +86,6 @@ async def test_accounts_are_made_and_found(redis: Redis) -> None:
     assert caller.organization == "acme"
     entries, _ = await AuditLog(redis, PREFIX).read("acme", limit=10)
     assert entries
-
-
-async def test_the_rest_is_kept_and_counted(redis: Redis) -> None:
     licences = LicenceStore(redis, PREFIX)
     await licences.license("acme", "model", "test")
     await licences.report("acme", "model", 3)

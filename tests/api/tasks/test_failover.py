@@ -105,10 +105,7 @@ async def test_without_its_replica_nothing_is_acknowledged_but_done(servers: Rep
     assert (await one.submit(task)).created, "the repetition of what was made already"
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["redis+sentinel://host", "redis+sentinel://host/", "redis+sentinel:///main", "redis+sentinel://host:port/main"],
-)
-def test_a_sentinel_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"redis\+sentinel://host:26379/name"):
-        connection.connect(url)
+def test_a_sentinel_url_that_is_none_is_refused() -> None:
+    for where in ("host", "host/", "/main", "host:port/main"):
+        with pytest.raises(ValueError, match=r"redis\+sentinel://host:26379/name"):
+            connection.connect(f"redis+sentinel://{where}")

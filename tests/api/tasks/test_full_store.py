@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 from support.deliveries import claimed, found, hooked_task, outbox_of
-from support.tasks import ALL, LANE, lease_one, make_due, new_task, stored
+from support.tasks import ALL, LANE, lease_one, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
@@ -54,7 +54,7 @@ async def assert_full(redis: Redis) -> None:
 async def fall_due(store: TaskStore, index: str, task_id: str) -> None:
     """In place of waiting; of a server that takes nothing else any more."""
     script = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
-    await cast(Awaitable[int], store.redis.eval(script, 1, f"{store.prefix}{index}:{LANE}", task_id))
+    await cast(Awaitable[int], store.redis.eval(script, 1, f"{store.prefix}{index}", task_id))
 
 
 async def submitted(store: TaskStore) -> str:
@@ -70,30 +70,12 @@ async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_go
         await submitted(store)
     lease = await lease_one(store)
     assert await store.complete(LANE, task_id, lease.attempt, Status.READY, result={})
-
-
-async def test_near_the_end_nothing_is_leased_either(store: TaskStore) -> None:
-    task_id = await submitted(store)
+    await use(store, 0.75)
+    waiting = await submitted(store)
     await use(store, 0.95)
     assert await store.lease(LANE, 1, ALL) == []
     await use(store, 0.5)
-    assert [lease.id for lease in await store.lease(LANE, 1, ALL)] == [task_id]
-    assert (await stored(store, task_id)).strikes == 0
-
-
-async def test_below_the_watermark_it_goes_on_by_itself(store: TaskStore) -> None:
-    await use(store, 0.85)
-    with pytest.raises(StoreFull):
-        await submitted(store)
-    await use(store, 0.75)
-    await submitted(store)
-
-
-async def test_a_server_that_is_full_says_so(store: TaskStore) -> None:
-    await use(store, 1.5)
-    await assert_full(store.redis)
-    with pytest.raises(StoreFull):
-        await submitted(store)
+    assert (await lease_one(store)).id == waiting
 
 
 async def test_a_service_starts_that_has_started_before(store: TaskStore) -> None:
@@ -111,6 +93,10 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
     await use(store, 1.5)
     await assert_full(redis)
     assert await start() == secret
+    await store.dispatcher_is_here()
+    assert await store.has_dispatcher()
+    with pytest.raises(StoreFull):
+        await submitted(store)
 
 
 async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
@@ -124,9 +110,9 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
     assert await store.complete(LANE, ready, 1, Status.READY, result={"key": "k" * 1000})
     assert await store.release(LANE, given_back, 1, strike=False) == 1
     assert await store.cancel(cancelled, "p") == 1
-    await fall_due(store, "deadlines", overdue)
+    await fall_due(store, f"deadlines:{LANE}", overdue)
     assert await store.end_overdue(LANE) == 1
-    await fall_due(store, "leased", lost)
+    await fall_due(store, f"leased:{LANE}", lost)
     assert await store.reap(LANE) == 1
     statuses = {task_id: (await stored(store, task_id)).status for task_id in leases}
     assert statuses == {
@@ -139,18 +125,7 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
     assert {(await stored(store, task_id)).strikes for task_id in leases} == {0}
 
 
-async def test_room_is_made(store: TaskStore) -> None:
-    task_id = await submitted(store)
-    lease = await lease_one(store)
-    await store.complete(LANE, task_id, lease.attempt, Status.READY, result={})
-    await make_due(store, "retention")
-    await use(store, 1.5)
-    assert await store.sweep() == [task_id]
-    assert await store.sweep([task_id]) == []
-    assert await store.get(task_id) is None
-
-
-async def test_webhooks_are_delivered(store: TaskStore) -> None:
+async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None:
     task = hooked_task()
     await store.submit(task)
     lease = await lease_one(store)
@@ -161,10 +136,7 @@ async def test_webhooks_are_delivered(store: TaskStore) -> None:
     await outbox.prolong([claim])
     assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
     assert (await found(outbox, task.id)).state is State.DELIVERED
-
-
-async def test_a_dispatcher_stays_present(store: TaskStore) -> None:
-    await use(store, 1.1)
-    await assert_full(store.redis)
-    await store.dispatcher_is_here()
-    assert await store.has_dispatcher()
+    await fall_due(store, "retention", task.id)
+    assert await store.sweep() == [task.id]
+    assert await store.sweep([task.id]) == []
+    assert await store.get(task.id) is None

@@ -1,87 +1,156 @@
-"""What becomes of tasks that a worker gives back: strikes, suspects, interruptions."""
+"""What becomes of tasks that a worker gives back, and how long they may take in all: strikes, suspects, deadlines."""
 
 from __future__ import annotations
 
-from support.tasks import LANE, assert_gone_from_indexes, lease_one, new_task, status_of, stored
+import pytest
+from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 
-async def test_two_strikes_make_a_suspect_that_runs_alone(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in (1, 2):
-        assert not (await lease_one(store)).isolated
-        assert await store.release(LANE, task.id, attempt, strike=True) == 1
-    other = new_task()
-    await store.submit(other)
-
-    leases = await store.lease(LANE, 5, 100)
-    assert {lease.id: lease.isolated for lease in leases} == {task.id: True, other.id: False}
+@pytest.fixture
+def short(store: TaskStore) -> TaskStore:
+    """Tasks may wait for 1000 s and work for 50 s."""
+    return limited(store, queue_s=1000, run_s=50)
 
 
-async def test_suspects_are_in_flight_one_at_a_time(store: TaskStore) -> None:
-    suspects = [new_task() for _ in range(3)]
-    for task in suspects:
+async def submitted(store: TaskStore, n: int = 1) -> list[str]:
+    tasks = [new_task() for _ in range(n)]
+    for task in tasks:
         await store.submit(task)
+    return [task.id for task in tasks]
+
+
+async def strike_twice(store: TaskStore, n: int = 1) -> None:
     for attempt in (1, 2):
-        for lease in await store.lease(LANE, 3, 100):
-            await store.release(LANE, lease.id, attempt, strike=True)
-    (first,) = await store.lease(LANE, 3, 100)
+        for lease in await store.lease(LANE, n, 100):
+            assert not lease.isolated
+            await store.advance(LANE, lease.id, attempt, Status.GENERATING)
+            assert await store.release(LANE, lease.id, attempt, strike=True) == 1
+
+
+async def deadline(store: TaskStore, task_id: str) -> float:
+    score = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task_id)
+    assert score is not None
+    return score / 1000
+
+
+async def test_suspects_run_alone_and_one_at_a_time(store: TaskStore) -> None:
+    suspects = await submitted(store, 3)
+    await strike_twice(store, 3)
+    [other] = await submitted(store)
+    first, second = await store.lease(LANE, 5, 100)
+    assert {first.id: first.isolated, second.id: second.isolated} == {suspects[0]: True, other: False}
     assert await store.lease(LANE, 3, 100) == []
     await store.complete(LANE, first.id, first.attempt, Status.READY, result={})
     assert len(await store.lease(LANE, 3, 100)) == 1
 
 
-async def test_a_shared_crash_never_ends_a_task(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in range(1, store.limits.max_losses):
+async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) -> None:
+    [task_id] = await submitted(store)
+    most = store.limits.max_losses
+    for attempt in range(1, most + 1):
         await lease_one(store)
-        assert await store.release(LANE, task.id, attempt, strike=True, alone=False) == 1
-    # A bound all the same: nothing is tried for ever.
-    await lease_one(store)
-    assert await store.release(LANE, task.id, store.limits.max_losses, strike=True, alone=False) == 2
-    assert await status_of(store, task.id) is Status.ERROR
+        ended = await store.release(LANE, task_id, attempt, strike=True, alone=False)
+        assert ended == (2 if attempt == most else 1)
+    assert await status_of(store, task_id) is Status.ERROR
 
 
 async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in (1, 2):
-        await lease_one(store)
-        await store.release(LANE, task.id, attempt, strike=True)
+    [task_id] = await submitted(store)
+    await strike_twice(store)
     await lease_one(store)
-    assert await store.release(LANE, task.id, 3, strike=True, alone=True) == 2
-    record = await stored(store, task.id)
-    assert record.status is Status.ERROR
-    assert record.details is not None
-    assert "worker" in record.details["error"]
-    await assert_gone_from_indexes(store, task.id)
+    assert await store.release(LANE, task_id, 3, strike=True, alone=True) == 2
+    record = await stored(store, task_id)
+    assert (record.status, "worker" in (record.details or {})["error"]) == (Status.ERROR, True)
+    await assert_gone_from_indexes(store, task_id)
 
 
-async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in range(1, store.limits.max_interruptions + 2):
-        assert (await lease_one(store)).attempt == attempt
-        assert await store.release(LANE, task.id, attempt, strike=False) == 1
-    record = await stored(store, task.id)
-    assert record.strikes == 0
-
-
-async def test_a_task_that_is_interrupted_again_and_again_ends(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
+@pytest.mark.parametrize("interrupted", [False, True])
+async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_given_back_does_not(
+    store: TaskStore, interrupted: bool
+) -> None:
+    [task_id] = await submitted(store)
     most = store.limits.max_interruptions
     for attempt in range(1, most + 1):
         lease = await lease_one(store)
-        assert lease.isolated == (2 * (attempt - 1) >= most), "what others may interrupt gets a worker to itself"
-        ended = await store.release(LANE, task.id, attempt, strike=False, interrupted=True, reason="the model broke")
-        assert ended == (2 if attempt == most else 1)
-    record = await stored(store, task.id)
-    assert (record.status, record.strikes) == (Status.ERROR, 0)
-    assert record.details == {"error": "the model broke"}
-    assert (await store.counts(LANE))["interruptions"] == most
-    await assert_gone_from_indexes(store, task.id)
+        alone = interrupted and 2 * (attempt - 1) >= most
+        assert lease.isolated == alone, "what others may interrupt gets a worker to itself"
+        ended = await store.release(
+            LANE, task_id, attempt, strike=False, interrupted=interrupted, reason="the model broke"
+        )
+        assert ended == (2 if interrupted and attempt == most else 1)
+    record = await stored(store, task_id)
+    assert (record.status, record.strikes) == (Status.ERROR if interrupted else Status.PENDING, 0)
+    if interrupted:
+        assert record.details == {"error": "the model broke"}
+        assert (await store.counts(LANE))["interruptions"] == most
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_only_work_that_had_begun_costs_a_strike_when_its_dispatcher_is_lost(
+    store: TaskStore, begun: bool
+) -> None:
+    [task_id] = await submitted(store)
+    lease = await lease_one(store)
+    await store.advance(LANE, task_id, lease.attempt, Status.GENERATING)
+    assert await store.release(LANE, task_id, lease.attempt, strike=False) == 1, "what another began is no strike"
+    for _ in range(2):
+        lease = await lease_one(store)
+        await store.advance(LANE, task_id, lease.attempt, Status.GENERATING if begun else Status.REASONING)
+        await make_due(store, f"leased:{LANE}")
+        assert await store.reap(LANE) == 1
+    task = await stored(store, task_id)
+    assert (task.status, task.strikes) == (Status.PENDING, 2 if begun else 0)
+
+
+async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskStore) -> None:
+    [task_id] = await submitted(short)
+    in_queue = await deadline(short, task_id)
+    assert (await lease_one(short)).left_s is None, "the start of its work sets its deadline"
+    assert await deadline(short, task_id) == in_queue, "a lease is not yet a start"
+    await short.advance(LANE, task_id, 1, Status.GENERATING)
+    started = await deadline(short, task_id)
+    assert 900 < in_queue - started < 1000
+    await short.release(LANE, task_id, 1, strike=True)
+    await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -20_000, task_id)
+    left_s = (await lease_one(short)).left_s
+    assert left_s is not None
+    assert 0 < left_s <= 30
+    await short.advance(LANE, task_id, 2, Status.GENERATING)
+    assert await deadline(short, task_id) == started - 20
+
+
+async def test_the_clock_of_a_suspect_stands_still_while_it_waits_for_its_turn(short: TaskStore) -> None:
+    """Each is alone with a worker, so the last of many waits long for what one of the others did."""
+    both = await submitted(short, 2)
+    for attempt in (1, 2):
+        for lease in await short.lease(LANE, 2, 100):
+            await short.advance(LANE, lease.id, attempt, Status.GENERATING)
+            await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -10_000, lease.id)
+            assert await short.release(LANE, lease.id, attempt, strike=True) == 1
+    for task_id in both:  # longer than tasks may run, and less than they may wait
+        await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -500_000, task_id)
+    assert await short.end_overdue(LANE) == 0
+    for last in (False, True):
+        lease = await lease_one(short)
+        assert lease.isolated
+        assert lease.left_s is not None
+        assert 25 < lease.left_s <= 30, "of 50 s, 20 were spent at work"
+        if not last:
+            assert await short.complete(LANE, lease.id, lease.attempt, Status.READY, result={})
+        else:
+            await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -31_000, lease.id)
+    assert await short.end_overdue(LANE) == 1, "at work it goes on"
+
+
+async def test_work_may_be_given_longer_than_other_work(short: TaskStore) -> None:
+    deadlines = []
+    for run_s in (None, 500):
+        [task_id] = await submitted(short)
+        await lease_one(short)
+        assert await short.advance(LANE, task_id, 1, Status.GENERATING, run_s=run_s)
+        started = await short.redis.hget(f"{short.prefix}task:{task_id}", "started")  # type: ignore[misc]
+        deadlines.append(round(1000 * await deadline(short, task_id)) - int(started or 0))
+    assert deadlines == [50_000, 500_000]

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any, cast
 
 import pytest
+from redis.asyncio import Redis
 from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.accounts.credits import Credits
-from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
+from serve_app.storage.pages import page
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
+from serve_app.tasks.views import WAIT, WORK, timings
 
 
-async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
-    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
-    task = new_task(traceparent=traceparent)
+async def submitted(store: TaskStore, **changes: Any) -> str:
+    task = new_task(**changes)
     await store.submit(task)
-    lease = await lease_one(store)
-    assert (lease.project, lease.traceparent) == (task.project, traceparent)
-    assert lease.created <= lease.began
-    record = await stored(store, task.id)
-    assert record.traceparent == traceparent
+    return task.id
 
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
     await Credits(store.redis, store.prefix).grant("default", "first", 1000, by="test")
-    task = new_task(job='{"steps": 4}', price=900)
+    task = new_task(job='{"steps": 4}', price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     accepted = await store.submit(task)
     assert (accepted.created, accepted.reply) == (True, task.reply)
     assert await status_of(store, task.id) is Status.PENDING
 
     lease = await lease_one(store)
     assert (lease.id, lease.attempt, lease.isolated, lease.job) == (task.id, 1, False, task.job)
+    assert (lease.project, lease.traceparent) == (task.project, task.traceparent)
+    assert lease.created <= lease.began
     assert await store.advance(LANE, task.id, 1, Status.REASONING)
     assert await status_of(store, task.id) is Status.REASONING
     assert await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.5)
@@ -43,138 +42,59 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert record.started is not None
     assert record.finished is not None
     assert record.created <= record.started <= record.finished
-    await assert_gone_from_indexes(store, task.id)
     assert await store.redis.ttl(f"{store.prefix}task:{task.id}") > store.limits.retention_s
 
 
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
+    task_id = await submitted(store)
     await lease_one(store)
-    assert await store.release(LANE, task.id, 1, strike=False) == 1
+    assert await store.release(LANE, task_id, 1, strike=False) == 1
     await lease_one(store)
-
-    assert not await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.9)
-    assert not await store.complete(LANE, task.id, 1, Status.READY, result={"key": "zombie"})
-    assert await store.release(LANE, task.id, 1, strike=True) == 0
-    assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
-    assert await store.heartbeat(LANE, [(task.id, 2)]) == []
-    assert await store.complete(LANE, task.id, 2, Status.READY, result={"key": "right"})
-    record = await stored(store, task.id)
-    assert record.result == {"key": "right"}
-    assert record.strikes == 0
+    assert not await store.advance(LANE, task_id, 1, Status.GENERATING, progress=0.9)
+    assert not await store.complete(LANE, task_id, 1, Status.READY, result={"key": "zombie"})
+    assert await store.release(LANE, task_id, 1, strike=True) == 0
+    assert await store.heartbeat(LANE, [(task_id, 1)]) == [(task_id, 1)]
+    assert await store.heartbeat(LANE, [(task_id, 2)]) == []
+    assert await store.complete(LANE, task_id, 2, Status.READY, result={"key": "right"})
+    record = await stored(store, task_id)
+    assert (record.result, record.strikes) == ({"key": "right"}, 0)
 
 
-async def test_progress_never_falls_and_phases_never_go_back(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
+async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reaper_still_counts(
+    store: TaskStore,
+) -> None:
+    task_id = await submitted(store)
     await lease_one(store)
-    await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.6)
-    await store.advance(LANE, task.id, 1, Status.REASONING, progress=0.2)
-    record = await stored(store, task.id)
-    assert (record.status, record.progress) == (Status.GENERATING, 0.6)
-
-    await store.release(LANE, task.id, 1, strike=True)
-    await lease_one(store)
-    await store.advance(LANE, task.id, 2, Status.GENERATING, progress=0.1)
-    record = await stored(store, task.id)
-    assert record.progress == 0.6
-
-
-async def test_a_result_that_comes_after_the_reaper_still_counts(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    await lease_one(store)
+    await make_due(store, f"leased:{LANE}")
+    assert await store.heartbeat(LANE, [(task_id, 1)]) == []
+    assert await store.reap(LANE) == 0
     await make_due(store, f"leased:{LANE}")
     assert await store.reap(LANE) == 1
-    assert await status_of(store, task.id) is Status.PENDING
-    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
+    assert await status_of(store, task_id) is Status.PENDING
+    assert await store.complete(LANE, task_id, 1, Status.READY, result={"key": "k"})
     assert await store.lease(LANE, 1, 100) == []
-    await assert_gone_from_indexes(store, task.id)
-
-
-async def test_a_heartbeat_keeps_a_lease_from_the_reaper(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    await lease_one(store)
-    await make_due(store, f"leased:{LANE}")
-    assert await store.heartbeat(LANE, [(task.id, 1)]) == []
-    assert await store.reap(LANE) == 0
+    await assert_gone_from_indexes(store, task_id)
 
 
 async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
     for _ in range(5):
-        await store.submit(new_task())
-    assert len(await store.lease(LANE, 2, 3)) == 2
-    assert len(await store.lease(LANE, 4, 3)) == 1
-    assert await store.lease(LANE, 1, 3) == []
+        await submitted(store)
+    assert [len(await store.lease(LANE, n, 3)) for n in (2, 4, 1)] == [2, 1, 0]
 
 
 async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
+    task_id = await submitted(store)
     await lease_one(store)
     async with store.redis.pubsub() as pubsub:
         await pubsub.subscribe(store.channel("stop"))
         await pubsub.get_message(timeout=1)
-        await store.cancel(task.id, "p")
+        await store.cancel(task_id, "p")
         message = await pubsub.get_message(timeout=2)
     assert message is not None
-    assert message["data"] == task.id
-    assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
-    assert not await store.complete(LANE, task.id, 1, Status.READY, result={})
-    assert await status_of(store, task.id) is Status.ERROR
-
-
-async def test_a_full_queue_refuses_and_writes_nothing(store: TaskStore) -> None:
-    store = limited(store, max_queued=2)
-    for _ in range(2):
-        await store.submit(new_task())
-    refused = new_task(idempotency_key="k")
-    with pytest.raises(QueueFull):
-        await store.submit(refused)
-    assert await store.get(refused.id) is None
-    assert not [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency*", count=10_000)]
-
-
-async def test_a_project_may_have_so_many_active_tasks(store: TaskStore) -> None:
-    store = limited(store, max_active=2)
-    first = new_task()
-    await store.submit(first)
-    await store.submit(new_task())
-    with pytest.raises(TooManyActive) as refusal:
-        await store.submit(new_task())
-    assert refusal.value.limit == 2
-    await store.submit(new_task(project="other"))
-    await store.cancel(first.id, "p")
-    await store.submit(new_task())
-
-
-async def test_an_idempotency_key_makes_one_task(store: TaskStore) -> None:
-    tasks = [new_task(idempotency_key="k", body_hash="b") for _ in range(20)]
-    outcomes = await asyncio.gather(*(store.submit(task) for task in tasks))
-    assert sum(accepted.created for accepted in outcomes) == 1
-    assert len({accepted.reply for accepted in outcomes}) == 1
-    assert (await store.counts(LANE))["queued"] == 1
-    with pytest.raises(IdempotencyMismatch):
-        await store.submit(new_task(idempotency_key="k", body_hash="another"))
-    accepted = await store.submit(new_task(project="q", idempotency_key="k", body_hash="another"))
-    assert accepted.created, "keys of different projects don't meet"
-
-
-async def test_retention_removes_record_index_and_names_the_objects(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    await lease_one(store)
-    await store.complete(LANE, task.id, 1, Status.READY, result={})
-    assert await store.sweep() == []
-    await make_due(store, "retention")
-    assert await store.sweep() == [task.id]
-    assert await store.sweep() == [], "claimed: nobody else deletes the same objects"
-    assert await store.sweep([task.id]) == []
-    assert await store.get(task.id) is None
-    assert await store.list_tasks("p", limit=10) == ([], None)
-    assert not [key async for key in store.redis.scan_iter(f"{store.prefix}task:*", count=10_000)]
+    assert message["data"] == task_id
+    assert await store.heartbeat(LANE, [(task_id, 1)]) == [(task_id, 1)]
+    assert not await store.complete(LANE, task_id, 1, Status.READY, result={})
+    assert await status_of(store, task_id) is Status.ERROR
 
 
 async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
@@ -188,35 +108,32 @@ async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore)
 
 async def test_lists_page_through_everything_once(store: TaskStore) -> None:
     store = limited(store, max_active=100)
-    tasks = [new_task() for _ in range(25)]
-    for task in tasks:
-        await store.submit(task)
-    await store.cancel(tasks[3].id, "p")
-    seen: list[str] = []
-    cursor: str | None = None
-    while True:
-        page, cursor = await store.list_tasks("p", limit=7, cursor=cursor)
-        seen += [task.id for task in page]
-        if cursor is None:
-            break
-    assert sorted(seen) == sorted(task.id for task in tasks)
+    ids = [await submitted(store) for _ in range(9)]
+    await store.cancel(ids[3], "p")
+    seen, cursor = await store.list_tasks("p", limit=4)
+    while cursor is not None:
+        more, cursor = await store.list_tasks("p", limit=4, cursor=cursor)
+        seen = [*seen, *more]
+    assert sorted(task.id for task in seen) == sorted(ids)
     active, _ = await store.list_tasks("p", limit=100, active=True)
-    assert tasks[3].id not in {task.id for task in active}
-    assert len(active) == 24
+    assert {task.id for task in active} == {*ids} - {ids[3]}
+    await make_due(store, "retention")
+    await store.sweep(await store.sweep())
+    left, _ = await store.list_tasks("p", limit=100)
+    assert ids[3] not in {task.id for task in left}
     with pytest.raises(ValueError, match="cursor"):
         await store.list_tasks("p", limit=7, cursor="nonsense")
 
 
 async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(store: TaskStore) -> None:
     store = limited(store, max_active=2000, max_queued=2000)
-    wanted = new_task(endpoint="gen-rare")
-    await store.submit(wanted)
+    wanted = await submitted(store, endpoint="gen-rare")
     for _ in range(1200):
-        await store.submit(new_task())
+        await submitted(store)
     first, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"])
     assert (first, cursor is None) == ([], False)
     rest, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
-    assert ([task.id for task in rest], cursor) == ([wanted.id], None)
+    assert ([task.id for task in rest], cursor) == ([wanted], None)
 
 
 async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:
@@ -239,3 +156,63 @@ async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) 
     await store.sweep(await store.sweep())
     await store.submit(new_task(needs=draft.id))
     assert await store.redis.zscore(key, draft.id) is None, "what is gone is not listed again"
+
+
+class Growing:
+    """A Redis in which something newer comes after every look at the list."""
+
+    def __init__(self, redis: Redis, index: str) -> None:
+        self._redis, self._index = redis, index
+        self._newest = 1000
+
+    async def zrange(self, *args: Any, **options: Any) -> Any:
+        found = await self._redis.zrange(*args, **options)
+        self._newest += 1
+        await self._redis.zadd(self._index, {f"new-{self._newest}": self._newest})
+        return found
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1, 1), (2, 1), (7, 1), (7, 2), (7, 3), (3, 20)])
+async def test_in_a_list_that_grows_nothing_is_twice_or_left_out(
+    redis: Redis, prefix: str, count: int, limit: int
+) -> None:
+    index = f"{prefix}list"
+    # Two of a millisecond each, as they come when much is submitted.
+    there: dict[Any, float] = {f"task-{number}": 10 + number // 2 for number in range(count)}
+    await redis.zadd(index, there)
+    growing = cast(Redis, Growing(redis, index))
+    seen, cursor = await page(growing, index, limit, None)
+    while cursor is not None:
+        shown, cursor = await page(growing, index, limit, cursor)
+        seen = [*seen, *shown]
+    assert len(seen) == len(set(seen))
+    assert set(there) <= set(seen)
+
+
+async def started(store: TaskStore, waited_ms: int = 0) -> str:
+    """A task that was begun after so long a wait."""
+    task_id = await submitted(store)
+    await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -waited_ms)  # type: ignore[misc]
+    await lease_one(store)
+    for progress in (0.0, 0.5):
+        await store.advance(LANE, task_id, 1, Status.GENERATING, progress=progress)
+    return task_id
+
+
+async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(store: TaskStore) -> None:
+    statuses = {0: Status.READY, 700: Status.ERROR, 7_200_000: Status.CONTENT_MODERATED}
+    for waited_ms, status in statuses.items():
+        await store.complete(LANE, await started(store, waited_ms), 1, status)
+    await store.cancel(await submitted(store), "p")
+    found = await timings(store.redis, store.prefix, LANE)
+    counted = dict(found[WAIT].buckets)
+    assert (counted[0.5], counted[1.0], counted[3600.0], counted[float("inf")]) == (1, 2, 2, 3)
+    assert found[WAIT].sum >= 2 * 3600 + 0.7
+    assert found[WORK].buckets[-1] == (float("inf"), 1)
+
+
+async def test_a_dispatcher_is_there_once_it_says_so_and_not_for_ever(store: TaskStore) -> None:
+    assert not await store.has_dispatcher()
+    await store.dispatcher_is_here()
+    assert await store.has_dispatcher()
+    assert 0 < await store.redis.pttl(f"{store.prefix}dispatcher") <= 5000

@@ -56,19 +56,14 @@ async def test_a_process_logs_as_was_asked_for_last(following: LogLevels, redis:
     await comes_to(MODULE, logging.DEBUG)
     await comes_to(OTHER, logging.INFO)
     assert following.told == ((MODULE, "debug"), (OTHER, "info"))
+    for module, level in (("redis", "debug"), (MODULE, "loud"), ("redis", None)):
+        with pytest.raises(ValueError, match=r"redis|loud"):
+            await operator.set(module, level)
     await operator.set(MODULE, None)
     await operator.set(OTHER, None)
     await comes_to(MODULE, logging.NOTSET)
     await comes_to(OTHER, logging.ERROR)
     assert following.told == ()
-
-
-async def test_what_is_no_level_changes_nothing(redis: Redis, prefix: str) -> None:
-    operator = LogLevels(redis, prefix)
-    for module, level in (("redis", "debug"), (MODULE, "loud"), ("redis", None)):
-        with pytest.raises(ValueError, match=r"redis|loud"):
-            await operator.set(module, level)
-    assert await operator.read() == {}
 
 
 async def test_a_model_learns_with_its_next_job() -> None:

@@ -1,16 +1,20 @@
-"""A store that takes as many tasks as tests like, and an outbox over it."""
+"""A store that takes as many tasks as tests like, an outbox over it, and receivers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from support.deliveries import LIMITS
+from support.deliveries import HOUR_S, LIMITS, one_ended, outbox_of
 from support.receiver import Receiver, receiving
+from support.sender import attempted, running, sender_of
 
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.outbox import Delivery, Outbox
 
 
 @pytest.fixture
@@ -33,3 +37,18 @@ async def receiver() -> AsyncIterator[Receiver]:
 async def other_receiver() -> AsyncIterator[Receiver]:
     async with receiving() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def deliver(store: TaskStore, tmp_path: Path) -> Callable[..., Awaitable[Delivery]]:
+    """Ends a task, and has a sender make so many attempts to tell a URL. Unless told otherwise, two follow in hours."""
+
+    async def deliver(
+        url: str, attempts: int = 1, outbox: Outbox | None = None, guard: UrlGuard | None = None, **outcome: Any
+    ) -> Delivery:
+        outbox = outbox or outbox_of(store, schedule_s=(HOUR_S, HOUR_S), jitter=0, timeout_s=60)
+        task_id = await one_ended(store, url, **outcome)
+        async with running(sender_of(outbox, store, tmp_path, guard)):
+            return await attempted(outbox, task_id, attempts)
+
+    return deliver

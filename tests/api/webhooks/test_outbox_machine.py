@@ -232,28 +232,6 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
     return OutboxMachine
 
 
-def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> None:
-    """Found by the machine, when its own model knew nothing of it."""
-    state: Any = machine(redis_url)()
-    try:
-        state.a_task_ends(url=URL, cancelled=True)
-        [delivery] = state.expected.values()
-        while delivery.attempts < max_attempts(POLICY):
-            state.senders_die_and_their_claims_run_out()
-            state.waits_are_over()
-            state.pauses_are_over()
-            state.claim(n=1)
-        assert delivery.state is State.SENDING
-        state.replay(pick=0)
-        state.pauses_are_over()
-        state.senders_die_and_their_claims_run_out()
-        state.deliveries_are_as_expected()
-        state.indexes_agree_with_states()
-        assert (delivery.state, delivery.attempts) == (State.SENDING, 1)
-    finally:
-        state.teardown()
-
-
 @pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.slow)])
 def test_outbox_machine(redis_url: str, examples: int) -> None:
     run_machine(machine(redis_url), examples=examples, steps=30, phases=PHASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from redis.asyncio import Redis
 from support.clock import Clock
 from support.issuer import KEYS, TRUSTED, Published
 
@@ -29,14 +28,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def organizations(redis: Redis, prefix: str) -> OrganizationStore:
-    return OrganizationStore(redis, prefix)
-
-
-@pytest.fixture
-async def projects(redis: Redis, prefix: str, organizations: OrganizationStore) -> ProjectStore:
+async def projects(projects: ProjectStore, organizations: OrganizationStore) -> ProjectStore:
     """The project `shop` of the issuer's organization, and `elsewhere` of another."""
-    projects = ProjectStore(redis, prefix)
     for organization, project in (("acme", "shop"), ("rival", "elsewhere")):
         assert await organizations.create(organization, organization, "test")
         assert await projects.create(project, organization, "test")

@@ -40,12 +40,16 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
         server.close()
 
 
-def whole(head: bytes, body: bytes) -> Answer:
+def raw(content: bytes) -> Answer:
     async def answer(writer: asyncio.StreamWriter) -> None:
-        writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(content)
         await writer.drain()
 
     return answer
+
+
+def whole(head: bytes, body: bytes) -> Answer:
+    return raw(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def trickling(head: bytes, piece: bytes) -> Answer:
@@ -64,18 +68,6 @@ def trickling(head: bytes, piece: bytes) -> Answer:
 async def test_a_key_set_is_fetched() -> None:
     async with answering(whole(HEAD, DOCUMENT)) as url:
         assert await fetch_keys(url) == json.loads(DOCUMENT)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [trickling(b"", b""), trickling(CHUNKED, b"1\r\n \r\n"), trickling(HEAD, b"x-more: 1\r\n")],
-    ids=["silent", "body", "head"],
-)
-async def test_a_slow_answer_has_a_time_in_all(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwt_auth, "_TIMEOUT_S", 0.3)
-    async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
-        with pytest.raises(IssuerOutOfReach):
-            await fetch_keys(url)
 
 
 @pytest.mark.parametrize("head", [CHUNKED, HEAD + b"Content-Length: 1000000000\r\n\r\n"], ids=["chunked", "declared"])
@@ -99,29 +91,23 @@ async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(h
 
 async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
     packed = gzip.compress(DOCUMENT[:-1] + b" " * 100_000_000 + b"}")
-    assert len(packed) < 200_000
     async with asyncio.timeout(PATIENCE_S), answering(whole(HEAD + b"Content-Encoding: gzip\r\n", packed)) as url:
         with pytest.raises(IssuerOutOfReach):
             await fetch_keys(url)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"null", b"[]", b'"keys"', b"\xff\xfe", b"\x00" * 100, b"[" * 100_000, b'{"keys": ', b"1" * 10_000],
-    ids=lambda body: str(body[:12]),
-)
-async def test_an_answer_that_is_no_object_counts_as_none(body: bytes) -> None:
-    async with answering(whole(HEAD, body)) as url:
-        with pytest.raises(IssuerOutOfReach):
-            await fetch_keys(url)
+BAD: dict[str, Answer] = {
+    "silent": trickling(b"", b""),
+    "trickling body": trickling(CHUNKED, b"1\r\n \r\n"),
+    "trickling head": trickling(HEAD, b"x-more: 1\r\n"),
+    **{f"body {body[:9]}": whole(HEAD, body) for body in (b"", b"null", b'"keys"', b"\xff\xfe", b"[" * 100_000)},
+    **{f"line {line[:9]}": raw(line) for line in (b"", b"\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/9.9 999\r\n\r\n")},
+}
 
 
-@pytest.mark.parametrize("line", [b"", b"\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/9.9 999\r\n\r\n", b"\x00\xff" * 100])
-async def test_an_answer_that_is_no_http_counts_as_none(line: bytes) -> None:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        writer.write(line)
-        await writer.drain()
-
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+async def test_whatever_is_no_key_set_in_time_counts_as_none(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwt_auth, "_TIMEOUT_S", 0.3)
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerOutOfReach):
             await fetch_keys(url)

@@ -8,7 +8,6 @@ from support.books import FUNDS, ORGANIZATION
 from support.executioner import Executioner
 
 from serve_app.accounts.credits import Credits
-from serve_app.accounts.projects import ProjectStore
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 
@@ -23,11 +22,6 @@ async def credits(redis: Redis, prefix: str) -> Credits:
     credits = Credits(redis, prefix)
     await credits.grant(ORGANIZATION, "first", FUNDS, by="test")
     return credits
-
-
-@pytest.fixture
-def projects(redis: Redis, prefix: str) -> ProjectStore:
-    return ProjectStore(redis, prefix)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The process dies between any two steps of a submission or a settlement: the books balance, a repeat does the rest."""
+"""The process dies between any two steps of a submission: the books balance, a repeat does the rest."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from serve_app.api.app import create_app
 from serve_app.api.errors import OUT_OF_REACH, UNCERTAIN
 from serve_app.config import catalog
 from serve_app.tasks import admission
-from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
-LANE = "flux3-klein"
 PRICE = 1000
 """Of a picture of a megapixel with one reference, milli-credits."""
 
@@ -134,39 +132,3 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             await assert_books_balance(found)
     assert told[OUT_OF_REACH] >= 3
     assert told[UNCERTAIN] == 1, "the submission itself"
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("outcome", [Status.READY, Status.ERROR, Status.CONTENT_MODERATED])
-async def test_a_settlement_happens_once_however_often_it_is_tried(
-    executioner: Executioner,
-    redis_url: str,
-    prefix: str,
-    repository: Path,
-    tmp_path: Path,
-    after: bool,
-    outcome: Status,
-) -> None:
-    died = 0
-    for survived in itertools.count():
-        own = f"{prefix}{survived}:"
-        async with opened(redis_url, own, repository, tmp_path / str(survived)) as app:
-            found: services.Services = app.state.services
-            _, secret = await found.keys.create("test")
-            task_id = (await submit(app, secret)).json()["id"]
-            [lease] = await found.tasks.lease(LANE, 1, 10)
-            try:
-                with executioner.awaits(survived, after):
-                    await found.tasks.complete(LANE, task_id, lease.attempt, outcome, result={"key": "k"})
-            except Killed:
-                died += 1
-                await assert_books_balance(found)
-                # Its successor tries again, and so does whoever repeats a step whose answer was lost.
-                for _ in range(2):
-                    assert await found.tasks.complete(LANE, task_id, lease.attempt, outcome, result={"key": "k"})
-            else:
-                break
-            await assert_books_balance(found)
-            left = await found.credits.balance("default")
-            assert (left.held, left.spent) == (0, PRICE if outcome is Status.READY else 0)
-    assert died >= 1

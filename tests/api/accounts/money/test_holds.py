@@ -1,14 +1,20 @@
-"""Credits are held in the step that accepts a task, or it is refused and nothing is written."""
+"""Credits are held in the step that accepts a task, and settled or given back, once, in the step that ends it.
+
+What any sequence of steps does to balances and windows is checked in `test_money_machine.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from support.books import FUNDS, assert_books_balance, completed, limit, priced_task, submitted
 from support.redis_contents import contents
+from support.tasks import LANE, lease_one, make_due, stored
 
+from serve_app.accounts.audit import WINDOWS, day_number, midnight, windows_of
 from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import ProjectStore
 from serve_app.tasks.limits import (
@@ -22,7 +28,7 @@ from serve_app.tasks.limits import (
     TooManyActive,
 )
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import NewTask
+from serve_app.tasks.task import NewTask, Status
 
 
 async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: TaskStore, credits: Credits) -> None:
@@ -31,25 +37,6 @@ async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: 
     await submitted(store, 10**15 - 1, organization="rich")
     await completed(store, cost=much - 3)
     assert await assert_books_balance(credits, "rich") == Balance(3, 0, much - 3, much)
-
-
-async def test_a_submission_is_repeated_even_when_there_would_be_too_little_for_another(
-    store: TaskStore, credits: Credits
-) -> None:
-    task = await submitted(store, FUNDS, idempotency_key="once", body_hash="b")
-    assert (await store.submit(task)).reply == task.reply
-    repeat = await store.submit(priced_task(FUNDS, idempotency_key="once", body_hash="b"))
-    assert (repeat.reply, repeat.created) == (task.reply, False)
-    assert (await assert_books_balance(credits)).held == FUNDS
-
-
-async def test_parallel_submissions_with_one_idempotency_key_hold_once(store: TaskStore, credits: Credits) -> None:
-    answers = await asyncio.gather(
-        *(store.submit(priced_task(900, idempotency_key="once", body_hash="b")) for _ in range(20))
-    )
-    assert sum(answer.created for answer in answers) == 1
-    assert len({answer.reply for answer in answers}) == 1
-    assert (await assert_books_balance(credits)).held == 900
 
 
 async def look(store: TaskStore, task: NewTask) -> str | None:
@@ -112,25 +99,76 @@ async def test_a_look_at_what_would_be_accepted_writes_nothing_and_knows_what_ca
     assert await look(store, task) is None
     assert await contents(store.redis, store.prefix) == before
     await store.submit(task)
-    assert await look(store, priced_task(FUNDS, idempotency_key="once", body_hash="b")) == task.reply
+    again = priced_task(FUNDS, idempotency_key="once", body_hash="b")
+    assert await look(store, again) == (await store.submit(again)).reply == task.reply
 
 
-async def in_parallel(store: TaskStore, n: int, price: int) -> list[BaseException | None]:
-    """What refused each, None for accepted."""
-
-    async def one() -> BaseException | None:
-        try:
-            await store.submit(priced_task(price))
-        except Refused as refused:
-            return refused
-        return None
-
-    return await asyncio.gather(*(one() for _ in range(n)))
+async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, projects: ProjectStore) -> None:
+    await limit(projects, "day", 100)
+    with pytest.raises(SpendingLimitReached):
+        await store.submit(priced_task(101))
+    with pytest.raises(InsufficientCredits):
+        await store.submit(priced_task(100))
 
 
-async def test_parallel_submissions_never_exceed_the_balance(store: TaskStore, credits: Credits) -> None:
-    await credits.grant("acme", "taken back", 50 * 30 + 29 - FUNDS, by="test")
-    outcomes = await in_parallel(store, 200, 30)
-    assert outcomes.count(None) == 50
-    assert {type(outcome) for outcome in outcomes if outcome} == {InsufficientCredits}
-    assert await assert_books_balance(credits) == Balance(29, 1500, 0, 1529)
+async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: Credits) -> None:
+    task = await submitted(store, 900)
+    await completed(store, Status.CONTENT_MODERATED, cost=400)
+    assert (await stored(store, task.id)).cost is None
+    entries, _ = await credits.ledger("acme", 10)
+    assert [(entry.kind, entry.amount) for entry in entries] == [("return", 900), ("hold", -900), ("grant", FUNDS)]
+    assert entries[0].about["task"] == task.id
+
+
+async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits) -> None:
+    task = await submitted(store, 900)
+    lease = await lease_one(store)
+    await make_due(store, f"deadlines:{LANE}")
+    await make_due(store, f"leased:{LANE}")
+    await asyncio.gather(
+        store.complete(LANE, task.id, lease.attempt, Status.READY, cost=100),
+        store.end_overdue(LANE),
+        store.cancel(task.id, "p"),
+        store.reap(LANE),
+        store.release(LANE, task.id, lease.attempt, strike=True, alone=True),
+    )
+    cost = (await stored(store, task.id)).cost or 0
+    assert await assert_books_balance(credits) == Balance(FUNDS - cost, 0, cost, FUNDS)
+
+
+async def counted(store: TaskStore) -> dict[str, int]:
+    """Every window of the project that is kept, by the rest of its key."""
+    start = f"{store.prefix}spent:p:"
+    found = {name: await store.redis.get(name) async for name in store.redis.scan_iter(f"{start}*", count=10_000)}
+    return {name.removeprefix(start): int(amount or 0) for name, amount in found.items()}
+
+
+async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: TaskStore, credits: Credits) -> None:
+    task = await submitted(store, 900)
+    now = await counted(store)
+    assert list(now.values()) == [900, 900, 900]
+    # Another day, week and month, none of them forgotten yet.
+    submission = (await credits.spending("p"))[0].since - timedelta(days=35)
+    noon = round(midnight(submission).timestamp() + 43_200) * 1000
+    await store.redis.hset(f"{store.prefix}task:{task.id}", "created", noon)  # type: ignore[misc]
+    then = [f"{name}:{day_number(first)}" for name, (first, _) in windows_of(submission).items()]
+    for name in then:
+        await store.redis.set(f"{store.prefix}spent:p:{name}", 1000)
+    await store.cancel(task.id, "p")
+    assert await counted(store) == now | dict.fromkeys(then, 100)
+
+
+async def test_windows_are_kept_until_some_time_after_their_end_and_a_forgotten_one_gets_no_return(
+    store: TaskStore, credits: Credits
+) -> None:
+    task = await submitted(store, 900)
+    names = await counted(store)
+    assert {name.partition(":")[0] for name in names} == set(WINDOWS)
+    ends: dict[str, float] = {each.window: midnight(each.until).timestamp() for each in await credits.spending("p")}
+    for name in names:
+        expires = await store.redis.expiretime(f"{store.prefix}spent:p:{name}")
+        assert expires == ends[name.partition(":")[0]] + 40 * 86_400
+        await store.redis.delete(f"{store.prefix}spent:p:{name}")
+    await store.cancel(task.id, "p")
+    assert await counted(store) == {}
+    assert (await assert_books_balance(credits)).balance == FUNDS

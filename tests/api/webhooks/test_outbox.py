@@ -1,0 +1,259 @@
+"""The outbox beyond what any sequence of steps keeps, which `test_outbox_machine.py` checks.
+
+How tasks enter it, in which order and at whose cost deliveries are handed out, lists, figures and the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from support.deliveries import (
+    DOWN,
+    LIMITS,
+    OK,
+    OTHER_RECEIVER,
+    OTHER_URL,
+    RECEIVER,
+    URL,
+    claimed,
+    ended,
+    found,
+    hooked_task,
+    members,
+    one_ended,
+    outbox_of,
+    time_passes,
+    until,
+)
+from support.tasks import LANE
+
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import Claim, Outbox, State
+
+End = Callable[[TaskStore, str], Awaitable[None]]
+"""Ends a leased task in its first attempt."""
+
+
+def completed(status: Status) -> End:
+    async def end(store: TaskStore, task_id: str) -> None:
+        assert await store.complete(LANE, task_id, 1, status)
+
+    return end
+
+
+async def cancelled(store: TaskStore, task_id: str) -> None:
+    assert await store.cancel(task_id, "p") == 1
+
+
+async def past_its_deadline(store: TaskStore, task_id: str) -> None:
+    await store.redis.zadd(f"{store.prefix}deadlines:{LANE}", {task_id: 1})
+    assert await store.end_overdue(LANE) == 1
+
+
+async def lost_too_often(store: TaskStore, task_id: str) -> None:
+    for attempt in range(1, LIMITS.max_losses + 1):
+        await store.advance(LANE, task_id, attempt, Status.GENERATING)
+        await store.redis.zadd(f"{store.prefix}leased:{LANE}", {task_id: 1})
+        assert await store.reap(LANE) == 1
+        await store.lease(LANE, 1, 100)
+
+
+async def struck_alone(store: TaskStore, task_id: str) -> None:
+    for attempt in range(1, LIMITS.max_strikes + 1):
+        await store.release(LANE, task_id, attempt, strike=True, alone=attempt == LIMITS.max_strikes)
+        await store.lease(LANE, 1, 100)
+
+
+ENDS: dict[str, End] = {
+    "Ready": completed(Status.READY),
+    "Content Moderated": completed(Status.CONTENT_MODERATED),
+    "cancelled": cancelled,
+    "past its deadline": past_its_deadline,
+    "reaped too often": lost_too_often,
+    "died with its worker": struck_alone,
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
+    store: TaskStore, outbox: Outbox, end: End
+) -> None:
+    task = hooked_task()
+    await store.submit(task)
+    await store.lease(LANE, 1, 100)
+    assert await outbox.get(task.id) is None
+    assert await outbox.claim(10) == []
+    await end(store, task.id)
+    ended = await store.get(task.id)
+    assert ended is not None
+    delivery = await found(outbox, task.id)
+    assert (delivery.state, delivery.receiver, delivery.attempts) == (State.WAITING, RECEIVER, 0)
+    assert (delivery.created, delivery.next, delivery.log) == (ended.finished, ended.finished, ())
+    assert delivery.finished is None
+    claim = await claimed(outbox)
+    assert (claim.id, claim.attempt) == (task.id, 1)
+
+
+async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_hear(
+    store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one_ended(store)  # the first time, the script itself may have to be brought to the server
+    task = hooked_task()
+    await store.submit(task)
+    await store.lease(LANE, 1, 100)
+    calls: list[Any] = []
+    execute = Redis.execute_command
+
+    async def noted(self: Redis, *args: Any, **options: Any) -> Any:
+        calls.append(args[0])
+        return await execute(self, *args, **options)
+
+    async with redis.pubsub() as told:
+        await told.subscribe(outbox.channel)
+        assert (await told.get_message(timeout=60) or {})["type"] == "subscribe"
+        with monkeypatch.context() as patched:
+            patched.setattr(Redis, "execute_command", noted)
+            await store.complete(LANE, task.id, 1, Status.READY)
+        assert (await told.get_message(timeout=60) or {})["type"] == "message"
+    assert calls == ["EVALSHA"]
+    assert (await found(outbox, task.id)).state is State.WAITING
+
+
+async def test_a_receiver_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+    for url in (URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"):
+        await one_ended(store, url)
+    receivers = [f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")]
+    assert sorted(await members(redis, outbox.channel)) == receivers
+    assert len(await members(redis, f"{outbox.channel}:{RECEIVER}")) == 2
+
+
+async def test_receivers_of_an_organization_that_has_all_its_calls_hinder_no_other(
+    store: TaskStore, redis: Redis
+) -> None:
+    """More of them are due, and for longer, than are looked at in one step."""
+    outbox = outbox_of(store, per_organization=2)
+    for number in range(5):
+        await ended(store, 1, f"http://receiver-{number}.test/")
+    claims = await outbox.claim(10)
+    assert len(claims) == 2
+    await redis.zadd(outbox.channel, {f"http://never-{number}.test:80 default": number for number in range(5000)})
+    late = await ended(store, 1, OTHER_URL, organization="acme")
+    assert [claim.id for _ in range(4) for claim in await outbox.claim(10)] == late
+    await outbox.record(claims[0], OK, "delivered")
+    await time_passes(outbox, claims=False)
+    assert len([claim for _ in range(200) for claim in await outbox.claim(10)]) == 1
+
+
+async def test_of_one_receiver_the_oldest_come_first(store: TaskStore) -> None:
+    outbox = outbox_of(store, per_receiver=100)
+    ids = await ended(store, 4)
+    turns = dict(zip(ids, (3, 1, 4, 2), strict=True))
+    await store.redis.zadd(f"{store.prefix}outbox:{RECEIVER}", turns)
+    assert [(await claimed(outbox)).id for _ in ids] == sorted(ids, key=turns.__getitem__)
+
+
+async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wait_for_them(store: TaskStore) -> None:
+    outbox = outbox_of(store, claim_s=1)
+    task_id = await one_ended(store)
+    await outbox.record(await claimed(outbox), DOWN, "retry", wait_s=0.2)
+    waiting = await found(outbox, task_id)
+    assert waiting.next is not None
+    assert await store.redis.zscore(outbox.channel, RECEIVER) == waiting.next * 1000
+    assert 0.2 <= waiting.next - waiting.created < 60
+    fresh = await one_ended(store)
+    assert (await claimed(outbox)).id == fresh
+    attempts: dict[str, int] = {}
+
+    async def both_come_back() -> bool:
+        attempts.update((claim.id, claim.attempt) for claim in await outbox.claim(10))
+        return len(attempts) == 2
+
+    await until(both_come_back)
+    assert attempts[fresh] == 2
+    assert attempts[task_id] >= 2
+
+
+async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
+    ids = await ended(store, 2)
+    kept, lost = await outbox.claim(2)
+    await store.redis.zadd(f"{store.prefix}sending:{RECEIVER}", dict.fromkeys(ids, 1))
+    await outbox.prolong([])
+    await outbox.prolong([kept, replace(lost, number=lost.number + 1), Claim("unknown", 1, 1)])
+    await time_passes(outbox, claims=False)
+    assert [claim.id for claim in await outbox.claim(10)] == [lost.id]
+    assert await outbox.record(kept, OK, "delivered")
+
+
+async def test_idle_receivers_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+    await ended(store, 2)
+    await one_ended(store, OTHER_URL)
+    for claim in await outbox.claim(10):
+        await outbox.record(claim, OK, "delivered")
+    assert await members(redis, outbox.channel) == []
+    await one_ended(store, OTHER_URL)
+    assert await members(redis, outbox.channel) == [OTHER_RECEIVER]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: TaskStore, failed: bool) -> None:
+    outbox = outbox_of(store, per_receiver=100)
+    ids = await ended(store, 3) + await ended(store, 2, OTHER_URL)
+    for claim in await outbox.claim(100) if failed else []:
+        await outbox.record(claim, DOWN, "failed")
+    listed, cursor = await outbox.list_deliveries(limit=2, failed=failed)
+    while cursor is not None:
+        page, cursor = await outbox.list_deliveries(limit=2, cursor=cursor, failed=failed)
+        assert len(page) <= 2
+        listed = [*listed, *page]
+    assert sorted(delivery.id for delivery in listed) == sorted(ids)
+    times = [(delivery.finished if failed else delivery.created) or 0 for delivery in listed]
+    assert times == sorted(times, reverse=True)
+
+
+async def test_what_is_due_is_swept_in_bounded_parts_past_all_that_must_stay(store: TaskStore) -> None:
+    blocked = await ended(store, 2_500)  # more than any script looks at in one go
+    free = await ended(store, 25, url=None)
+    key = f"{store.prefix}retention"
+    await store.redis.zadd(key, dict.fromkeys(blocked, 1) | dict.fromkeys(free, 2))
+    swept: list[str] = []
+    while found := await store.sweep(swept[-10:], limit=10):
+        assert len(found) <= 10
+        swept += found
+    assert sorted(swept) == sorted(free)
+    assert len(await members(store.redis, key)) == len(blocked)
+
+
+async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(store: TaskStore) -> None:
+    outbox = outbox_of(store, schedule_s=(60,))
+    task_id = await one_ended(store)
+    await outbox.record(await claimed(outbox), DOWN, "retry", wait_s=60)
+    assert (await outbox.delivered())[0] == {"delivered": 0, "failed": 0, "put_off": 1}
+    await time_passes(outbox)
+    await outbox.record(await claimed(outbox), DOWN, "failed")
+    counts, delay = await outbox.delivered()
+    assert (counts["failed"], delay.count) == (1, 0)
+    await outbox.replay(task_id)
+    await store.redis.hincrby(f"{store.prefix}delivery:{task_id}", "since", -90_000)  # type: ignore[misc]
+    await outbox.record(await claimed(outbox), OK, "delivered")
+    counts, delay = await outbox.delivered()
+    assert counts == {"delivered": 1, "failed": 1, "put_off": 1}
+    assert (delay.count, delay.sum >= 90) == (1, True)
+    assert dict(delay.buckets)[300.0] - dict(delay.buckets)[60.0] == 1
+
+
+async def test_the_backlog_is_what_is_on_its_way(store: TaskStore, outbox: Outbox) -> None:
+    assert await outbox.backlog() == (0, 0)
+    first, _ = await one_ended(store), await one_ended(store)
+    await store.redis.zincrby(f"{store.prefix}pending", -90_000, first)
+    pending, oldest_s = await outbox.backlog()
+    assert pending == 2
+    assert 90 <= oldest_s < 120
+    for claim in await outbox.claim(2):
+        assert (await outbox.backlog())[0] >= 1, "what is being sent is on its way"
+        await outbox.record(claim, OK, "delivered")
+    assert await outbox.backlog() == (0, 0)

@@ -1,0 +1,228 @@
+"""What a sender says to a receiver, and what it makes of each answer, however odd."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from obstore.exceptions import GenericError
+from standardwebhooks import Webhook
+from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
+from support.receiver import Receiver, Reply, breaks_off, http, is_silent_after_the_head, never_stops
+from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, presenter, running, sender_of
+
+from serve_app.encryption import Sealer, new_key
+from serve_app.inputs.url_guard import UrlGuard, receiver_of
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Task
+from serve_app.tasks.views import Presenter, encoded
+from serve_app.webhooks.outbox import Delivery, Outbox, State
+
+Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]
+RESULT = {"key": "results/x/1/picture.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
+
+
+@pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+async def test_what_is_sent(
+    deliver: Deliver, store: TaskStore, receiver: Receiver, tmp_path: Path, secret: str
+) -> None:
+    sealed = SEALER.seal(secret) if secret else ""
+    before = datetime.now(UTC).timestamp()
+    delivery = await deliver(receiver.url("/hook?of=ours"), secret=sealed, result=RESULT)
+    assert (delivery.state, delivery.attempts) == (State.DELIVERED, 1)
+    assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(204, "")]
+    [call] = receiver.received
+    task = await store.get(delivery.id)
+    assert task is not None
+    assert (call.path, call.id) == ("/hook?of=ours", delivery.id)
+    assert call.body == encoded(await presenter(tmp_path).body(task, BASE))
+    assert "東京 🍜".encode() in call.body
+    assert call.headers["content-type"] == "application/json"
+    assert call.headers["user-agent"].startswith("gen-serve")
+    assert int(before) <= int(call.headers["webhook-timestamp"]) <= datetime.now(UTC).timestamp()
+    signatures = {"webhook-signature", PLAIN.lower()}
+    if secret:
+        assert signatures <= set(call.headers)
+        Webhook(secret if secret.startswith("whsec_") else secret.encode()).verify(call.body, call.headers)
+        assert secret not in f"{call.path}{call.headers}"
+    else:
+        assert signatures.isdisjoint(call.headers)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        *((status, State.DELIVERED) for status in (200, 299)),
+        *((status, State.WAITING) for status in (300, 304, 401, 404, 429, 503)),
+        (410, State.FAILED),
+    ],
+)
+async def test_an_answer_is_a_delivery_or_followed_by_another_try(
+    deliver: Deliver, receiver: Receiver, status: int, state: State
+) -> None:
+    receiver.reply = http(status, b"" if status == 304 else b"no thanks")
+    delivery = await deliver(receiver.url())
+    [attempt] = delivery.log
+    assert (delivery.state, attempt.status, attempt.error) == (state, status, "")
+    assert attempt.text == ("" if status == 304 else "no thanks")
+    if state is State.WAITING:
+        assert delivery.next == pytest.approx(delivery.created + HOUR_S, abs=60)
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+async def test_a_receiver_that_asks_for_time_gets_it(deliver: Deliver, receiver: Receiver, form: str) -> None:
+    wish_s = 3 * HOUR_S
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=wish_s), usegmt=True)
+    receiver.reply = http(404, retry_after=f"{wish_s:.0f}" if form == "seconds" else date)
+    delivery = await deliver(receiver.url())
+    assert delivery.next == pytest.approx(delivery.created + wish_s, abs=60)
+
+
+async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_then_until_the_last(
+    deliver: Deliver, store: TaskStore, receiver: Receiver
+) -> None:
+    outbox = outbox_of(store, schedule_s=(QUICK_S, QUICK_S))
+    receiver.replies = [http(500, b"oops"), breaks_off, http(404)]
+    delivery = await deliver(receiver.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
+    assert (delivery.state, delivery.attempts) == (State.FAILED, 3)
+    assert [attempt.status for attempt in delivery.log] == [500, None, 404]
+    assert receiver.ids == [delivery.id] * 3
+    assert len({call.body.partition(b"?se=")[0] for call in receiver.received}) == 1
+    for call in receiver.received:
+        Webhook(b"the secret").verify(call.body, call.headers)
+
+
+async def test_a_redirect_is_not_followed(deliver: Deliver, receiver: Receiver, other_receiver: Receiver) -> None:
+    for status in (301, 307):
+        receiver.reply = http(status, location=other_receiver.url())
+        delivery = await deliver(receiver.url())
+        assert (delivery.state, delivery.log[0].status) == (State.WAITING, status)
+    assert other_receiver.connections == 0
+
+
+async def test_a_name_that_changed_to_an_inside_address_is_not_called(deliver: Deliver, receiver: Receiver) -> None:
+    answers = [["93.184.215.14"], ["127.0.0.1"], ["93.184.215.14", "127.0.0.1"]]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return answers.pop(0)
+
+    guard = UrlGuard(resolve=resolve)
+    url = receiver.url(host="rebound.test")
+    await guard.check(url)  # as at submission
+    for _ in range(2):
+        delivery = await deliver(url, guard=UrlGuard(resolve=resolve))
+        [attempt] = delivery.log
+        assert (attempt.status, attempt.error) == (None, "the host of the URL is not on the public internet")
+        assert delivery.state is State.WAITING
+    assert (receiver.connections, answers) == (0, [])
+
+
+async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
+    deliver: Deliver, receiver: Receiver
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        assert (host, port) == ("hooks.test", receiver.port)
+        return ["127.0.0.1"]
+
+    await deliver(receiver.url(host="hooks.test"), guard=UrlGuard(LOOPBACK, resolve))
+    [call] = receiver.received
+    assert call.headers["host"] == f"hooks.test:{receiver.port}"
+
+
+async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_receiver(
+    deliver: Deliver, store: TaskStore, receiver: Receiver
+) -> None:
+    key = f"{store.prefix}receiver:{receiver_of(receiver.url())} default"
+    health = {"failures": "5", "times_shut": "3", "shut_until": "1"}
+    await store.redis.hset(key, mapping=health)  # type: ignore[misc]
+    delivery = await deliver(receiver.url(), secret=Sealer([new_key()]).seal("lost"))
+    assert (delivery.state, "sealing.keys" in delivery.log[0].error) == (State.FAILED, True)
+    assert receiver.connections == 0
+    assert await store.redis.hgetall(key) == health  # type: ignore[misc]
+
+
+async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp_path: Path) -> None:
+    task_id = await one_ended(store, URL)
+    await store.redis.delete(f"{store.prefix}task:{task_id}")
+    async with running(sender_of(outbox, store, tmp_path)):
+        delivery = await attempted(outbox, task_id)
+    assert (delivery.state, delivery.log[0].error) == (State.FAILED, "the task is no longer kept")
+
+
+async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(
+    deliver: Deliver, store: TaskStore, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = outbox_of(store, schedule_s=(QUICK_S,), jitter=0, trips_after=1, shut_s=HOUR_S, most_shut_s=HOUR_S)
+    body, away = Presenter.body, iter([True])
+
+    async def signed(self: Presenter, task: Task, base: str) -> dict[str, Any]:
+        if next(away, False):
+            raise GenericError("away")
+        return await body(self, task, base)
+
+    monkeypatch.setattr(Presenter, "body", signed)
+    delivery = await deliver(receiver.url(), 2, outbox, result=RESULT)
+    first, second = delivery.log
+    assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)
+    assert "object store" in first.error
+    assert len(receiver.received) == 1
+
+
+BROKE = "the connection broke, or what came was not HTTP"
+LONG_HEAD = "its answer has more than 16 KiB of headers"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+BAD: dict[str, tuple[Reply, str]] = {
+    "hangs": (is_silent_after_the_head, "no answer within 2 s"),
+    "breaks off": (breaks_off, BROKE),
+    "is no web server": (b"SSH-2.0-OpenSSH_9.6\r\n", BROKE),
+    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000, LONG_HEAD),
+    "endless line": (b"HTTP/1.1 200 " + b"x" * 1_000_000, LONG_HEAD),
+    "endless interim answers": (b"HTTP/1.1 103 Early\r\n\r\n" * 100_000, LONG_HEAD),
+    "endless tiny chunks": (CHUNKED + b"1\r\nx\r\n" * 100_000, "its answer comes in too many tiny pieces"),
+    "bad chunk": (CHUNKED + b"zz\r\n", BROKE),
+}
+
+
+@pytest.mark.parametrize(("reply", "error"), BAD.values(), ids=BAD)
+async def test_a_receiver_that_misbehaves_is_tried_again(
+    deliver: Deliver, store: TaskStore, receiver: Receiver, reply: Reply, error: str
+) -> None:
+    outbox = outbox_of(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent_after_the_head else 60)
+    receiver.replies = [reply]
+    delivery = await deliver(receiver.url(), 2, outbox)
+    first, second = delivery.log
+    assert (first.status, first.error, second.status) == (None, error, 204)
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [(never_stops, "x" * 1024), (http(200, b"\xff\x00" + "é".encode() * 2000), "\ufffd\x00" + "é" * 511)],
+    ids=["endless", "long"],
+)
+async def test_of_a_long_answer_only_the_beginning_is_kept(
+    deliver: Deliver, receiver: Receiver, reply: Reply, text: str
+) -> None:
+    receiver.reply = reply
+    delivery = await deliver(receiver.url())
+    assert (delivery.state, delivery.log[0].text) == (State.DELIVERED, text)
+
+
+async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, receiver: Receiver) -> None:
+    endless_name = b"\x1f\x8b\x08\x08" + bytes(6) + b"x" * 100_000_000  # yields nothing, however much there is
+    packed = gzip.compress(gzip.compress(endless_name, 9), 9)
+    for body, encoding in ((gzip.compress(bytes(100_000_000), 9), "gzip"), (packed, "gzip, gzip, gzip")):
+        receiver.reply = http(200, body, content_encoding=encoding)
+        tracemalloc.start()
+        try:
+            delivery = await deliver(receiver.url())
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (delivery.state, delivery.log[0].status, delivery.log[0].text) == (State.DELIVERED, 200, "")
+        assert most < 10_000_000
