@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-from support.client import Client, problems, refusal
+from support.client import HOOK, Client, problems, refusal
 from support.http_service import Service
 from support.promises import promise
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 
@@ -145,3 +148,241 @@ def test_an_organization_makes_so_many_projects(
         told = refusal(administrator.post(PATH, json={"id": name}), 429)
     assert told == f"Too many projects: this organization may have {most}; an operator may make more for it"
     assert operator.post(PATH, params={"organization": organization}, json={"id": name}).status_code == 201
+
+
+KEYS_PATH = "/v1/admin/keys"
+INVALID = "Not authenticated - Invalid Authentication"
+FIELDS = {"id", "name", "project", "role", "hint", "created", "expires", "used"}
+
+
+def made(client: Client, **new: Any) -> dict[str, Any]:
+    response = client.post(KEYS_PATH, json={"name": "one", **new})
+    assert response.status_code == 201, response.text
+    return response.json()
+
+
+def listed(client: Client, **query: Any) -> dict[str, dict[str, Any]]:
+    return {key["id"]: key for key in client.get(KEYS_PATH, params=query).json()["keys"]}
+
+
+def status_with(client: Client, secret: str) -> int:
+    return client.get("/v1/tasks", headers={"x-key": secret}).status_code
+
+
+@pytest.fixture
+def developer(service: Service, organization: str) -> Iterator[Client]:
+    with service.client(organization=organization) as client:
+        yield client
+
+
+@promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
+def test_a_new_key_is_shown_once_and_works(developer: Client) -> None:
+    key = made(developer, name="laptop")
+    secret = key.pop("key")
+    assert set(key) == FIELDS
+    assert (key["name"], key["project"], key["role"]) == ("laptop", developer.project, "developer")
+    assert (key["expires"], key["used"]) == (None, None)
+    assert key["created"] == pytest.approx(time.time(), abs=60)
+    assert secret.startswith(key["hint"])
+    assert len(secret) > 40
+    response = developer.get(KEYS_PATH)
+    assert key in response.json()["keys"]
+    assert secret not in response.text
+    assert status_with(developer, secret) == 200
+
+
+@promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
+def test_no_list_and_no_log_tells_a_secret(administrator: Client) -> None:
+    secret = made(administrator)["key"]
+    for path in (KEYS_PATH, "/v1/admin/audit", f"/v1/admin/projects/{administrator.project}"):
+        text = administrator.get(path).text
+        assert secret not in text
+        assert secret[10:] not in text
+
+
+@promise("Authentication", "Keys are scoped to a project.")
+def test_the_list_is_of_one_project_with_the_oldest_first(administrator: Client, developer: Client) -> None:
+    names = ["first", "second", "third"]
+    for name in names:
+        made(administrator, name=name, project=developer.project)
+    assert [key["name"] for key in listed(administrator, project=developer.project).values()] == ["contract", *names]
+    assert [key["name"] for key in listed(administrator).values()] == ["contract"]
+
+
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/credits", KEYS_PATH])
+def test_an_expired_key_is_no_key(developer: Client, service: Service, path: str) -> None:
+    expired = service.worker.new_key(developer.project, organization=developer.organization, expires=time.time() - 1)
+    assert refusal(developer.get(path, headers={"x-key": expired}), 403) == INVALID
+
+
+@pytest.mark.parametrize("ago", [0, 1, 1e6, 1e12])
+def test_a_key_cannot_have_expired_before_it_is_made(developer: Client, service: Service, ago: float) -> None:
+    with service.unchanged():
+        response = developer.post(KEYS_PATH, json={"name": "late", "expires": time.time() - ago})
+        assert problems(response) == [(["body", "expires"], "value_error")]
+
+
+@pytest.mark.parametrize(
+    ("new", "field"),
+    [
+        ({"name": None}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"role": "king"}, "role"),
+        ({"expires": "tomorrow"}, "expires"),
+        ({"project": "x" * 65}, "project"),
+    ],
+)
+def test_keys_that_are_refused(administrator: Client, service: Service, new: dict[str, Any], field: str) -> None:
+    with service.unchanged():
+        response = administrator.post(KEYS_PATH, json={"name": "one", **new})
+        assert [loc for loc, _ in problems(response)] == [["body", field]]
+
+
+MAY_HAND_OUT = {
+    "administrator": {"administrator", "developer", "billing_manager", "viewer"},
+    "developer": {"developer"},
+    "billing_manager": set[str](),
+    "viewer": set[str](),
+    "operator": {"administrator", "developer", "billing_manager", "viewer", "operator"},
+}
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("giver", Role)
+def test_nobody_hands_out_or_takes_away_more_than_they_have(
+    service: Service, organization: str, giver: Role, role: Role
+) -> None:
+    allowed = role.value in MAY_HAND_OUT[giver.value]
+    with service.client(organization=organization, role=giver) as client:
+        key, _ = service.worker.run(
+            service.worker.keys.create("there", client.project, role=role, organization=organization)
+        )
+        if allowed:
+            assert made(client, role=role.value)["role"] == role.value
+            assert client.delete(f"{KEYS_PATH}/{key.id}").status_code == 204
+            assert key.id not in listed(client)
+        else:
+            with service.unchanged():
+                assert refusal(client.post(KEYS_PATH, json={"name": "x", "role": role.value}), 403).startswith(
+                    "Not allowed"
+                )
+                assert refusal(client.delete(f"{KEYS_PATH}/{key.id}"), 403).startswith("Not allowed")
+
+
+@promise("Decided: money, accounts", "Developer (keys of own project, submit)")
+def test_a_developer_keeps_to_the_own_project(developer: Client, administrator: Client, service: Service) -> None:
+    key = made(administrator, role="developer")
+    with service.unchanged():
+        made_there = developer.post(KEYS_PATH, json={"name": "x", "project": administrator.project})
+        assert refusal(made_there, 403).startswith("Not allowed")
+        assert refusal(developer.delete(f"{KEYS_PATH}/{key['id']}"), 403).startswith("Not allowed")
+    assert status_with(developer, key["key"]) == 200
+
+
+@promise("Decided: money, accounts", "Administrator (everything)")
+def test_an_administrator_works_in_every_project_of_the_organization(administrator: Client, developer: Client) -> None:
+    key = made(administrator, project=developer.project)
+    assert key["project"] == developer.project
+    assert key["id"] in listed(developer)
+    assert administrator.delete(f"{KEYS_PATH}/{key['id']}").status_code == 204
+    assert key["id"] not in listed(developer)
+
+
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
+def test_a_revoked_key_is_no_key(developer: Client) -> None:
+    key = made(developer)
+    response = developer.delete(f"{KEYS_PATH}/{key['id']}")
+    assert (response.status_code, response.content) == (204, b"")
+    assert key["id"] not in listed(developer)
+    assert refusal(developer.get("/v1/tasks", headers={"x-key": key["key"]}), 403) == INVALID
+
+
+def test_a_project_has_so_many_keys(developer: Client, operator: Client, service: Service) -> None:
+    most = service.settings.accounts.max_keys
+    have = len(listed(developer))
+    for _ in range(most - have):
+        made(developer)
+    with service.unchanged():
+        response = developer.post(KEYS_PATH, json={"name": "one more"})
+        assert refusal(response, 429) == f"Too many keys: this project may have {most}; revoke one first"
+    assert response.headers["retry-after"]
+    made(operator, project=developer.project)
+    for key_id in list(listed(developer))[1:3]:
+        assert developer.delete(f"{KEYS_PATH}/{key_id}").status_code == 204
+    made(developer)
+
+
+MARK = "Zq7Wmarkk"
+
+
+@pytest.fixture
+def tenant(service: Service, organization: str) -> Iterator[Client]:
+    """A developer of another project of the administrator's organization."""
+    with service.client(organization=organization) as client:
+        yield client
+
+
+def erasure(asking: Client, project: str, confirmed: str | None = None) -> dict[str, object]:
+    path = f"/v1/admin/projects/{project}/erasure"
+    response = asking.post(path, json={"project": project if confirmed is None else confirmed})
+    assert response.status_code == 200, response.text
+    assert asking.get(path).json() == response.json()
+    return response.json()
+
+
+def test_a_project_is_erased_and_closed_until_it_is_opened(
+    administrator: Client, tenant: Client, worker: Worker
+) -> None:
+    ready = tenant.accepted(prompt=MARK, webhook_url=HOOK)
+    worker.deliver(ready, MARK.encode())
+    running = tenant.accepted(prompt=MARK)
+    lease = worker.take(running)
+    waiting = tenant.accepted(prompt=MARK)
+    own = administrator.accepted()
+    told = erasure(administrator, tenant.project)
+    assert told["project"] == tenant.project
+    assert told["done"] is not None
+    for task_id in (ready, running, waiting):
+        assert tenant.poll(task_id).status_code == 404
+    assert administrator.poll(own).status_code == 200
+    assert worker.run(worker.tasks.heartbeat("flux3-klein", [(running, lease.attempt)])) == [(running, lease.attempt)]
+    assert administrator.get("/v1/admin/credits").json()["held"] == 0.9, "that of its neighbour"
+    assert refusal(tenant.submit(), 403) == "Not allowed: this project is closed"
+    assert administrator.get(f"/v1/admin/projects/{tenant.project}").json()["closed"] is True
+    opened = administrator.patch(f"/v1/admin/projects/{tenant.project}", json={"closed": False})
+    assert opened.json()["closed"] is False
+    assert tenant.submit().status_code == 200
+
+
+def test_nothing_is_erased_unless_the_project_is_named_once_more(administrator: Client, tenant: Client) -> None:
+    task_id = tenant.accepted()
+    path = f"/v1/admin/projects/{tenant.project}/erasure"
+    assert problems(administrator.post(path, json={"project": "another"})) == [(["body", "project"], "not_confirmed")]
+    assert problems(administrator.post(path, json={})) == [(["body", "project"], "missing")]
+    assert tenant.poll(task_id).status_code == 200
+    assert refusal(administrator.get(path), 404) == "Nothing of this project was erased"
+    assert tenant.submit().status_code == 200
+
+
+def test_a_project_of_others_is_not_there(administrator: Client, client: Client, service: Service) -> None:
+    task_id = client.accepted()
+    path = f"/v1/admin/projects/{client.project}/erasure"
+    assert refusal(administrator.post(path, json={"project": client.project}), 404) == "There is no such project"
+    assert client.poll(task_id).status_code == 200
+    with service.client(role=Role.OPERATOR) as operator:
+        assert erasure(operator, client.project)["done"] is not None
+    assert client.poll(task_id).status_code == 404
+
+
+def test_a_project_that_is_being_erased_can_not_be_opened(
+    administrator: Client, tenant: Client, worker: Worker
+) -> None:
+    erasure(administrator, tenant.project)
+    key = f"{worker.tasks.prefix}erasure:{tenant.project}"
+    worker.run(worker.tasks.redis.hdel(key, "done"))  # type: ignore[arg-type]
+    opening = administrator.patch(f"/v1/admin/projects/{tenant.project}", json={"closed": False})
+    assert refusal(opening, 409) == "This project is being erased: have that done first, then open it"
+    assert erasure(administrator, tenant.project)["done"] is not None
+    assert administrator.patch(f"/v1/admin/projects/{tenant.project}", json={"closed": None}).status_code == 200

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeAlias
 
 import httpx2
 import pytest
 from redis import Redis
 from support.client import ENDPOINT, Client, refusal
+from support.descriptions import described_paths
 from support.http_service import Service
+from support.openai_calls import OPENAI, error
 from support.promises import promise
 
 from serve_app.accounts.keys import digest_of
+from serve_app.accounts.roles import Role
 
 MISSING = ("Not authenticated", "missing_key")
 INVALID = ("Not authenticated - Invalid Authentication", "invalid_key")
@@ -125,3 +129,196 @@ def test_of_two_keys_the_one_in_x_key_holds(client: Client, other_client: Client
     wrong = {"x-key": "gen_wrong", **bearing(client.secret)}
     assert refused(client.get("/v1/tasks", headers=wrong)) == INVALID
     assert client.get("/v1/tasks", headers=bearing("gen_wrong")).status_code == 200
+
+
+Cell: TypeAlias = tuple[str, str, dict[str, Any]]
+"""Method; path as the description has it; the body, or for GET the query."""
+
+A, D, B, V, O = (  # noqa: E741
+    Role.ADMINISTRATOR,
+    Role.DEVELOPER,
+    Role.BILLING_MANAGER,
+    Role.VIEWER,
+    Role.OPERATOR,
+)
+EVERYONE = {A, D, B, V, O}
+
+TABLE: list[tuple[Cell, set[Role]]] = [
+    # Tasks and tuned models
+    (("POST", "/v1/gen-3-image-klein", {"prompt": "a cat"}), {A, D, O}),
+    (("GET", "/v1/tasks", {}), EVERYONE),
+    (("DELETE", "/v1/tasks/{task_id}", {}), {A, D, O}),
+    (("GET", "/v1/tasks/{task_id}/deliveries", {}), EVERYONE),
+    (("POST", "/v1/tasks/{task_id}/deliveries/replay", {}), {A, D, O}),
+    (("POST", "/v1/tasks/{task_id}/links", {}), EVERYONE),
+    (("POST", "/v1/finetunes", {}), {A, D, O}),
+    (("GET", "/v1/my_finetunes", {}), EVERYONE),
+    (("GET", "/v1/finetune_details", {"finetune_id": "none"}), EVERYONE),
+    (("POST", "/v1/delete_finetune", {"finetune_id": "none"}), {A, D, O}),
+    (("POST", "/v1/licenses/models/{model_slug}/usage", {}), {A, D, O}),
+    # Programs that were let in
+    (("GET", "/v1/authorizations", {}), EVERYONE),
+    (("DELETE", "/v1/authorizations/{authorization_id}", {}), EVERYONE),
+    # The same in the form of OpenAI's, which here get no further than being let in
+    (("POST", "/v1/images/generations", {"prompt": ""}), {A, D, O}),
+    (("POST", "/v1/images/edits", {"prompt": ""}), {A, D, O}),
+    (("POST", "/v1/videos", {"prompt": ""}), {A, D, O}),
+    (("GET", "/v1/videos", {}), EVERYONE),
+    (("GET", "/v1/videos/{task_id}", {}), EVERYONE),
+    (("GET", "/v1/videos/{task_id}/content", {}), EVERYONE),
+    (("DELETE", "/v1/videos/{task_id}", {}), {A, D, O}),
+    (("GET", "/v1/models", {}), EVERYONE),
+    (("GET", "/v1/models/{model}", {}), EVERYONE),
+    # The own money
+    (("GET", "/v1/credits", {}), EVERYONE),
+    (("POST", "/v1/pricing", {"path": ENDPOINT, "body": {"prompt": "a cat"}}), EVERYONE),
+    (("GET", "/v1/usage", {}), {A, B, V, O}),
+    (("GET", "/v1/usage", {"format": "csv"}), {A, B, V, O}),
+    (("GET", "/v1/admin/credits", {}), {A, B, V, O}),
+    (("GET", "/v1/admin/ledger", {}), {A, B, V, O}),
+    (("POST", "/v1/admin/credits/grants", {"id": "from permissions", "credits": 1}), {O}),
+    # Organizations
+    (("GET", "/v1/admin/organizations", {}), {O}),
+    (("POST", "/v1/admin/organizations", {"id": "from-permissions"}), {O}),
+    (("GET", "/v1/admin/organizations/{organization}", {}), EVERYONE),
+    (("PUT", "/v1/admin/organizations/{organization}/safety/{endpoint}", {"tolerance": 5}), {O}),
+    (("PUT", "/v1/admin/organizations/{organization}/ceilings/{category}", {"tolerance": 5}), {O}),
+    # Projects
+    (("GET", "/v1/admin/projects", {}), EVERYONE),
+    (("POST", "/v1/admin/projects", {"id": "from-permissions"}), {A, O}),
+    (("GET", "/v1/admin/projects/{project}", {}), EVERYONE),
+    (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50}), {A, B, O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"limit_week": 50, "limit_month": None}), {A, B, O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"max_active": 20}), {O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"max_active": None}), {O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"weight": 2}), {O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"weight": None}), {O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"statuses": "full"}), {A, O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50, "statuses": "full"}), {A, O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50, "weight": 2}), {O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"closed": False}), {A, O}),
+    (("POST", "/v1/admin/projects/{project}/erasure", {"project": "another"}), {A, O}),
+    (("GET", "/v1/admin/projects/{project}/erasure", {}), {A, O}),
+    (("GET", "/v1/admin/tasks", {"project": "{project}"}), EVERYONE),
+    # Members
+    (("GET", "/v1/admin/members", {}), EVERYONE),
+    (("PUT", "/v1/admin/members/{person}", {"role": "viewer"}), {A, O}),
+    (("DELETE", "/v1/admin/members/{person}", {}), {A, O}),
+    (("POST", "/v1/invitations", {"role": "viewer"}), {A, O}),
+    (("DELETE", "/v1/admin/people/{person}", {}), {O}),
+    # Keys
+    (("GET", "/v1/admin/keys", {}), EVERYONE),
+    (("GET", "/v1/admin/keys", {"project": "{neighbour}"}), EVERYONE),
+    (("POST", "/v1/admin/keys", {"name": "x"}), {A, D, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "role": "developer"}), {A, D, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "role": "viewer"}), {A, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "role": "billing_manager"}), {A, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "role": "administrator"}), {A, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "role": "operator"}), {O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "project": "{project}"}), {A, D, O}),
+    (("POST", "/v1/admin/keys", {"name": "x", "project": "{neighbour}"}), {A, O}),
+    (("DELETE", "/v1/admin/keys/{key_id}", {}), {A, D, O}),
+    # Licences
+    (("GET", "/v1/admin/licences", {}), EVERYONE),
+    (("GET", "/v1/admin/licences/usage", {}), {A, B, V, O}),
+    (("PUT", "/v1/admin/licences/{model}", {}), {O}),
+    (("DELETE", "/v1/admin/licences/{model}", {}), {O}),
+    # The audit log
+    (("GET", "/v1/admin/audit", {}), {A, O}),
+    # The fleet
+    (("GET", "/v1/admin/fleet", {}), {O}),
+]
+
+
+@pytest.fixture(scope="module")
+def clients(service: Service) -> Iterator[Mapping[Role, Client]]:
+    """One of each role, in one project."""
+    organization = service.worker.new_organization(credits=100)
+    project = service.worker.new_project(organization)
+    with ExitStack() as stack:
+        yield {
+            role: stack.enter_context(service.client(project, role=role, organization=organization)) for role in Role
+        }
+
+
+@pytest.fixture(scope="module")
+def names(service: Service, clients: Mapping[Role, Client]) -> Mapping[str, str]:
+    """What stands in the braces of the table. Nothing is there of what could be taken away."""
+    one = clients[O]
+    return {
+        "organization": one.organization,
+        "project": one.project,
+        "neighbour": service.worker.new_project(one.organization),
+        "endpoint": "gen-2-max",
+        "category": "violence",
+        **dict.fromkeys(("task_id", "person", "key_id", "authorization_id", "model_slug", "model"), "none"),
+    }
+
+
+def ask(client: Client, names: Mapping[str, str], cell: Cell) -> httpx2.Response:
+    method, path, given = cell
+    given = {name: value.format(**names) if isinstance(value, str) else value for name, value in given.items()}
+    query, body = (given, None) if method == "GET" else (None, given)
+    return client.request(method, path.format(**names), params=query, json=body)
+
+
+def denied(response: httpx2.Response, cell: Cell, status: int) -> str:
+    """What is said to whoever may not; in the form of OpenAI's, nobody at all is a 401."""
+    if cell[1].startswith(OPENAI):
+        return error(response, status)["message"]
+    return refusal(response, 403)
+
+
+def shown(value: object) -> str | None:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else None
+
+
+@promise(
+    "Decided: money, accounts",
+    "Roles: Administrator (everything), Developer (keys of own project, submit), Billing Manager (credits, "
+    "limits, ledger), Viewer (read).",
+)
+@pytest.mark.parametrize(("cell", "allowed"), TABLE, ids=shown)
+def test_what_each_role_may_ask_for(
+    clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell, allowed: set[Role]
+) -> None:
+    with service.unchanged():
+        for role in EVERYONE - allowed:
+            assert denied(ask(clients[role], names, cell), cell, 403).startswith("Not allowed"), role
+    for role in allowed:
+        response = ask(clients[role], names, cell)
+        assert response.status_code != 403, (role, response.text)
+        assert response.status_code < 500, (role, response.text)
+
+
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
+@pytest.mark.parametrize("cell", [cell for cell, _ in TABLE], ids=shown)
+def test_without_a_key_nothing_is_allowed(
+    clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell
+) -> None:
+    with Client(service.base_url, "", "") as nobody:
+        assert denied(ask(nobody, names, cell), cell, 401) == "Not authenticated"
+
+
+def test_every_route_that_asks_for_a_key_is_in_the_table(service: Service) -> None:
+    described = {
+        (method.upper(), path)
+        for path, methods in described_paths(service.app).items()
+        for method, route in methods.items()
+        if path.startswith("/v1/admin") or route.get("security")
+    }
+    tried = {(method, path) for (method, path, _), _ in TABLE}
+    # Endpoints are made by the same hand: one stands for all.
+    assert {route for route in described if not route[1].startswith("/v1/gen-")} == tried - {("POST", ENDPOINT)}
+
+
+@pytest.mark.parametrize("role", [A, D, O, B, V])
+def test_every_role_may_price_large_requests_too(clients: Mapping[Role, Client], role: Role) -> None:
+    request = {"path": ENDPOINT, "body": {"prompt": "a cat", "images": ["x" * 200_000]}}
+    assert clients[role].post("/v1/pricing", json=request).status_code == 422
+
+
+@pytest.mark.parametrize("role", [B, V])
+def test_large_submissions_of_roles_that_may_not_are_refused(clients: Mapping[Role, Client], role: Role) -> None:
+    response = clients[role].submit(images=["x" * 200_000])
+    assert refusal(response, 403).startswith("Not allowed")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import pytest
-from support.client import Client, problems
+from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
+from support.website import Gate, Website
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
@@ -102,3 +107,129 @@ def test_a_refused_webhook_is_named(client: Client, service: Service) -> None:
     for url in ("http://127.0.0.1/hook", "http://[::1]/", "http://169.254.169.254/latest", "http://nowhere.test/"):
         with service.unchanged():
             assert problems(client.submit(webhook_url=url)) == [(["body", "webhook_url"], "url_refused")], url
+
+
+REUSED = [(["header", "Idempotency-Key"], "idempotency_key_reused")]
+
+
+@pytest.fixture
+def key() -> str:
+    return str(uuid.uuid4())
+
+
+def submit(client: Client, key: str, **body: Any) -> httpx2.Response:
+    return client.post(ENDPOINT, json={"prompt": "a cat", **body}, headers={"Idempotency-Key": key})
+
+
+def count(client: Client) -> int:
+    return len(client.get("/v1/tasks", params={"limit": 100}).json()["tasks"])
+
+
+@promise("Decided: submission", "N parallel submits with one key make one task")
+@pytest.mark.parametrize("body", [{}, {"images": [encoded(picture())] * 2}], ids=["plain", "pictures"])
+def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, body: dict[str, Any]) -> None:
+    before = len(worker.run(worker.objects.keys("inputs")))
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda _: submit(client, key, **body), range(16)))
+    assert {reply.status_code for reply in replies} <= {200, 409}, "409 to those that came before the first was through"
+    (task_id,) = {reply.json()["id"] for reply in replies if reply.status_code == 200}
+    assert submit(client, key, **body).json()["id"] == task_id
+    assert count(client) == 1
+    kept = worker.run(worker.objects.keys("inputs"))
+    assert set(worker.job(task_id)["references"]) <= set(kept)
+    assert len(kept) - before == len(body.get("images", ())), "only the pictures of the one task are kept"
+
+
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
+def test_a_repeat_leaves_no_second_set_of_pictures(client: Client, service: Service, key: str) -> None:
+    images = [encoded(picture())]
+    submit(client, key, images=images)
+    with service.unchanged():
+        assert submit(client, key, images=images).status_code == 200
+
+
+@promise("Decided: submission", "Same key, other body: 422.")
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "a dog"},
+        {"steps": 4},
+        {"seed": 1},
+        {"images": [encoded(picture())]},
+        {"webhook_url": HOOK},
+        {"webhook_secret": "x"},
+        {"user": "u"},
+    ],
+    ids=lambda body: "".join(body),
+)
+def test_another_body_is_refused(client: Client, service: Service, key: str, body: dict[str, Any]) -> None:
+    submit(client, key)
+    with service.unchanged():
+        assert problems(submit(client, key, **body)) == REUSED
+
+
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
+def test_the_order_of_the_fields_does_not_matter(client: Client, key: str) -> None:
+    fields = [("prompt", "a cat"), ("steps", 4), ("seed", 7)]
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+    answers = [
+        client.post(ENDPOINT, content=json.dumps(dict(order), indent=indent), headers=headers).json()
+        for order, indent in ((fields, None), (fields[::-1], 4))
+    ]
+    assert answers[0] == answers[1]
+    assert count(client) == 1
+
+
+def test_projects_do_not_share_keys(client: Client, other_client: Client, key: str) -> None:
+    first, other = submit(client, key), submit(other_client, key, steps=4)
+    assert (first.status_code, other.status_code) == (200, 200)
+    assert first.json()["id"] != other.json()["id"]
+
+
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
+def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: Website, key: str) -> None:
+    url = web.put(f"/{key}", picture())
+    first = submit(client, key, images=[url])
+    del web.pages[f"/{key}"]
+    assert submit(client, key, images=[url]).json() == first.json()
+
+
+# While the first request is being handled.
+
+
+@promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
+def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, web: Website, key: str) -> None:
+    gate = Gate()
+    url = web.put(f"/{key}", picture(), gate=gate)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(submit, client, key, images=[url])
+        try:
+            assert gate.reached.wait(20)
+            repeat, other = submit(client, key, images=[url]), submit(client, key, prompt="a dog")
+        finally:
+            gate.opened.set()
+        reply = first.result()
+    assert "is still being handled" in refusal(repeat, 409)
+    assert int(repeat.headers["retry-after"]) >= 1
+    assert problems(other) == REUSED
+    assert submit(client, key, images=[url]).json() == reply.json()
+    assert count(client) == 1
+
+
+@promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
+def test_a_key_is_free_again_once_its_first_request_is_refused(
+    client: Client, service: Service, web: Website, key: str
+) -> None:
+    with service.unchanged():
+        response = submit(client, key, images=[web.url("/no-such-picture")])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+    assert submit(client, key).status_code == 200
+
+
+def test_a_key_is_free_again_once_its_first_request_is_refused_by_the_store(service: Service, key: str) -> None:
+    organization = service.worker.new_organization(credits=1)
+    with service.client(organization=organization) as client:
+        # More than the least that it may cost, so that only the step which decides refuses it.
+        refused = submit(client, key, resolution="4k", images=[encoded(picture())])
+        assert refusal(refused, 402) == "Insufficient credits"
+        assert submit(client, key).status_code == 200

@@ -1,0 +1,337 @@
+"""Pictures of the tools: how they may be sent, what is made of them for the model, and which are too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.client import Client
+from support.http_service import Service
+from support.input_images import stored_as
+from support.pictures import encoded, file_of, picture, sent
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
+from tool_endpoints import (
+    DEBLUR,
+    ERASE,
+    MINIMAL,
+    OUTPAINTING,
+    PHOTO,
+    PHOTO_FILE,
+    PICTURE_FIELDS,
+    SPOT,
+    SPOT_FILE,
+    TRY_ON_1,
+    TRY_ON_2,
+    TRY_ONS,
+    coloured,
+    large,
+    mask,
+    pixels,
+    refused,
+    stored,
+    stored_file,
+)
+
+MEGAPIXEL = 2**20
+
+AS_THEY_ARE: dict[str, list[bytes]] = {
+    ERASE: [PHOTO_FILE],
+    TRY_ON_1: [PHOTO_FILE, PHOTO_FILE],
+    TRY_ON_2: [PHOTO_FILE, PHOTO_FILE],
+    DEBLUR: [PHOTO_FILE],
+}
+"""The references of the least request of the tools that pass on what they get."""
+
+
+# How pictures may be sent.
+
+
+@promise("Decided: tools", "Images as base64 or URL.")
+@pytest.mark.parametrize("way", ["base64", "data", "url"])
+@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+def test_every_way_leads_to_the_same(
+    client: Client, worker: Worker, web: Website, tool: str, field: str, way: str
+) -> None:
+    file = SPOT_FILE if field == "mask" else PHOTO_FILE
+    value = {
+        "base64": encoded(file),
+        "data": f"data:image/png;base64,{encoded(file)}",
+        "url": web.put(f"/{tool}/{field}", file),
+    }[way]
+    plain = worker.job(client.ordered(tool, **MINIMAL[tool]))
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
+
+    def files(job: dict[str, Any]) -> list[bytes]:
+        return [stored_file(worker, key) for key in (*job["references"], job["mask"]) if key]
+
+    assert files(job) == files(plain)
+    if tool in AS_THEY_ARE:
+        assert files(job)[: len(AS_THEY_ARE[tool])] == [stored_as(each) for each in AS_THEY_ARE[tool]]
+    assert (job["width"], job["height"]) == (plain["width"], plain["height"])
+
+
+BAD = ["nonsense!", encoded(b"<svg/>"), encoded(PHOTO_FILE[:-40]), large(5121, 4096), "http://127.0.0.1/secret.png"]
+
+
+# Trying on.
+
+
+@pytest.mark.parametrize("tool", TRY_ONS)
+def test_the_person_comes_before_the_garment(client: Client, worker: Worker, tool: str) -> None:
+    person, garment = file_of(coloured(80, 100)), file_of(coloured(120, 90))
+    job = worker.job(client.ordered(tool, garment=encoded(garment), person=encoded(person)))
+    assert [stored_file(worker, key) for key in job["references"]] == [stored_as(person), stored_as(garment)]
+    assert (job["width"], job["height"]) == (80, 100)
+
+
+@promise("11. Tool endpoints", "inputs up to 4 MP used as-is")
+@pytest.mark.parametrize(("tool", "size"), [(TRY_ON_1, (2048, 1024)), (TRY_ON_2, (2048, 2048))])
+@pytest.mark.parametrize("field", ["person", "garment"])
+def test_pictures_up_to_the_limit_are_used_as_they_are(
+    client: Client, worker: Worker, tool: str, size: tuple[int, int], field: str
+) -> None:
+    file = picture(*size, mode="L")
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: encoded(file)}))
+    assert stored_as(file) in [stored_file(worker, key) for key in job["references"]]
+    assert (job["width"], job["height"]) == (size if field == "person" else (96, 64))
+
+
+@promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
+@pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (5120, 4096), (8000, 300)])
+@pytest.mark.parametrize("field", ["person", "garment"])
+def test_larger_ones_are_scaled_to_about_a_megapixel(
+    client: Client, worker: Worker, size: tuple[int, int], field: str
+) -> None:
+    reply = client.order(TRY_ON_1, **MINIMAL[TRY_ON_1] | {field: large(*size)}).json()
+    job = worker.job(reply["id"])
+    scaled, other = (stored(worker, key) for key in job["references"][:: 1 if field == "person" else -1])
+    assert other.size == (96, 64)
+    assert scaled.width * scaled.height == pytest.approx(MEGAPIXEL, rel=0.01)
+    assert scaled.width / scaled.height == pytest.approx(size[0] / size[1], rel=0.01)
+    assert (job["width"], job["height"]) == (scaled.size if field == "person" else (96, 64))
+    assert reply["input_mp"] == pytest.approx((size[0] * size[1] + 96 * 64) / MEGAPIXEL, abs=0.01), "as sent"
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "kept"),
+    [
+        ("RGB", "JPEG", "RGB"),
+        ("L", "JPEG", "L"),
+        ("CMYK", "JPEG", "RGB"),
+        ("RGB", "WEBP", "RGB"),
+        ("RGBA", "PNG", "RGBA"),
+        ("P", "PNG", "RGB"),
+        ("1", "PNG", "L"),
+        ("I;16", "PNG", "L"),
+    ],
+)
+def test_pictures_of_all_kinds_can_be_scaled(client: Client, worker: Worker, mode: str, form: str, kept: str) -> None:
+    person = encoded(picture(1600, 1500, form, mode))
+    job = worker.job(client.ordered(TRY_ON_1, person=person, garment=PHOTO))
+    made = stored(worker, job["references"][0])
+    assert made.mode == kept
+    assert made.size == (job["width"], job["height"])
+
+
+# Too large.
+
+
+@promise("Decided: tools", "v2: up to 4 MP as they are, over that 422")
+def test_of_two_that_are_too_large_the_person_is_named(client: Client, service: Service) -> None:
+    both = dict.fromkeys(("person", "garment"), large(2049, 2048))
+    assert refused(client, service, TRY_ON_2, **both)[:2] == ("person", "picture_too_large")
+
+
+MAX_AREA = 16_822_272
+
+
+def test_the_picture_to_erase_from_is_passed_on_as_it_is(client: Client, worker: Worker) -> None:
+    job = worker.job(client.ordered(ERASE, image=PHOTO, mask=SPOT))
+    assert [stored_file(worker, key) for key in job["references"]] == [stored_as(PHOTO_FILE)]
+
+
+@promise("11. Tool endpoints", "optional edge expansion")
+@pytest.mark.parametrize(
+    ("body", "reach"), [({}, 10), ({"dilate_pixels": None}, 10), *(({"dilate_pixels": n}, n) for n in (0, 1, 2, 25))]
+)
+def test_what_is_removed_is_widened(client: Client, worker: Worker, body: dict[str, Any], reach: int) -> None:
+    dot = mask((45, 30, 46, 31))
+    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=sent(dot), **body))["mask"])
+    assert (made.mode, made.format, made.size) == ("L", "PNG", (96, 64))
+    white = pixels(made)
+    assert set(np.unique(white)) == {0, 255}
+    assert made.getbbox() == (45 - reach, 30 - reach, 46 + reach, 31 + reach)
+    down, across = np.mgrid[:64, :96]
+    distance = np.hypot(across - 45, down - 30)
+    assert (white[distance <= reach - 1] == 255).all()
+    assert (white[distance > reach + 1] == 0).all()
+
+
+@pytest.mark.parametrize("form", ["grey", "1-bit", "rgb", "palette", "16-bit", "alpha", "jpeg"])
+def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker, form: str) -> None:
+    spot = mask((40, 24, 56, 40))
+    alpha = Image.new("RGBA", spot.size, (255, 255, 255, 0))
+    alpha.paste((255, 255, 255, 255), (40, 24, 56, 40))
+    value = {
+        "grey": sent(spot),
+        "1-bit": sent(spot.convert("1")),
+        "rgb": sent(spot.convert("RGB")),
+        "palette": sent(spot.convert("P")),
+        "16-bit": sent(spot.convert("I").point(lambda level: level * 257).convert("I;16")),
+        "alpha": sent(alpha),
+        # 8x8 blocks of one colour each survive exactly enough.
+        "jpeg": sent(spot, "JPEG"),
+    }[form]
+    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"])
+    assert (pixels(made) == pixels(spot)).all()
+
+
+@pytest.mark.parametrize("dilate_pixels", [0, 25])
+@pytest.mark.parametrize(
+    "empty",
+    [mask(), mask(mode="RGB"), Image.new("L", (96, 64), 127), Image.new("RGBA", (96, 64), (255, 255, 255, 0))],
+    ids=["black", "rgb", "dark-grey", "transparent"],
+)
+def test_a_mask_without_white(client: Client, service: Service, empty: Image.Image, dilate_pixels: int) -> None:
+    field, kind, _ = refused(client, service, ERASE, mask=sent(empty), dilate_pixels=dilate_pixels)
+    assert (field, kind) == ("mask", "mask_empty")
+
+
+def test_a_mask_that_leaves_nothing(client: Client, service: Service) -> None:
+    white = mask((0, 0, 96, 64))
+    for reach in (0, 10):
+        field, kind, message = refused(client, service, ERASE, mask=sent(white), dilate_pixels=reach)
+        assert (field, kind) == ("mask", "mask_full")
+        assert "dilate_pixels" not in message
+    # Ten pixels are left along one side.
+    most = sent(mask((0, 0, 86, 64)))
+    field, kind, message = refused(client, service, ERASE, mask=most)
+    assert (field, kind) == ("mask", "mask_full")
+    assert "dilate_pixels = 10" in message
+    client.ordered(ERASE, image=PHOTO, mask=most, dilate_pixels=9)
+
+
+def test_erasing_takes_the_largest_pictures(client: Client, worker: Worker) -> None:
+    spot = sent(mask((10, 10, 50, 50), size=(5120, 4096), mode="1"))
+    reply = client.order(ERASE, image=large(5120, 4096), mask=spot).json()
+    job = worker.job(reply["id"])
+    assert job["area"] == job["width"] * job["height"] <= MAX_AREA
+    assert job["width"] / job["height"] == pytest.approx(5120 / 4096, rel=1e-3)
+    assert reply["input_mp"] == 20
+    assert reply["output_mp"] == pytest.approx(MAX_AREA / MEGAPIXEL, abs=0.02)
+
+
+@promise("Decided: tools", "`mask`* (black/white, same size, white = remove)")
+@pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
+def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
+    field, kind, message = refused(client, service, ERASE, mask=sent(mask((0, 0, 9, 9), size=size)))
+    assert (field, kind) == ("mask", "mask_size")
+    assert "96x64" in message
+    assert f"{size[0]}x{size[1]}" in message
+
+
+@promise("11. Tool endpoints", "placement of the reference via `reference_offset_x` / `reference_offset_y`")
+@pytest.mark.parametrize(
+    ("size", "body", "corner"),
+    [
+        ((128, 96), {}, (16, 16)),
+        ((129, 97), {}, (16, 16)),
+        ((97, 64), {}, (0, 0)),
+        ((128, 96), {"reference_offset_x": None, "reference_offset_y": None}, (16, 16)),
+        ((128, 96), {"reference_offset_x": 0}, (0, 16)),
+        ((128, 96), {"reference_offset_y": 32}, (16, 32)),
+        ((128, 96), {"reference_offset_x": 32, "reference_offset_y": 0}, (32, 0)),
+        ((128, 64), {"reference_offset_x": 7}, (7, 0)),
+        # Cut off.
+        ((128, 96), {"auto_crop": True}, (16, 16)),
+        ((64, 96), {"auto_crop": True}, (-16, 16)),
+        ((65, 96), {"auto_crop": True}, (-16, 16)),
+        ((128, 96), {"auto_crop": True, "reference_offset_x": -95, "reference_offset_y": -63}, (-95, -63)),
+        ((128, 96), {"auto_crop": True, "reference_offset_x": 127, "reference_offset_y": 95}, (127, 95)),
+        ((64, 64), {"auto_crop": True, "reference_offset_x": 1}, (1, 0)),
+    ],
+)
+def test_the_picture_lies_on_the_canvas(
+    client: Client, worker: Worker, size: tuple[int, int], body: dict[str, Any], corner: tuple[int, int]
+) -> None:
+    width, height = size
+    job = worker.job(client.ordered(OUTPAINTING, input_image=PHOTO, width=width, height=height, **body))
+    (key,) = job["references"]
+    canvas, unpainted = stored(worker, key), stored(worker, job["mask"])
+    assert (canvas.size, canvas.mode, canvas.format) == (size, "RGB", "PNG")
+    assert (unpainted.size, unpainted.mode, unpainted.format) == (size, "L", "PNG")
+    left, top = corner
+    inside = (max(left, 0), max(top, 0), min(left + 96, width), min(top + 64, height))
+    own = pixels(coloured().crop((inside[0] - left, inside[1] - top, inside[2] - left, inside[3] - top)))
+    assert (pixels(canvas.crop(inside)) == own).all()
+    expected = np.full((height, width), 255)
+    expected[inside[1] : inside[3], inside[0] : inside[2]] = 0
+    assert (pixels(unpainted) == expected).all()
+    assert (job["width"], job["height"], job["area"]) == (width, height, width * height)
+
+
+def test_what_is_transparent_is_shown_over_white(client: Client, worker: Worker) -> None:
+    image = coloured().convert("RGBA")
+    image.putalpha(Image.new("L", image.size, 0))
+    job = worker.job(client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING] | {"input_image": sent(image)}))
+    assert (pixels(stored(worker, job["references"][0]).crop((16, 16, 112, 80))) == 255).all()
+
+
+@promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
+@pytest.mark.parametrize(
+    ("body", "field", "kind"),
+    [
+        ({"width": 95}, "width", "reference_overflow"),
+        ({"width": 64, "reference_offset_x": 0}, "width", "reference_overflow"),
+        ({"height": 79, "input_image": large(96, 80)}, "height", "reference_overflow"),
+        ({"reference_offset_x": -1}, "reference_offset_x", "reference_overflow"),
+        ({"reference_offset_x": 33}, "reference_offset_x", "reference_overflow"),
+        ({"reference_offset_y": -1}, "reference_offset_y", "reference_overflow"),
+        ({"reference_offset_y": 33}, "reference_offset_y", "reference_overflow"),
+        ({"reference_offset_x": -96}, "reference_offset_x", "reference_outside"),
+        ({"reference_offset_x": 128}, "reference_offset_x", "reference_outside"),
+        ({"reference_offset_y": -64}, "reference_offset_y", "reference_outside"),
+        ({"reference_offset_y": 96}, "reference_offset_y", "reference_outside"),
+        ({"reference_offset_x": 100_000}, "reference_offset_x", "reference_outside"),
+        ({"auto_crop": True, "reference_offset_x": -96}, "reference_offset_x", "reference_outside"),
+        ({"auto_crop": True, "reference_offset_x": 128}, "reference_offset_x", "reference_outside"),
+        ({"auto_crop": True, "reference_offset_y": -64}, "reference_offset_y", "reference_outside"),
+        ({"auto_crop": True, "reference_offset_y": 96}, "reference_offset_y", "reference_outside"),
+        ({"auto_crop": True, "reference_offset_y": -100_000}, "reference_offset_y", "reference_outside"),
+        ({"width": 96, "height": 64}, "width", "nothing_to_paint"),
+        ({"width": 64, "height": 64, "auto_crop": True}, "width", "nothing_to_paint"),
+        ({"width": 64, "height": 64, "auto_crop": True, "reference_offset_x": -32}, "width", "nothing_to_paint"),
+    ],
+)
+def test_pictures_that_do_not_fit_the_canvas(
+    client: Client, service: Service, body: dict[str, Any], field: str, kind: str
+) -> None:
+    assert refused(client, service, OUTPAINTING, **body)[:2] == (field, kind)
+
+
+@pytest.mark.parametrize(
+    ("body", "limits"),
+    [
+        ({"width": 95}, ["at least 96"]),
+        ({"reference_offset_x": 33}, ["between 0 and 32", "auto_crop"]),
+        ({"reference_offset_y": -64}, ["between 0 and 32"]),
+        ({"reference_offset_x": -96, "auto_crop": True}, ["between -95 and 127"]),
+        ({"width": 96, "height": 64}, ["more than 96", "more than 64"]),
+    ],
+)
+def test_what_would_fit_is_told(client: Client, service: Service, body: dict[str, Any], limits: list[str]) -> None:
+    message = refused(client, service, OUTPAINTING, **body)[2]
+    assert all(limit in message for limit in limits), message
+
+
+@promise("Limits", "4 MP output (outpainting)")
+def test_outpainting_takes_the_largest_pictures(client: Client, worker: Worker) -> None:
+    body = {"input_image": large(5120, 4096), "width": 2048, "height": 2048, "reference_offset_x": 1000}
+    reply = client.order(OUTPAINTING, **body, auto_crop=True).json()
+    assert (reply["input_mp"], reply["output_mp"]) == (20, 4)
+    canvas = stored(worker, worker.job(reply["id"])["references"][0])
+    assert canvas.size == (2048, 2048)
