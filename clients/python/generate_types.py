@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ _GENERATE: Final = '''Progress: TypeAlias = Callable[[TaskResult], None]
 """Sees every answer while a task is waited for."""
 
 
+# fmt: off
 class Generate(Protocol[R_co]):
     """What each endpoint takes. `submit` reaches those that this description does not have."""
 '''
@@ -49,6 +51,12 @@ _OVERLOAD: Final = """
         self, endpoint: Literal["{name}"], *, progress: Progress | None = None,
         timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[{body}],
     ) -> R_co: ..."""
+_BASES: Final = {
+    "Request": "Fields of every endpoint.",
+    "SeededRequest": "Fields of most image endpoints.",
+}
+"""Types of fields that at least so many requests share: all of them, then most."""
+_MOST: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +112,20 @@ TYPESCRIPT: Final = Language(
 def python(description: Schema) -> str:
     """The text of `PYTHON_FILE`."""
     parts = [_HEAD]
+    requests = {name for names in bodies(description).values() for name in names}
+    fields = {name: list(_python_fields(schema)) for name, schema in _named(description) if "properties" in schema}
+    bases = _shared({name: fields[name] for name in requests})
+    above: Sequence[str] = ()
+    for (base, said), parent in zip(_BASES.items(), ("TypedDict", *_BASES), strict=False):
+        own = (field for field in bases[base] if field not in above)
+        parts.append(f'class {base}({parent}):\n    """{said}"""\n\n' + "".join(own))
+        above = bases[base]
     for name, schema in _named(description):
-        if "properties" in schema:
-            head = f"class {name}(TypedDict):\n{indent(_docstring(_said(schema)), '    ')}"
-            parts.append(head + "".join(_python_fields(schema)))
+        if name in fields:
+            base = next((b for b in reversed(_BASES) if name in requests and set(bases[b]) <= set(fields[name])), None)
+            own = [field for field in fields[name] if base is None or field not in bases[base]]
+            head = f"class {name}({base or 'TypedDict'}):\n{indent(_docstring(_said(schema)), '    ')}"
+            parts.append(head + "".join(own or ["    pass\n"]))
         else:
             parts.append(f"{name}: TypeAlias = {PYTHON.expression(schema)}\n{_docstring(_said(schema))}")
     taken = bodies(description)
@@ -160,6 +178,14 @@ def _python_fields(schema: Schema) -> Iterator[str]:
         kind = PYTHON.expression(field)
         kind = kind if name in schema.get("required", ()) else f"NotRequired[{kind}]"
         yield f"    {name}: {kind}\n{indent(_docstring(_said(field)), '    ')}"
+
+
+def _shared(requests: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The fields of each of `_BASES`: those that all requests have, and further ones that most have together."""
+    count = Counter(field for fields in requests.values() for field in fields)
+    every = [field for field, times in count.items() if times == len(requests)]
+    most = [field for field, times in count.items() if times >= _MOST * len(requests)]
+    return dict(zip(_BASES, (sorted(every), sorted(most)), strict=True))
 
 
 def _typescript_fields(schema: Schema) -> Iterator[str]:

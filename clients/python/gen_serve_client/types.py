@@ -11,7 +11,29 @@ from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Ty
 R_co = TypeVar("R_co", covariant=True)
 
 
-class CannyRequest(TypedDict):
+class Request(TypedDict):
+    """Fields of every endpoint."""
+
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class SeededRequest(Request):
+    """Fields of most image endpoints."""
+
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+
+
+class CannyRequest(SeededRequest):
     """One of the two pictures is needed. Unknown fields are ignored."""
 
     canny_high_threshold: NotRequired[int | None]
@@ -31,20 +53,8 @@ class CannyRequest(TypedDict):
     """What the picture shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `50`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class CreateLinkRequest(TypedDict):
@@ -67,7 +77,7 @@ class DailyUsage(TypedDict):
     tasks: int
 
 
-class DeblurRequest(TypedDict):
+class DeblurRequest(SeededRequest):
     """Unknown fields are ignored."""
 
     image: str
@@ -75,18 +85,6 @@ class DeblurRequest(TypedDict):
     turned upright)."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class DeleteFinetuneRequest(TypedDict):
@@ -121,7 +119,7 @@ class DeliveryAttempt(TypedDict):
     """Seconds from connecting to the answer"""
 
 
-class DraftEnhanceRequest(TypedDict):
+class DraftEnhanceRequest(Request):
     draft_cache: str
     """The draft: the id of its task, or `draft_cache` of its result. Prompt, seed, duration, ratio and sound are the
     draft's."""
@@ -131,16 +129,9 @@ class DraftEnhanceRequest(TypedDict):
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`."""
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class EraseRequest(TypedDict):
+class EraseRequest(SeededRequest):
     """Unknown fields are ignored."""
 
     dilate_pixels: NotRequired[int | None]
@@ -153,18 +144,6 @@ class EraseRequest(TypedDict):
     and not all."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class ErrorResponse(TypedDict):
@@ -178,7 +157,7 @@ class ErrorResponse(TypedDict):
     """As in the header `x-request-id`, and in the logs"""
 
 
-class FillRequest(TypedDict):
+class FillRequest(SeededRequest):
     """`input_image` is taken for `image`, where only that is sent; other unknown fields are ignored."""
 
     guidance: NotRequired[float | None]
@@ -195,20 +174,8 @@ class FillRequest(TypedDict):
     """What to paint there."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `50`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class FinetuneDetails(TypedDict):
@@ -230,7 +197,7 @@ class FinetuneList(TypedDict):
     finetunes: list[FinetuneDetails]
 
 
-class Gen2MaxRequest(TypedDict):
+class Gen2MaxRequest(Request):
     """As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`."""
 
     disable_pup: NotRequired[bool | None]
@@ -265,18 +232,11 @@ class Gen2MaxRequest(TypedDict):
     JavaScript reads the seed of the answer rounded."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
 
 
-class Gen2ProRequest(TypedDict):
+class Gen2ProRequest(Request):
     """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
 
     height: NotRequired[int | Literal[0] | None]
@@ -307,13 +267,6 @@ class Gen2ProRequest(TypedDict):
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
 
@@ -337,7 +290,7 @@ class Image(TypedDict):
     """A signed link, which works for minutes"""
 
 
-class ImageKleinRequest(TypedDict):
+class ImageKleinRequest(Request):
     """Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused."""
 
     aspect_ratio: NotRequired[
@@ -383,18 +336,11 @@ class ImageKleinRequest(TypedDict):
     """The same seed with the same request gives the same picture. Random when left out."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | None]
     """Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`."""
 
 
-class ImageToVideoRequest(TypedDict):
+class ImageToVideoRequest(Request):
     aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
     """Ratio of width to height. `auto`: the nearest to that of the first keyframe. Default: `auto`."""
     draft: NotRequired[bool | None]
@@ -418,13 +364,6 @@ class ImageToVideoRequest(TypedDict):
     """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same video. Random when left out."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class ImagesResponse(TypedDict):
@@ -434,7 +373,7 @@ class ImagesResponse(TypedDict):
     output_format: str
 
 
-class KontextRequest(TypedDict):
+class KontextRequest(SeededRequest):
     """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
 
     aspect_ratio: NotRequired[str | None]
@@ -455,18 +394,6 @@ class KontextRequest(TypedDict):
     """How to change the picture, or what to show."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 class Model(TypedDict):
@@ -509,7 +436,7 @@ class OpenAIErrorResponse(TypedDict):
     error: OpenAIError
 
 
-class OutpaintingRequest(TypedDict):
+class OutpaintingRequest(SeededRequest):
     """Unknown fields are refused."""
 
     auto_crop: NotRequired[bool | None]
@@ -529,18 +456,6 @@ class OutpaintingRequest(TypedDict):
     reference_offset_y: NotRequired[int | None]
     """Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with
     `auto_crop`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: int
     """Width of the result in pixels."""
 
@@ -559,7 +474,7 @@ class PriceRequest(TypedDict):
     """As the request would go to: /v1/gen-…"""
 
 
-class ProRequest(TypedDict):
+class ProRequest(SeededRequest):
     """Width and height have defaults of their own, so either may be sent alone. Unknown fields are ignored."""
 
     guidance: NotRequired[float | None]
@@ -577,20 +492,8 @@ class ProRequest(TypedDict):
     """What the picture shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `40`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | None]
     """Width in pixels, a multiple of 32. Default: `1024`."""
 
@@ -696,7 +599,7 @@ class TaskSummary(TypedDict):
     """Link to a small picture of the result, or of how far it is; null where there is none"""
 
 
-class TextToVideoRequest(TypedDict):
+class TextToVideoRequest(Request):
     aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
     """Ratio of width to height. `auto`: chosen from the prompt, else 16:9. Default: `auto`."""
     draft: NotRequired[bool | None]
@@ -716,16 +619,9 @@ class TextToVideoRequest(TypedDict):
     """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same video. Random when left out."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TryOnV1Request(TypedDict):
+class TryOnV1Request(SeededRequest):
     """Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored."""
 
     garment: str
@@ -738,21 +634,9 @@ class TryOnV1Request(TypedDict):
     turned upright). It sets the size of the result."""
     prompt: NotRequired[str | None]
     """How to wear it. May be left out."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TryOnV2Request(TypedDict):
+class TryOnV2Request(SeededRequest):
     """Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
 
     garment: str
@@ -765,21 +649,9 @@ class TryOnV2Request(TypedDict):
     turned upright). It sets the size of the result."""
     prompt: NotRequired[str | None]
     """How to wear it. May be left out."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TunedControlCannyRequest(TypedDict):
+class TunedControlCannyRequest(SeededRequest):
     canny_high_threshold: NotRequired[int | None]
     """Stronger edges than this are kept; those between are kept where they touch one. Default: `200`."""
     canny_low_threshold: NotRequired[int | None]
@@ -799,23 +671,11 @@ class TunedControlCannyRequest(TypedDict):
     """What the picture shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `50`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TunedFillRequest(TypedDict):
+class TunedFillRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
@@ -834,23 +694,11 @@ class TunedFillRequest(TypedDict):
     """What to paint there."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `50`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TunedGen2MaxRequest(TypedDict):
+class TunedGen2MaxRequest(Request):
     disable_pup: NotRequired[bool | None]
     """Takes the prompt as it is, not rewritten. Default: `false`."""
     finetune_id: str
@@ -887,18 +735,11 @@ class TunedGen2MaxRequest(TypedDict):
     JavaScript reads the seed of the answer rounded."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
 
 
-class TunedGen2ProRequest(TypedDict):
+class TunedGen2ProRequest(Request):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
@@ -931,18 +772,11 @@ class TunedGen2ProRequest(TypedDict):
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
 
 
-class TunedImageKleinRequest(TypedDict):
+class TunedImageKleinRequest(Request):
     aspect_ratio: NotRequired[
         Literal[
             "auto",
@@ -990,18 +824,11 @@ class TunedImageKleinRequest(TypedDict):
     """The same seed with the same request gives the same picture. Random when left out."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | None]
     """Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`."""
 
 
-class TunedKontextRequest(TypedDict):
+class TunedKontextRequest(SeededRequest):
     aspect_ratio: NotRequired[str | None]
     """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first
     picture's, else `1:1`."""
@@ -1024,21 +851,9 @@ class TunedKontextRequest(TypedDict):
     """How to change the picture, or what to show."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class TunedProRequest(TypedDict):
+class TunedProRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
@@ -1058,20 +873,8 @@ class TunedProRequest(TypedDict):
     """What the picture shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
-    safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
-    seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `40`."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
     width: NotRequired[int | None]
     """Width in pixels, a multiple of 32. Default: `1024`."""
 
@@ -1134,7 +937,7 @@ class VideoList(TypedDict):
     """Default: `list`."""
 
 
-class VideoToVideoRequest(TypedDict):
+class VideoToVideoRequest(Request):
     aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
     """Ratio of width to height. `auto`: the nearest to that of the video. Default: `auto`."""
     draft: NotRequired[bool | None]
@@ -1157,13 +960,6 @@ class VideoToVideoRequest(TypedDict):
     start_video: str
     """The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most
     50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it."""
-    user: NotRequired[str | None]
-    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
-    webhook_secret: NotRequired[str | None]
-    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
-    Without a secret, webhooks are not signed."""
-    webhook_url: NotRequired[str | None]
-    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
 Endpoint: TypeAlias = Literal[
@@ -1197,302 +993,168 @@ Progress: TypeAlias = Callable[[TaskResult], None]
 """Sees every answer while a task is waited for."""
 
 
+# fmt: off
 class Generate(Protocol[R_co]):
     """What each endpoint takes. `submit` reaches those that this description does not have."""
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-max"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[Gen2MaxRequest],
+        self, endpoint: Literal["gen-2-max"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[Gen2MaxRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-max-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedGen2MaxRequest],
+        self, endpoint: Literal["gen-2-max-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedGen2MaxRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-pro"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[Gen2ProRequest],
+        self, endpoint: Literal["gen-2-pro"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[Gen2ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-pro-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedGen2ProRequest],
+        self, endpoint: Literal["gen-2-pro-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedGen2ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-pro-preview"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[Gen2ProRequest],
+        self, endpoint: Literal["gen-2-pro-preview"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[Gen2ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-2-pro-preview-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedGen2ProRequest],
+        self, endpoint: Literal["gen-2-pro-preview-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedGen2ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-image-klein"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[ImageKleinRequest],
+        self, endpoint: Literal["gen-3-image-klein"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[ImageKleinRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-image-klein-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedImageKleinRequest],
+        self, endpoint: Literal["gen-3-image-klein-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedImageKleinRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-video"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TextToVideoRequest],
+        self, endpoint: Literal["gen-3-video"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TextToVideoRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-video"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[ImageToVideoRequest],
+        self, endpoint: Literal["gen-3-video"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[ImageToVideoRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-video"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[VideoToVideoRequest],
+        self, endpoint: Literal["gen-3-video"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[VideoToVideoRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-3-video"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[DraftEnhanceRequest],
+        self, endpoint: Literal["gen-3-video"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[DraftEnhanceRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-kontext-pro"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[KontextRequest],
+        self, endpoint: Literal["gen-kontext-pro"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[KontextRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-kontext-pro-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedKontextRequest],
+        self, endpoint: Literal["gen-kontext-pro-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedKontextRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[ProRequest],
+        self, endpoint: Literal["gen-pro"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.0"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[ProRequest],
+        self, endpoint: Literal["gen-pro-1.0"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.0-canny"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[CannyRequest],
+        self, endpoint: Literal["gen-pro-1.0-canny"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[CannyRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.0-canny-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedControlCannyRequest],
+        self, endpoint: Literal["gen-pro-1.0-canny-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedControlCannyRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.0-fill"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[FillRequest],
+        self, endpoint: Literal["gen-pro-1.0-fill"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[FillRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.0-fill-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedFillRequest],
+        self, endpoint: Literal["gen-pro-1.0-fill-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedFillRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-1.1"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[ProRequest],
+        self, endpoint: Literal["gen-pro-1.1"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[ProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-pro-finetuned"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TunedProRequest],
+        self, endpoint: Literal["gen-pro-finetuned"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TunedProRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-tools/deblur-v1"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[DeblurRequest],
+        self, endpoint: Literal["gen-tools/deblur-v1"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[DeblurRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-tools/erase-v1"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[EraseRequest],
+        self, endpoint: Literal["gen-tools/erase-v1"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[EraseRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-tools/outpainting-v1"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[OutpaintingRequest],
+        self, endpoint: Literal["gen-tools/outpainting-v1"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[OutpaintingRequest],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-tools/vto-v1"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TryOnV1Request],
+        self, endpoint: Literal["gen-tools/vto-v1"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TryOnV1Request],
     ) -> R_co: ...
 
     @overload
     def __call__(
-        self,
-        endpoint: Literal["gen-tools/vto-v2"],
-        *,
-        progress: Progress | None = None,
-        timeout_s: float | None = None,
-        idempotency_key: str | None = None,
-        **fields: Unpack[TryOnV2Request],
+        self, endpoint: Literal["gen-tools/vto-v2"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[TryOnV2Request],
     ) -> R_co: ...
