@@ -54,7 +54,7 @@ test-all: test test-slow  ## All tests, and a table of the time that they take
 promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
 	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/api tests/conformance
 
-conformance: $(VENV)/.dev  ## Judge URL=... with KEY=..., else a service started as by `make run`, by the interface
+conformance: $(VENV)/.dev  ## Check URL=... with KEY=..., else a service started as by `make run`, by the interface
 	$(BIN)/python -m pytest $(if $(URL),--server $(URL) --server-key $(KEY),--start) $(CONFORMANCE) tests/conformance
 
 check: $(VENV)/.dev  ## Lint, format, types, direction of imports, OpenAPI documents

@@ -2,8 +2,8 @@
 
 The model is simulated, a step of a millisecond. CPU is user and system time of the service's processes, the client and
 Redis apart where a single request is told; what a resting service uses is taken off. Submissions and polls go one
-after the other. Whole tasks have everything on: accounts, credits, judges of prompts and of results, and a webhook to
-a receiver that takes it; some clients submit and wait at the server. Memory is the proportional set size of all
+after the other. Whole tasks have everything on: accounts, credits, moderation, and a webhook to
+a destination that takes it; some clients submit and wait at the server. Memory is the proportional set size of all
 processes, Redis and Ray included.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from benchmarks.destination import Destination
 from benchmarks.harness import Benchmark, Goal, Interval, Report
 from benchmarks.processes import Role, spent
-from benchmarks.receiver import Receiver
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 
 SETTINGS: Final = UNLIMITED | {f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(): "simulated/1ms"}
@@ -39,10 +39,10 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    receiver, used = Receiver(), defaultdict[str, list[float]](list)
+    destination, used = Destination(), defaultdict[str, list[float]](list)
     by_role, ids = defaultdict[Role, list[float]](list), list[str]()
     console.print("starting a service")
-    with Service(SETTINGS) as service, receiver.listening() as url:
+    with Service(SETTINGS) as service, destination.listening() as url:
         time.sleep(plan.rest_s)
         resting = _cpu(service, lambda: time.sleep(plan.rest_s), {}, plan.rest_s)
         memory = sum(service.memory().values()) / 1024
@@ -52,7 +52,7 @@ def measure(plan: Plan, console: Console) -> Report:
                 while ids:  # what is measured next is not to have their work in it
                     client.wait(ids.pop())
             polls = _cpu(service, lambda: _poll(service, plan.tasks), resting, plan.tasks)
-            whole = _cpu(service, lambda: _carry(service, receiver, url, plan), resting, plan.tasks)
+            whole = _cpu(service, lambda: _carry(service, destination, url, plan), resting, plan.tasks)
             console.print(f"round {number} of {plan.rounds}" if number else "warmed up")
             if number:
                 for name, of in (("submit", submissions), ("poll", polls)):
@@ -107,7 +107,7 @@ def _poll(service: Service, count: int) -> None:
             client.poll(task_id)
 
 
-def _carry(service: Service, receiver: Receiver, url: str, plan: Plan) -> None:
+def _carry(service: Service, destination: Destination, url: str, plan: Plan) -> None:
     """Whole tasks to their webhooks. Raises for any that did not come back Ready."""
 
     def work(count: int) -> None:
@@ -115,7 +115,7 @@ def _carry(service: Service, receiver: Receiver, url: str, plan: Plan) -> None:
             for _ in range(count):
                 task_id = client.submit(ENDPOINT, BODY | {"webhook_url": url})["id"]
                 client.wait(task_id)
-                receiver.wait(task_id)
+                destination.wait(task_id)
 
     shares = [len(range(number, plan.tasks, plan.clients)) for number in range(plan.clients)]
     with ThreadPoolExecutor(plan.clients) as pool:

@@ -76,7 +76,7 @@ def sizing(found: Results) -> str:
     rows = [
         ("a submission", f"{plain(of['submit_cpu_ms'])} ms of CPU"),
         ("a poll", f"{plain(of['poll_cpu_ms'])} ms of CPU"),
-        ("a whole task, judged and with a webhook", f"{plain(of['cpu_ms_per_task'])} ms of CPU ({roles})"),
+        ("a whole task, moderated and with a webhook", f"{plain(of['cpu_ms_per_task'])} ms of CPU ({roles})"),
         ("a waiting task", f"{plain(stored['waiting'])} bytes of Redis"),
         ("an ended one, while it is kept", f"{plain(stored['finished'])} bytes of Redis"),
         ("the service at rest", f"{plain(1024 * of['memory_gib'])} MiB"),

@@ -17,8 +17,8 @@ from gen_serve_bench.results import Spread
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.destination import Destination
 from benchmarks.harness import Benchmark, Goal, Report
-from benchmarks.receiver import Receiver
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 
 SETTINGS: Final = UNLIMITED | {f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(): "simulated/20ms"}
@@ -35,10 +35,10 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    receiver = Receiver()
+    destination = Destination()
     found: dict[str, list[float]] = {"submission": [], "start": [], "result": [], "webhook": []}
     console.print("starting a service")
-    with Service(SETTINGS) as service, service.client() as client, receiver.listening() as url:
+    with Service(SETTINGS) as service, service.client() as client, destination.listening() as url:
         for number in track(range(plan.warm_up + plan.tasks), "handing over", console=console):
             time.sleep(plan.pause_s)
             sent = time.time()
@@ -51,7 +51,7 @@ def measure(plan: Plan, console: Console) -> Report:
                 return Report({}, faults=["a waiting poll was answered without a result"])
             if number >= plan.warm_up:
                 began, ended = result["start_time"], result["end_time"]
-                moments = (answered - sent, began - answered, heard - ended, receiver.wait(task_id) - ended)
+                moments = (answered - sent, began - answered, heard - ended, destination.wait(task_id) - ended)
                 for values, moment in zip(found.values(), moments, strict=True):
                     values.append(1000 * moment)
     spreads = {name: spread.as_json() for name, values in found.items() if (spread := Spread.of(values))}

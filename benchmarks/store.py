@@ -37,7 +37,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Job, Lease, NewTask, Status
 
 _PREFIX: Final = "gen:"
-_LANE, _ORGANIZATION, _PRICE, _PAGE, _TOGETHER = "lane", "organization", 900, 20, 64
+_QUEUE, _ORGANIZATION, _PRICE, _PAGE, _TOGETHER = "model", "organization", 900, 20, 64
 _LIMITS: Final = Limits(max_queued=10**9, max_active=10**6, requests_per_s=1e6, burst=10**6, lease_s=60.0)
 """None of them is met."""
 _JOB: Final = Job(
@@ -161,18 +161,18 @@ class Side:
         return {"finished": round(finished / plan.finished), "waiting": round(waiting / plan.waiting)}
 
     async def _finish(self, count: int) -> None:
-        leases = await self.store.lease(_LANE, count, _LIMITS.max_active)
+        leases = await self.store.lease(_QUEUE, count, _LIMITS.max_active)
         _demand(len(leases) == count, "a lease got too little")
         await _in_groups([lambda each=each: self._advance(each) for each in leases])
         await _in_groups([lambda each=each: self._complete(each) for each in leases])
 
     async def _advance(self, lease: Lease) -> None:
-        done = await self.store.advance(_LANE, lease.id, lease.attempt, Status.GENERATING, 0.5)
+        done = await self.store.advance(_QUEUE, lease.id, lease.attempt, Status.GENERATING, 0.5)
         _demand(bool(done), "an attempt was stale")
 
     async def _complete(self, lease: Lease) -> None:
         ready = Status.READY
-        done = await self.store.complete(_LANE, lease.id, lease.attempt, ready, result=_RESULT, cost=_PRICE)
+        done = await self.store.complete(_QUEUE, lease.id, lease.attempt, ready, result=_RESULT, cost=_PRICE)
         _demand(bool(done), "an attempt was stale")
 
     async def _quiet(self) -> None:
@@ -192,7 +192,7 @@ class Side:
         _demand(all(found), "a task was not found")
         pages = [lambda name=name: store.list_tasks(name, limit=_PAGE) for name in projects]
         await self._measured(costs, f"page of {_PAGE}", pages)
-        leased = await self._measured(costs, "lease", [lambda: store.lease(_LANE, 1, _LIMITS.max_active)] * n)
+        leased = await self._measured(costs, "lease", [lambda: store.lease(_QUEUE, 1, _LIMITS.max_active)] * n)
         _demand(all(len(each) == 1 for each in leased), "a lease got nothing")
         held = [each[0] for each in leased]
         await self._measured(costs, "advance", [lambda one=one: self._advance(one) for one in held])
@@ -243,7 +243,7 @@ def new_task(project: str) -> NewTask:
     return NewTask(
         id=task_id,
         project=project,
-        lane=_LANE,
+        queue=_QUEUE,
         endpoint="gen-pro",
         job=_JOB,
         work=4.0,

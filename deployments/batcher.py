@@ -1,4 +1,4 @@
-"""Items that come one by one, worked on together: a network judges eight pictures in little more than the time of one.
+"""Items that come one by one, worked on together: a network scores eight pictures in little more than the time of one.
 
 Whatever comes while a batch is in work is the next batch. So nothing ever waits for a batch to fill up, and under load
 batches are large by themselves.

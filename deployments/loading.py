@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from deployments.backend import NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, fingerprint, index_of, pipeline_folder
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance, VideoGuidance
+from deployments.contract.model import ENHANCE_NOISE, Caches, CfgConfig, Enlarge, Precision, VideoGuidance
 from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
 from deployments.families.packed.batch import ATTENTIONS
@@ -69,7 +69,7 @@ def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
         try_together(family)
 
     seconds = partial(step_seconds, family, _measured_side(family), count=4)
-    return _fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["one_by_one"]), seconds)
+    return _fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
 
 
 def compile_blocks(family: Family | ClipFamily, attentions: Sequence[str]) -> str | None:
@@ -184,13 +184,13 @@ def load(
     device: str = "auto",
     dtype: Precision = "auto",
     attention: Sequence[str] = ("native",),
-    packed_attention: Sequence[str] = ("one_by_one",),
+    packed_attention: Sequence[str] = ("sdpa_loop",),
     compile: bool = False,
     render_side: int | None = None,
     enlarge: Enlarge = "smooth",
     channels_last: bool = False,
     tile_above: int | None = None,
-    true_guidance: TrueGuidance | None = None,
+    cfg: CfgConfig | None = None,
     redux: str | None = None,
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
@@ -209,7 +209,7 @@ def load(
     `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
     steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
-    `tile_above`, `true_guidance` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled`,
+    `tile_above`, `cfg` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled`,
     `enhance_noise`, `video_guidance` and `keyframe_crf` for videos, as in Placement.
     `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
     must have the same weights; for pictures.
@@ -229,7 +229,7 @@ def load(
         enlarge=enlarge,
         channels_last=channels_last,
         tile_above=tile_above,
-        true_guidance=true_guidance,
+        cfg=cfg,
         redux=pipeline_folder(redux)[0] if redux else None,
         distilled=distilled,
         enhance_noise=enhance_noise,
@@ -246,8 +246,8 @@ def load(
 
     precision, reason, measured = _precision(dtype, place, in_precision)
     family = in_precision(precision)
-    if true_guidance is not None and isinstance(family, ClipFamily):
-        raise CheckpointError("true_guidance must be null for a video model, which has `guidance`")
+    if cfg is not None and isinstance(family, ClipFamily):
+        raise CheckpointError("cfg must be null for a video model, which has `guidance`")
     if (video_guidance or keyframe_crf is not None) and not isinstance(family, ClipFamily):
         raise CheckpointError("video_guidance and keyframe_crf must be null for a model of images")
     attentions = use_attention(family, attention)

@@ -368,7 +368,7 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         enlarge=spec.enlarge,
         channels_last=spec.channels_last,
         tile_above=spec.tile_above,
-        true_guidance=spec.true_guidance,
+        cfg=spec.cfg,
         redux=spec.redux,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,

@@ -37,15 +37,15 @@ def kernels(bench: Workbench) -> None:
         row = Row([length // parts for length in lengths], bench.device)
         q, k, v = (torch.randn(1, row.total, 24, width, device=bench.device, dtype=dtype) for _ in range(3))
         for way in (*ATTENTIONS, *_SDPA):
-            name = way if isinstance(way, str) else "one_by_one"
+            name = way if isinstance(way, str) else "sdpa_loop"
             with bench.part(f"attention of {label}: {way if isinstance(way, str) else way.name}") as found:
-                if way != "one_by_one":
+                if way != "sdpa_loop":
                     bench.needs_cuda()
                 with nullcontext() if isinstance(way, str) else sdpa_kernel(way):
                     found |= bench.cost(ATTENTIONS[name], q, k, v, row)
                     attended = ATTENTIONS[name](q, k, v, row)
                 found["tflops"] = round(sum(4 * n**2 * 24 * width for n in row.lengths) / found["ms"] / 1e9, 1)
-                found |= comparison(dtype, [attended], [ATTENTIONS["one_by_one"](q, k, v, row)])
+                found |= comparison(dtype, [attended], [ATTENTIONS["sdpa_loop"](q, k, v, row)])
 
 
 def fp8(bench: Workbench) -> None:

@@ -32,7 +32,7 @@ diffusers: Any = typed_diffusers
 transformers: Any = typed_transformers
 
 BUNDLED: Final = {"klein-4b": "flux2klein", "flux1": "flux", "flux3": "flux3"}
-PACKED: Final = ("varlen", "xformers", "flash", "one_by_one")
+PACKED: Final = ("varlen", "xformers", "flash", "sdpa_loop")
 _STOCK: Final = ("FluxPipeline", "Flux2Pipeline", "Flux2KleinPipeline")
 """Pipelines that draw from words alone."""
 _QWEN: Final = {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32}

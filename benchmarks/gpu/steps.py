@@ -194,7 +194,7 @@ def _drawn_by_stock(model: Model, state: State) -> Tensor:
 
 
 def _row_against_alone(bench: Workbench, model: Model, attention: str, references: Sequence[int] = ()) -> Figures:
-    if attention != "one_by_one":
+    if attention != "sdpa_loop":
         bench.needs_cuda()
     alone = [step_again(model, [state])[0] for state in bench.states(model, MIXED, references=references)]
     model.family.use_packed_attention(_across)
@@ -205,7 +205,7 @@ def _row_against_alone(bench: Workbench, model: Model, attention: str, reference
         compared = comparison(model.network.dtype, step_again(model, states), alone, wrong)
         return compared | bench.cost(step_again, model, states)
     except Exception:
-        model.family.use_packed_attention(ATTENTIONS["one_by_one"])
+        model.family.use_packed_attention(ATTENTIONS["sdpa_loop"])
         raise
 
 

@@ -97,7 +97,7 @@ export interface DeliveryAttempt {
   error: string | null;
   /** How the answer's body begins, at most 1 KiB */
   response: string | null;
-  /** HTTP status of the receiver's answer; null when there was none */
+  /** HTTP status of the destination's answer; null when there was none */
   status: number | null;
   /** Seconds from connecting to the answer */
   took_s: number;
@@ -553,12 +553,12 @@ export interface Submission {
 export interface TaskDelivery {
   /** The latest 50, oldest first */
   attempts: Array<DeliveryAttempt>;
+  /** Scheme, host and port of `webhook_url`, whose other parts may be secrets */
+  destination: string;
   /** The task's; every attempt carries it as `webhook-id` */
   id: string;
   /** When the next attempt is due, epoch seconds */
   next: number | null;
-  /** Scheme, host and port of `webhook_url`, whose other parts may be secrets */
-  receiver: string;
   /** `not due` until the task ends; `failed` once no more attempts follow */
   state: "not due" | "waiting" | "sending" | "delivered" | "failed";
 }

@@ -8,12 +8,12 @@ from typing import Final
 
 from deploy.grafana.dashboard import Dashboard
 from deploy.grafana.fleet import FLEET
-from deploy.grafana.lane import LANE
+from deploy.grafana.model import MODEL
 from deploy.grafana.money import MONEY
 from deploy.grafana.tenant import TENANT
 
 FOLDER: Final = Path(__file__).parent
-DASHBOARDS: Final = (FLEET, LANE, TENANT, MONEY)
+DASHBOARDS: Final = (FLEET, MODEL, TENANT, MONEY)
 
 
 def written(dashboard: Dashboard) -> str:

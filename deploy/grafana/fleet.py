@@ -1,4 +1,4 @@
-"""All lanes at a glance, and what stands around them: the store, requests, webhooks."""
+"""All models at a glance, and what stands around them: the store, requests, webhooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLEET: Final = Dashboard(
         Row(
             "Now",
             (
-                stat("Waiting", "short", "sum(gen_tasks_queued) + sum(gen_tasks_suspects)"),
+                stat("Waiting", "short", "sum(gen_tasks_queued) + sum(gen_tasks_quarantined)"),
                 stat("Being worked on", "short", "sum(gen_tasks_leased)"),
                 stat("Longest wait", "s", "max(gen_tasks_oldest_wait_seconds)"),
                 stat("Results a minute", "short", f"60 * sum({rate('gen_results_total')})"),
@@ -33,14 +33,14 @@ FLEET: Final = Dashboard(
             ),
         ),
         Row(
-            "Lanes",
+            "Models",
             (
-                timeseries("Waiting", "short", ("gen_tasks_queued + gen_tasks_suspects", "{{lane}}"), stacked=True),
-                timeseries("Longest wait", "s", ("gen_tasks_oldest_wait_seconds", "{{lane}}")),
+                timeseries("Waiting", "short", ("gen_tasks_queued + gen_tasks_quarantined", "{{model}}"), stacked=True),
+                timeseries("Longest wait", "s", ("gen_tasks_oldest_wait_seconds", "{{model}}")),
                 timeseries(
                     "Predicted wait",
                     "s",
-                    ("gen_tasks_predicted_wait_seconds", "{{lane}}"),
+                    ("gen_tasks_predicted_wait_seconds", "{{model}}"),
                     about="Of a task submitted now, if as many run at a time as do now",
                 ),
             ),
@@ -48,14 +48,14 @@ FLEET: Final = Dashboard(
         Row(
             "Models",
             (
-                timeseries("Being worked on", "short", ("gen_tasks_leased", "{{lane}}"), stacked=True),
+                timeseries("Being worked on", "short", ("gen_tasks_leased", "{{model}}"), stacked=True),
                 timeseries(
                     "Replicas", "short", ("sum by (deployment, state) (gen_replicas)", "{{deployment}} {{state}}")
                 ),
                 timeseries(
                     "Busy replicas",
                     "short",
-                    (f"sum by (lane) ({rate('gen_model_busy_seconds_total')})", "{{lane}}"),
+                    (f"sum by (model) ({rate('gen_model_busy_seconds_total')})", "{{model}}"),
                     about="Seconds with a job or more, a second",
                 ),
             ),
@@ -70,12 +70,12 @@ FLEET: Final = Dashboard(
                     "Troubles, an hour",
                     "short",
                     (
-                        "sum by (lane, event) (increase(gen_task_events_total"
-                        '{event=~"strikes|interruptions|reaped|refused|put_back"}[1h]))',
-                        "{{lane}} {{event}}",
+                        "sum by (model, event) (increase(gen_task_events_total"
+                        '{event=~"crashes|interruptions|reaped|refused|put_back"}[1h]))',
+                        "{{model}} {{event}}",
                     ),
                 ),
-                quantiles("Judging", "gen_judging_seconds", by="what"),
+                quantiles("Moderation", "gen_moderation_seconds", by="what"),
             ),
         ),
         Row(

@@ -73,7 +73,10 @@ MONEY: Final = Dashboard(
                 timeseries(
                     "Share of busy time that went to endpoints",
                     "percentunit",
-                    (ratio(rate("gen_device_seconds_total"), rate("gen_model_busy_seconds_total"), "lane"), "{{lane}}"),
+                    (
+                        ratio(rate("gen_device_seconds_total"), rate("gen_model_busy_seconds_total"), "model"),
+                        "{{model}}",
+                    ),
                     about="The rest was cancelled, lost, or waited; over 1 where encoding goes on beside steps",
                 ),
                 timeseries(

@@ -73,9 +73,9 @@ TENANT: Final = Dashboard(
                     "Ended by moderation, a minute",
                     "short",
                     (
-                        "60 * sum by (lane, event) (rate(gen_task_events_total"
+                        "60 * sum by (model, event) (rate(gen_task_events_total"
                         '{event=~"request_moderated|content_moderated"}[$__rate_interval]))',
-                        "{{lane}} {{event}}",
+                        "{{model}} {{event}}",
                     ),
                 ),
             ),

@@ -1,4 +1,4 @@
-"""What replicas count of their work, by name. Each only grows, so that those of a lane add up."""
+"""What replicas count of their work, by name. Each only grows, so that those of a queue add up."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class GenerationJob:
     Sizes are in pixels. `references` are object-store keys of decoded-and-checked input pictures, in the client's
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
     lease can never overwrite a published result. `seconds_left` is how long it may take from its admission on, None
-    without a limit: a span and no moment, as the clocks of two machines may differ. `isolated` asks the engine to run
+    without a limit: a span and no moment, as the clocks of two machines may differ. `exclusive` asks the engine to run
     the job with the batch to itself: it is set on a task that already lost several workers.
 
     What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
@@ -94,7 +94,7 @@ class GenerationJob:
     output_prefix: str
     references: tuple[str, ...] = ()
     layout: tuple[LayoutRow, ...] = ()
-    isolated: bool = False
+    exclusive: bool = False
     guidance: float | None = None
     guidance_interval: float | None = None
     mask: str | None = None

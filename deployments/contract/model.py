@@ -69,21 +69,20 @@ class Caches:
 class Sharing:
     """How a model shares `device`, whatever name that has, with others of the same machine.
 
-    While one that goes first has work, one that goes last waits before each of its steps, up to `patience_s`.
+    While a model of high priority has work, one of low priority waits before each step, up to `max_wait_s`.
     """
 
     device: str
-    goes: Literal["first", "last"]
-    patience_s: float = 10.0
+    priority: Literal["high", "low"]
+    max_wait_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class TrueGuidance:
-    """How far pictures go beyond what the network makes of no words at all: `scale` times what is between that and what
-    it makes of the prompt, at steps with flow times in `between`. Those ask the network twice."""
+class CfgConfig:
+    """Classifier-free guidance: `uncond + scale * (cond - uncond)`, two forwards, at flow times in `interval`."""
 
     scale: float
-    between: tuple[float, float] = (0.0, 1.0)
+    interval: tuple[float, float] = (0.0, 1.0)
     """1 is noise alone, 0 the finished picture."""
 
 
@@ -114,7 +113,7 @@ class ModelSpec:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. The autoencoder of pictures has its
     channels together in memory (`channels_last`), and takes what is larger than `tile_above` pixels per side in tiles.
-    `true_guidance` is for pictures of a model that is not distilled to guide itself. `redux` is the checkpoint that
+    `cfg` is for pictures of a model that is not distilled to guide itself. `redux` is the checkpoint that
     reads image prompts; without one, a folder of that name in the model's own.
     `distilled` says of a video model that it was made for a few noise levels; `enhance_noise` is how much noise it puts
     over a draft, up to 1, to draw it anew. Without `video_guidance` it has plain CFG. Its keyframes are compressed by
@@ -132,14 +131,14 @@ class ModelSpec:
     device: str = "auto"
     dtype: Precision = "auto"
     attention: tuple[str, ...] = ("native",)
-    packed_attention: tuple[str, ...] = ("one_by_one",)
+    packed_attention: tuple[str, ...] = ("sdpa_loop",)
     compile: bool = False
     threads: int | None = None
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
     channels_last: bool = False
     tile_above: int | None = None
-    true_guidance: TrueGuidance | None = None
+    cfg: CfgConfig | None = None
     redux: str | None = None
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE

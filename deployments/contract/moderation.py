@@ -1,4 +1,4 @@
-"""What is judged, by whom, and in which categories."""
+"""What is moderated, by whom, and in which categories."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal
 Scores: TypeAlias = Mapping[str, float]
 """By category, how surely something belongs to it, 0 to 1. A category that is not there counts as 0."""
 
-TEXT_JUDGES: Final[Mapping[str, str]] = MappingProxyType(
+TEXT_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "lexicon": "deployments.moderation.blocklist:Lexicon",
         "guard": "deployments.moderation.guard:Guard",
         "text-classifier": "deployments.moderation.classifiers:TextClassifier",
     }
 )
-PICTURE_JUDGES: Final[Mapping[str, str]] = MappingProxyType(
+IMAGE_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "skin": "deployments.moderation.known_pictures:SkinJudge",
+        "skin": "deployments.moderation.known_pictures:SkinClassifier",
         "known-pictures": "deployments.moderation.known_pictures:KnownPictures",
         "picture-classifier": "deployments.moderation.classifiers:PictureClassifier",
     }
 )
-"""By the names that configurations have for them, where judges are. Adding one is a file and a line here."""
+"""By the names that configurations have for them, where classifiers are. Adding one is a file and a line here."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSpec:
+class ClassifierSpec:
     """`backend` is one of the names above. `checkpoint` is a hub id, a folder or a file, whatever the backend reads.
 
     `labels` are the categories that the checkpoint's own labels stand for; those of its labels that are not there count
@@ -52,10 +52,10 @@ class JudgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModeratorSpec:
-    """Of several judges, the highest score counts. At most `max_batch` texts or pictures are judged at a time."""
+    """The highest score of several classifiers counts. At most `max_batch` items go together."""
 
-    text: tuple[JudgeSpec, ...]
-    pictures: tuple[JudgeSpec, ...]
+    text: tuple[ClassifierSpec, ...]
+    pictures: tuple[ClassifierSpec, ...]
     objects_url: str
     objects_options: dict[str, Any] = field(default_factory=dict)
     objects_secrets: OptionsHere | None = None

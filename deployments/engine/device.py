@@ -60,15 +60,15 @@ class HighPriority:
 
 
 class LowPriority:
-    def __init__(self, file: Path, patience_s: float) -> None:
+    def __init__(self, file: Path, max_wait_s: float) -> None:
         self._lock = _opened(self, file)
-        self._patience_s = patience_s
+        self._max_wait_s = max_wait_s
 
     def announce(self, working: bool) -> None: ...
 
     def wait(self) -> None:
-        """Not for ever: after `patience_s` a step is taken all the same, so that nobody starves."""
-        give_up = time.monotonic() + self._patience_s
+        """Not for ever: after `max_wait_s` a step is taken all the same, so that nobody starves."""
+        give_up = time.monotonic() + self._max_wait_s
         while not self._free() and time.monotonic() < give_up:
             time.sleep(_LOOK_EVERY_S)
 
@@ -84,7 +84,7 @@ def priority_on(sharing: Sharing | None, folder: Path | None = None) -> DevicePr
     if sharing is None:
         return Unshared()
     file = (folder or Path(tempfile.gettempdir())) / f"gen-{os.getuid()}-{sharing.device}.lock"
-    return HighPriority(file) if sharing.goes == "first" else LowPriority(file, sharing.patience_s)
+    return HighPriority(file) if sharing.priority == "high" else LowPriority(file, sharing.max_wait_s)
 
 
 def _opened(owner: object, file: Path) -> int:

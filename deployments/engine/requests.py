@@ -402,7 +402,7 @@ TEXT_ENCODER_UNREACHABLE = Interrupted("the service's text encoder is out of rea
 DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
 
 
-def hopeless(needed_s: float, left_s: float) -> Failed:
+def deadline_infeasible(needed_s: float, left_s: float) -> Failed:
     """How a job ends that can't be done in the time left."""
     return Failed(
         f"this can't be done before its deadline: it would take {_told(needed_s)} more, and {_told(left_s)} are left; "

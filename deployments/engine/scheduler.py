@@ -243,16 +243,16 @@ def _rank(member: Member, now: float, seconds_per_step: float | None, order: Ord
 def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -> list[C]:
     """The first of `waiting` that may join `active` now, in order, `room` of them at most.
 
-    Who still fetches something is passed. An isolated job joins only an empty engine, and nothing joins it. Nothing
+    Who still fetches something is passed. An exclusive job joins only an empty engine, and nothing joins it. Nothing
     passes it while it waits at the head, or a steady stream of others would keep it out for good.
     """
-    if any(job.isolated for job in active):
+    if any(job.exclusive for job in active):
         return []
     admitted: list[C] = []
     for one in waiting:
         if len(admitted) >= room:
             break
-        if one.job.isolated:
+        if one.job.exclusive:
             return [one] if one.fetched and not (active or admitted) else admitted
         if one.fetched:
             admitted.append(one)

@@ -25,8 +25,8 @@ from deployments.engine.requests import (
     Stage,
     WaitingRequest,
     Worker,
+    deadline_infeasible,
     fail,
-    hopeless,
 )
 from deployments.engine.scheduler import MemoryLimit, StepCosts, preview_due, select_batch, too_long
 
@@ -90,7 +90,7 @@ class Stepper(Generic[P, S]):
             left = request.handle.left(now)
             needed = None if left is None else too_long(request.state, left, self._costs)
             if left is not None and needed is not None:
-                ends.append((request.handle, hopeless(needed, left)))
+                ends.append((request.handle, deadline_infeasible(needed, left)))
         for handle, event in ends:
             handle.end(event)  # once: the first is what is told
         self._requests.drop_ended()
@@ -377,7 +377,7 @@ class Finisher(Generic[P, S]):
             raise
         except Exception as error:
             fail(request.handle, error, self._health)
-            # Only after its last event: whoever waits for an isolated job to end starts behind it.
+            # Only after its last event: whoever waits for an exclusive job to end starts behind it.
             self._requests.remove(request)
         else:
             reached[Reached.FINISHED] = self._health.now()

@@ -47,7 +47,7 @@ class Flux(ABC, Generic[Encoded]):
 
     text_parts: ClassVar[Sequence[str]]
     reads_no_words: ClassVar[bool] = True
-    """Whether an empty prompt means something, which true guidance goes away from."""
+    """Whether an empty prompt means something, which CFG goes away from."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Flux(ABC, Generic[Encoded]):
         picture. `decode` takes tokens (1, C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1],
         float32. `prompts` may be None where `placement` names a shared encoder. Raises CheckpointError for guidance
         that needs more than the family reads."""
-        if placement.true_guidance is not None and not self.reads_no_words:
-            raise CheckpointError(f"true_guidance must be null for {type(self).__name__}, which reads no empty prompt")
+        if placement.cfg is not None and not self.reads_no_words:
+            raise CheckpointError(f"cfg must be null for {type(self).__name__}, which reads no empty prompt")
         self.transformer: Any = transformer
         self._encoder = prompts
         self._shared: SharedEncoder | None = placement.shared_encoder
@@ -78,7 +78,7 @@ class Flux(ABC, Generic[Encoded]):
         self._decode = decode
         self._prompts: ByteCache[str, Encoded] = ByteCache(placement.caches.prompts_mb * MB, size_of)
         self._references = references
-        self._true_guidance = placement.true_guidance
+        self._cfg = placement.cfg
         self._no_words: Encoded | None = None
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(decode, channels, placement.device)
@@ -95,7 +95,7 @@ class Flux(ABC, Generic[Encoded]):
         shared = self._shared
         if shared is None:
             return request
-        if self._true_guidance is not None and self._no_words is None:
+        if self._cfg is not None and self._no_words is None:
             self._no_words = self._received(shared(""))
         read = self._read(request)
         return replace(request, prompt=self._prompts.made(read, lambda: self._received(shared(read))))
@@ -175,9 +175,9 @@ class Flux(ABC, Generic[Encoded]):
             state = self._state(request, prompt)
         except JobError as error:
             return error
-        if self._true_guidance is None:
+        if self._cfg is None:
             return state
-        return guided(state, self._true_guidance, *self._worded(self._empty()))
+        return guided(state, self._cfg, *self._worded(self._empty()))
 
     def _empty(self) -> Encoded:
         """A prompt of no words."""

@@ -83,11 +83,11 @@ class Flux2(Flux[EncodedPrompt]):
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
 
-        Raises CheckpointError for a Klein that neither is distilled nor has true guidance.
+        Raises CheckpointError for a Klein that neither is distilled nor has CFG.
         """
         base = isinstance(pipeline, Flux2KleinPipeline) and not pipeline.config["is_distilled"]
-        if base and placement.true_guidance is None:
-            raise CheckpointError("a Klein base model needs true_guidance (docs/settings.md); or use a distilled one")
+        if base and placement.cfg is None:
+            raise CheckpointError("a Klein base model needs cfg (docs/settings.md); or use a distilled one")
         place_vae(pipeline.vae, placement)
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)

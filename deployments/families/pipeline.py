@@ -14,7 +14,7 @@ from diffusers.utils.logging import disable_progress_bar
 from safetensors import SafetensorError
 
 from deployments.checkpoint_files import CheckpointError, index_of
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, TrueGuidance, VideoGuidance
+from deployments.contract.model import ENHANCE_NOISE, Caches, CfgConfig, Enlarge, VideoGuidance
 from deployments.families.conditioning import SharedEncoder
 
 
@@ -60,7 +60,7 @@ class Placement:
     """Of pictures: whether the autoencoder's channels lie together in memory: faster, and rounded differently."""
     tile_above: int | None = None
     """Of pictures: the side in pixels above which the autoencoder takes one in tiles of that size."""
-    true_guidance: TrueGuidance | None = None
+    cfg: CfgConfig | None = None
     """Of pictures."""
     redux: Path | None = None
     """Of Flux1: where the components lie that read image prompts; None: in the checkpoint's folder `redux`, if any."""

@@ -15,10 +15,10 @@ from deployments.lora.segments import AppliedAdapter
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Wordless:
-    """What a picture goes away from, at steps that are guided by asking twice (`true_guidance`)."""
+class UncondBranch:
+    """The unconditional branch of a picture with CFG (`cfg`)."""
 
-    twin: State
+    state: State
     """The same picture of an empty prompt. Its tokens are the picture's own only while a step is taken."""
     scales: Sequence[float]
     """How far each step goes, times what is between no words and the prompt; 1 takes the prompt's, and asks once."""
@@ -51,7 +51,7 @@ class State:
     """How strongly the prompt acts at each step, (S,) float32 on the CPU; None for models that aren't told."""
     adapter: AppliedAdapter | None = None
     """What is added to the transformer for this picture."""
-    wordless: Wordless | None = None
+    uncond: UncondBranch | None = None
     i: int = 0
     v: Tensor | None = None
     constants: Constants | None = field(default=None, repr=False)
@@ -67,12 +67,12 @@ class State:
     def tokens(self) -> int:
         """Of text, picture and references, of all forwards of the next step: what its cost goes by."""
         once = self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
-        return once + self.wordless.twin.tokens if self.wordless and self.scale != 1 else once
+        return once + self.uncond.state.tokens if self.uncond and self.scale != 1 else once
 
     @property
     def scale(self) -> float:
         """Of the next step."""
-        return 1.0 if self.wordless is None or self.i == self.total_steps else self.wordless.scales[self.i]
+        return 1.0 if self.uncond is None or self.i == self.total_steps else self.uncond.scales[self.i]
 
     @property
     def done_steps(self) -> int:
@@ -84,9 +84,9 @@ class State:
 
     @property
     def steps_alike(self) -> int:
-        if self.wordless is None:
+        if self.uncond is None:
             return self.total_steps - self.done_steps
-        left = self.wordless.scales[self.i :]
+        left = self.uncond.scales[self.i :]
         return next((k for k, scale in enumerate(left) if scale != left[0]), len(left))
 
 

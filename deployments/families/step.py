@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.contract.model import TrueGuidance
+from deployments.contract.model import CfgConfig
 from deployments.families.packed.batch import Moment
-from deployments.families.state import State, Wordless
+from deployments.families.state import State, UncondBranch
 from deployments.torch_process import wait_for
 
 
@@ -39,7 +39,7 @@ def step(family: Velocity, states: Sequence[State]) -> None:
     states = sorted(states, key=_place)
     device = states[0].x.device
     moment, dt = _moment(states, device)
-    velocities = _beyond(family, states, _velocities(family, states, moment))
+    velocities = _apply_cfg(family, states, _velocities(family, states, moment))
     moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
     if device.type == "cuda":
         # A GPU works on in the background, but whoever times steps or waits for them must see them end.
@@ -47,7 +47,7 @@ def step(family: Velocity, states: Sequence[State]) -> None:
     for state, x, velocity in zip(states, moved, velocities, strict=True):
         state.x, state.v, state.i = x, velocity, state.i + 1
         if state.i == state.total_steps:
-            state.packed = state.constants = state.wordless = None
+            state.packed = state.constants = state.uncond = None
 
 
 def _velocities(family: Velocity, states: Sequence[State], moment: Moment) -> list[Tensor]:
@@ -62,25 +62,24 @@ def _velocities(family: Velocity, states: Sequence[State], moment: Moment) -> li
     return [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
 
 
-def _beyond(family: Velocity, states: Sequence[State], asked: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Velocities as `asked`, in steps that are guided so far away from those without words: by a forward of their own,
-    as all of both needs twice the memory."""
-    twins = {k: _twin(state, state.wordless) for k, state in enumerate(states) if state.wordless and state.scale != 1}
-    if not twins:
-        return asked
-    of_twins = list(twins.values())
-    moment, _ = _moment(of_twins, of_twins[0].x.device)
-    unasked = dict(zip(twins, _velocities(family, of_twins, moment), strict=True))
-    return [
-        unasked[k] + states[k].scale * (velocity - unasked[k]) if k in unasked else velocity
-        for k, velocity in enumerate(asked)
-    ]
+def _apply_cfg(family: Velocity, states: Sequence[State], cond: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Classifier-free guidance: `uncond + scale * (cond - uncond)` for states whose step has a scale other than 1.
+
+    The unconditional batch is a forward of its own: both in one need twice the memory.
+    """
+    branches = [(k, s.uncond) for k, s in enumerate(states) if s.uncond and s.scale != 1]
+    if not branches:
+        return cond
+    batch = [_uncond_state(states[k], branch) for k, branch in branches]
+    moment, _ = _moment(batch, batch[0].x.device)
+    uncond = dict(zip((k for k, _ in branches), _velocities(family, batch, moment), strict=True))
+    return [v if k not in uncond else uncond[k] + states[k].scale * (v - uncond[k]) for k, v in enumerate(cond)]
 
 
-def _twin(state: State, wordless: Wordless) -> State:
-    twin = wordless.twin
-    twin.x, twin.i, twin.adapter = state.x, state.i, state.adapter
-    return twin
+def _uncond_state(state: State, branch: UncondBranch) -> State:
+    uncond = branch.state
+    uncond.x, uncond.i, uncond.adapter = state.x, state.i, state.adapter
+    return uncond
 
 
 def _place(state: State) -> tuple[str, str]:
@@ -108,9 +107,8 @@ def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tenso
     return torch.cat([own.timesteps / 1000, torch.zeros(1)]), own.sigmas[1:] - own.sigmas[:-1]
 
 
-def guided(state: State, guidance: TrueGuidance, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
+def guided(state: State, guidance: CfgConfig, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
     """`state`, which takes guided steps where its times say so. `per` and `ids` are what an empty prompt gives it."""
-    least, most = guidance.between
+    least, most = guidance.interval
     scales = [guidance.scale if least <= t <= most else 1.0 for t in state.t[:-1].tolist()]
-    twin = replace(state, per=state.per | per, ids=state.ids | ids)
-    return replace(state, wordless=Wordless(twin, scales))
+    return replace(state, uncond=UncondBranch(replace(state, per=state.per | per, ids=state.ids | ids), scales))

@@ -17,7 +17,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
 
 _OWN: Final = Path(__file__).with_name("lexicon.yaml")
 _MINOR: Final = (
@@ -61,16 +61,16 @@ class WordList(BaseModel, extra="forbid"):
 
 
 class Lexicon:
-    def __init__(self, spec: JudgeSpec) -> None:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """`spec.checkpoint` may name another file, which adds to the project's. Raises CheckpointError."""
         lists = [read(file) for file in (_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else []))]
         self._rules = [rule for each in lists for rule in _rules(each)]
         self._harmless = re.compile(_any([phrase for each in lists for phrase in each.harmless]))
 
-    def judge(self, texts: Sequence[str]) -> list[Scores]:
-        return [self._judged(text) for text in texts]
+    def classify(self, texts: Sequence[str]) -> list[Scores]:
+        return [self._moderated(text) for text in texts]
 
-    def _judged(self, text: str) -> Scores:
+    def _moderated(self, text: str) -> Scores:
         readings = [self._harmless.sub(" ", reading) for reading in _readings(text)]
         scores: dict[str, float] = {}
         for pattern, category, score in self._rules:

@@ -1,6 +1,6 @@
-"""Judges texts with a sequence classifier, such as unitary/toxic-bert, whose labels the spec gives meanings.
+"""Scores texts with a sequence classifier, such as unitary/toxic-bert, whose labels the spec gives meanings.
 
-Labels that can be true together (`problem_type` multi_label_classification) are judged each on its own, by a sigmoid,
+Labels that can be true together (`problem_type` multi_label_classification) are scored each on its own, by a sigmoid,
 and of those with one meaning the likeliest counts. Of labels that exclude each other (softmax) the chances add up.
 Where the checkpoint doesn't say which it is, labels of several categories can be true together.
 """
@@ -23,20 +23,20 @@ from transformers.utils import logging as transformers_logging
 
 from deployments import loading
 from deployments.checkpoint_files import CheckpointError, pretrained_folder
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
 from deployments.images import Pixels
 
 logger = logging.getLogger(__name__)
 
 
-def load_pretrained(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
+def load_pretrained(spec: ClassifierSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
     """What `preprocessing` and `kind` (Auto classes) make of the checkpoint.
 
     Raises CheckpointError, also for a checkpoint that has not all weights of a model of this kind: the others would be
     made up at random, and the scores with them.
     """
     if not spec.checkpoint:
-        raise CheckpointError(f"the judge {spec.backend} needs a checkpoint")
+        raise CheckpointError(f"the classifier {spec.backend} needs a checkpoint")
     folder = pretrained_folder(spec.checkpoint, spec.revision)
     device = torch.device(loading.device_for(spec.device))
     dtype = loading.precision_for(spec.dtype, device)
@@ -45,18 +45,20 @@ def load_pretrained(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokeniz
         prepared = preprocessing.from_pretrained(folder, local_files_only=True)
         model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True, local_files_only=True)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        raise CheckpointError(f"{spec.checkpoint} can't be loaded for the judge {spec.backend}: {error}") from error
+        raise CheckpointError(
+            f"{spec.checkpoint} can't be loaded for the classifier {spec.backend}: {error}"
+        ) from error
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
-            f"{spec.checkpoint} was not trained for the judge {spec.backend}: no weights for {', '.join(missing[:4])}"
+            f"{spec.checkpoint} was not trained for classifier {spec.backend}: no weights for {', '.join(missing[:4])}"
         )
     return prepared, model.eval().to(device)
 
 
-def label_columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
+def label_columns(spec: ClassifierSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
     """By category, which of a model's outputs stand for it. Raises CheckpointError."""
     unknown = sorted(set(spec.labels) - set(id2label.values()))
-    if unknown or not spec.labels:  # one that is misspelt would leave its category unjudged, and nobody would know
+    if unknown or not spec.labels:  # one that is misspelt would leave its category unmoderated, and nobody would know
         names = ", ".join(unknown) or "that has a category"
         raise CheckpointError(f"{spec.checkpoint} has no label {names}; it has: {', '.join(id2label.values())}")
     if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
@@ -69,9 +71,9 @@ def label_columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, lis
 
 
 _OVERLAP: Final = 4
-"""A text that is too long for the model is judged in parts; each repeats this fraction (1/4) of the one before."""
+"""A text that is too long for the model is moderated in parts; each repeats this fraction (1/4) of the one before."""
 _BATCH: Final = 16
-"""Parts that are judged at a time."""
+"""Parts that are moderated at a time."""
 _RESERVED: Final = 2
 """Positions that RoBERTa and its kin can't use, though their configs count them."""
 
@@ -79,7 +81,7 @@ _RESERVED: Final = 2
 class TextClassifier:
     """One model and its tokenizer. Not to be used by two threads at a time."""
 
-    def __init__(self, spec: JudgeSpec) -> None:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """Loads the checkpoint, which must have all of `spec.labels`. Raises CheckpointError."""
         self._tokenizer, self._model = load_pretrained(spec, AutoModelForSequenceClassification)
         self._columns = label_columns(spec, self._model.config.id2label)
@@ -87,9 +89,9 @@ class TextClassifier:
         positions = getattr(self._model.config, "max_position_embeddings", None)
         limit = self._tokenizer.model_max_length
         self._room = limit if positions is None else min(limit, positions - _RESERVED)
-        logger.info("%s judges texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
+        logger.info("%s scores texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
 
-    def judge(self, texts: Sequence[str]) -> list[Scores]:
+    def classify(self, texts: Sequence[str]) -> list[Scores]:
         """Raises RuntimeError when the model's numbers are none."""
         if not texts:
             return []
@@ -144,14 +146,14 @@ class PictureClassifier:
     counts.
     """
 
-    def __init__(self, spec: JudgeSpec) -> None:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """Loads the checkpoint, which takes a while. Raises CheckpointError."""
         self._processor, self._model = load_pretrained(spec, AutoModelForImageClassification, AutoImageProcessor)
         self._columns = label_columns(spec, self._model.config.id2label)
-        logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
+        logger.info("%s scores %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
 
     @torch.inference_mode()
-    def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
+    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
         """Raises RuntimeError when the model's numbers are none."""
         if not pictures:
             return []

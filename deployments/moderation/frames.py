@@ -1,8 +1,8 @@
-"""From stored bytes to the pictures that judges look at.
+"""From stored bytes to the pictures that classifiers look at.
 
 A still gives one picture, an animation frames from all over it, a video about one frame per second with its first and
 its last, of the frames that models get of it. What is shown for less than that in between may be missed, and sound and
-subtitles are not looked at. Nothing is returned that was read in part: what can't be read to its end was not judged.
+subtitles are not looked at. Nothing is returned that was read in part: what can't be read to its end was not moderated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Judges texts with a causal language model that answers in words, as Qwen3Guard-Gen does.
+"""Classifiers texts with a causal language model that answers in words, as Qwen3Guard-Gen does.
 
 The model is asked with its own chat template and answers (https://huggingface.co/Qwen/Qwen3Guard-Gen-0.6B):
 
     Safety: Unsafe
     Categories: Violent, Non-violent Illegal Acts
 
-An answer of another form means that nothing was judged, which is an error: never a text that is fine.
+An answer of another form means that nothing was moderated, which is an error: never a text that is fine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
 from deployments.moderation.classifiers import load_pretrained
 
 logger = logging.getLogger(__name__)
@@ -42,13 +42,13 @@ MEANINGS: Final[Mapping[str, str | None]] = MappingProxyType(
         "Jailbreak": None,
     }
 )
-"""Of the categories that the model names, ours. It has none for child safety: the lexicon judges that."""
+"""Of the categories that the model names, ours. It has none for child safety: the blocklist has that."""
 
 NEW_TOKENS: Final = 64
 """An answer has about 20. More categories than fit are not known."""
 
 _BATCH: Final = 8192
-"""Tokens, padding included, that are judged at a time."""
+"""Tokens, padding included, that are moderated at a time."""
 _SHORTEST: Final = 100
 """Characters of a text that won't be divided any more, and that its halves have in common."""
 
@@ -59,7 +59,7 @@ _CATEGORIES: Final = re.compile(r"\bcategor(?:y|ies)\s*:([^\n]*)", re.IGNORECASE
 class Guard:
     """One model and its tokenizer. Not to be used by two threads at a time."""
 
-    def __init__(self, spec: JudgeSpec) -> None:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """Loads the checkpoint. `spec.labels` give the model's categories other meanings. Raises CheckpointError."""
         self._meanings = meanings(spec.labels)
         self._tokenizer, self._model = load_pretrained(spec, AutoModelForCausalLM)
@@ -80,10 +80,10 @@ class Guard:
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=self._model.generation_config.eos_token_id or self._tokenizer.eos_token_id,
         )
-        logger.info("%s judges texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
+        logger.info("%s scores texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
 
-    def judge(self, texts: Sequence[str]) -> list[Scores]:
-        """Raises ValueError where the model gives no judgement."""
+    def classify(self, texts: Sequence[str]) -> list[Scores]:
+        """Raises ValueError where the model gives no verdict."""
         questions = [(number, tokens) for number, text in enumerate(texts) for tokens in self._questions(text)]
         scores: list[dict[str, float]] = [{} for _ in texts]
         for batch in _batches(questions):
@@ -132,7 +132,7 @@ def parsed(answer: str, meanings: Mapping[str, str | None]) -> Scores:
     decided = answer.rpartition("</think>")[2].partition("<think>")[0]
     severities = {found.casefold() for found in _SAFETY.findall(decided)}
     if len(severities) != 1:
-        raise ValueError(f"the guard gave no judgement: {answer[:200]!r}")
+        raise ValueError(f"the guard gave no verdict: {answer[:200]!r}")
     score = SEVERITIES[severities.pop()]
     if score == 0:
         return {}

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
 from deployments.images import Pixels, open_picture
 
 MATCH: Final = 31
@@ -57,13 +57,13 @@ class Fingerprint:
 class KnownPictures:
     """A picture on the list scores 1 in the entry's category. Without a checkpoint there is no list."""
 
-    def __init__(self, spec: JudgeSpec) -> None:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """Raises CheckpointError."""
         entries = [] if spec.checkpoint is None else read(Path(spec.checkpoint))
         self._hashes = np.frombuffer(b"".join(digest for digest, _ in entries), np.uint64).reshape(-1, 4)
         self._categories = [category for _, category in entries]
 
-    def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
+    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
         return [self._scores(fingerprint(picture)) if self._categories else {} for picture in pictures]
 
     def _scores(self, seen: Fingerprint) -> Scores:
@@ -159,11 +159,11 @@ _DARK: Final = 48.0
 """Luma below which they are shares of this instead: rounding would count."""
 
 
-class SkinJudge:
-    def __init__(self, spec: JudgeSpec) -> None:
+class SkinClassifier:
+    def __init__(self, spec: ClassifierSpec) -> None:
         """There is nothing to load."""
 
-    def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
+    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
         least, most = _SHARE
         return [
             {"sexual content": HIGHEST * float(np.clip((_share(each) - least) / (most - least), 0, 1))}

@@ -50,7 +50,7 @@ USUAL_LOGS: Final = LogSpec()
 
 
 def about(**subject: str | int) -> None:
-    """Names what the rest of this asyncio task works on: `task`, `project`, `lane`, `attempt`, `trace`."""
+    """Names what the rest of this asyncio task works on: `task`, `project`, `model`, `attempt`, `trace`."""
     _subject.set({**_subject.get(), **{name: value for name, value in subject.items() if value != ""}})
 
 

@@ -1,8 +1,9 @@
 """Traces of tasks, for whoever asks for them: spans are written where the work is done.
 
-What holds the spans of a task together is a W3C `traceparent`. It is stored with the task, goes to the model with the
-job and to receivers of webhooks as a header; so each process can name the parent of its spans, whichever process that
-was in. Attributes are ids, names and numbers: never a prompt, a key or a link, and of an error its type alone.
+A W3C `traceparent` holds the spans of a task together. It is stored with the task, and goes to the model with the job
+and to webhook destinations as a header: so each process can name the parent of its spans.
+
+Attributes are ids, names and numbers: never a prompt, a key or a link, and of an error its type alone.
 
 Off, nothing is imported and nothing is written: `OFF` answers every call with the same object.
 """

@@ -70,8 +70,8 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         redirect_slashes=False,
     )
     errors.install(app, translated)
-    offers = generate.offers(catalog, settings)
-    mcp = McpServer(app, offers)
+    served_endpoints = generate.served_endpoints(catalog, settings)
+    mcp = McpServer(app, served_endpoints)
     app.add_middleware(RequestFigures, routes=app, tally=tally)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
@@ -103,7 +103,10 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         admin.router,
         oauth.metadata_router,
     )
-    generating = (generate.router(catalog, settings, offers), *openai.routers(catalog, settings, offers))
+    generating = (
+        generate.router(catalog, settings, served_endpoints),
+        *openai.routers(catalog, settings, served_endpoints),
+    )
     for router in (*generating, *about_work, *about_accounts, health.router):
         app.include_router(router)
     if settings.accounts.programs:

@@ -50,7 +50,7 @@ from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.storage import connection
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks.task import TERMINAL, Status
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Call:
     itself: AsyncClient
     """The service, as any client has it: what holds for requests holds for tools."""
     services: Services
-    offers: Mapping[str, Offer]
+    served_endpoints: Mapping[str, ServedEndpoint]
     caller: Caller
     tell: Tell
 
@@ -182,10 +182,14 @@ class Cancel(_Arguments):
 
 async def list_models(call: Call, asked: ListModels) -> list[ContentBlock]:
     if asked.endpoint is not None:
-        offer = _offer(call, asked.endpoint)
-        schema = offer.endpoint.request_type.model_json_schema()
-        return [text_content({**_told(offer), "schema": schema})]
-    models = [_told(offer) for path, offer in call.offers.items() if path.removeprefix("/v1/") == offer.name]
+        served_endpoint = _served_endpoint(call, asked.endpoint)
+        schema = served_endpoint.endpoint.request_type.model_json_schema()
+        return [text_content({**_told(served_endpoint), "schema": schema})]
+    models = [
+        _told(served_endpoint)
+        for path, served_endpoint in call.served_endpoints.items()
+        if path.removeprefix("/v1/") == served_endpoint.name
+    ]
     return [text_content({"models": models, "credits": await call.itself.credits()})]
 
 
@@ -194,7 +198,7 @@ async def generate(call: Call, asked: Generate) -> list[ContentBlock]:
 
 
 async def edit(call: Call, asked: Edit) -> list[ContentBlock]:
-    endpoint = _offer(call, asked.endpoint).endpoint
+    endpoint = _served_endpoint(call, asked.endpoint).endpoint
     if not call.caller.may(Permission.GENERATE):  # before anything is read for it
         raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
     images = [await _image(call, image) for image in asked.images]
@@ -217,7 +221,7 @@ async def cancel(call: Call, asked: Cancel) -> list[ContentBlock]:
 
 
 async def _made(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
-    submitted = await call.itself.submit(_offer(call, endpoint).name, body)
+    submitted = await call.itself.submit(_served_endpoint(call, endpoint).name, body)
     task = await _waited(call, submitted["id"], wait_s)
     made = await task_content(call.services, task)
     warnings = submitted.get("warnings")
@@ -271,19 +275,21 @@ def _is_list(annotation: object) -> bool:
     return get_origin(annotation) is list or any(_is_list(each) for each in get_args(annotation))
 
 
-def _offer(call: Call, endpoint: str) -> Offer:
-    offer = call.offers.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
-    if offer is None:
+def _served_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
+    served_endpoint = call.served_endpoints.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
+    if served_endpoint is None:
         raise NotDone(f"There is no endpoint {endpoint[:100]}: list_models has them")
-    return offer
+    return served_endpoint
 
 
-def _told(offer: Offer) -> dict[str, Any]:
-    fields = offer.endpoint.request_type.model_fields
-    prices = {mode or "price": offer.endpoint.price_of(mode).model_dump() for mode in offer.endpoint.ways}
+def _told(served_endpoint: ServedEndpoint) -> dict[str, Any]:
+    fields = served_endpoint.endpoint.request_type.model_fields
+    prices = {
+        mode or "price": served_endpoint.endpoint.price_of(mode).model_dump() for mode in served_endpoint.endpoint.ways
+    }
     return {
-        "endpoint": offer.name,
-        "summary": offer.endpoint.summary,
+        "endpoint": served_endpoint.name,
+        "summary": served_endpoint.endpoint.summary,
         "credits": prices,
         "needs": [name for name, field in fields.items() if field.is_required()],
         "takes": [name for name, field in fields.items() if not field.is_required()],
@@ -327,9 +333,9 @@ _INSTRUCTIONS: Final = (
 class McpServer:
     """ASGI app of `/mcp`. `running` must be entered before requests come."""
 
-    def __init__(self, app: FastAPI, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, app: FastAPI, served_endpoints: Mapping[str, ServedEndpoint]) -> None:
         self._app = app
-        self._offers = offers
+        self._served_endpoints = served_endpoints
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """To be entered once each time the app starts."""
@@ -364,7 +370,9 @@ class McpServer:
             arguments = tool.arguments.model_validate(params.arguments or {})
             async with self._as_client(context.request) as http:
                 itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
-                call = Call(itself, self._app.state.services, self._offers, context.request.state.caller, tell)
+                call = Call(
+                    itself, self._app.state.services, self._served_endpoints, context.request.state.caller, tell
+                )
                 return CallToolResult(content=await tool.run(call, arguments))
         except (NotDone, GenServeError) as refusal:
             return _failed(str(refusal))

@@ -181,17 +181,17 @@ class ModelState:
 class ModelStates:
     """A look a second at most, however many ask."""
 
-    def __init__(self, tasks: TaskStore, settings: Settings, lanes: Iterable[str], replicas: AskReplicas) -> None:
+    def __init__(self, tasks: TaskStore, settings: Settings, queues: Iterable[str], replicas: AskReplicas) -> None:
         self._tasks = tasks
         self._settings = settings
-        self._lanes = tuple(lanes)
+        self._queues = tuple(queues)
         self._replicas = replicas
         self._states = SharedAnswer(self._look, _MODEL_STATES_FRESH_S)
 
-    async def of(self, lanes: Iterable[str]) -> ModelState:
-        """Of what is made by any of these lanes: the worst."""
+    async def of(self, queues: Iterable[str]) -> ModelState:
+        """Of what is made by any of these queues: the worst."""
         known = await self._states.get()
-        found = [known[lane] for lane in lanes]
+        found = [known[queue] for queue in queues]
         states: list[State] = [one.state for one in found if one.state is not None]
         waits = [one.predicted_wait_s for one in found if one.predicted_wait_s is not None]
         worst: State | None = max(states, key=_ORDER.index, default=None)
@@ -199,10 +199,10 @@ class ModelStates:
 
     async def _look(self) -> Mapping[str, ModelState]:
         replicas = await self._known_replicas()
-        loads = await asyncio.gather(*(load_of(self._tasks, lane) for lane in self._lanes))
+        loads = await asyncio.gather(*(load_of(self._tasks, queue) for queue in self._queues))
         return {
-            lane: ModelState(self._state(lane, replicas.get(lane)), load.wait_s)
-            for lane, load in zip(self._lanes, loads, strict=True)
+            queue: ModelState(self._state(queue, replicas.get(queue)), load.wait_s)
+            for queue, load in zip(self._queues, loads, strict=True)
         }
 
     async def _known_replicas(self) -> Replicas:
@@ -214,14 +214,14 @@ class ModelStates:
             logger.warning("it is not known what replicas there are: %s", type(problem).__name__)
             return {}
 
-    def _state(self, lane: str, replicas: Mapping[str, int] | None) -> State | None:
+    def _state(self, queue: str, replicas: Mapping[str, int] | None) -> State | None:
         if replicas is None:
             return None
         if replicas.get(_RUNNING):
             return "ready"
         if any(replicas.get(state) for state in _COMING):
             return "starting"
-        return "no replica" if self._settings.model(lane).autoscaling.min_replicas else "scaled to zero"
+        return "no replica" if self._settings.model(queue).autoscaling.min_replicas else "scaled to zero"
 
 
 Replicas: TypeAlias = Mapping[str, dict[str, int]]

@@ -42,7 +42,7 @@ def deploy(
         from serve_app.cluster.preflight import run_preflight
 
         if not unchecked and not run_preflight(chosen, ray_flags.FLAGS):
-            raise ServiceError("nothing was changed: mend what is refused above, or look at it again: gen-serve check")
+            raise ServiceError("nothing was changed: fix what is refused above, or look at it again: gen-serve check")
         sys.stdout.flush()
         try:
             if elsewhere := listen_everywhere(chosen):
@@ -94,7 +94,7 @@ def check(as_json: Json = False, config: Config = None) -> None:
     else:
         show_findings(found)
     if not may_serve(found):
-        raise ServiceError("not fit to serve: mend what is refused")
+        raise ServiceError("not fit to serve: fix what is refused")
 
 
 def _found(chosen: Settings) -> list[Finding]:

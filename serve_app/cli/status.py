@@ -23,7 +23,7 @@ _TIMEOUT_S = 5
 _NAMES = {
     "gen_tasks_queued": "queued",
     "gen_tasks_leased": "leased",
-    "gen_tasks_suspects": "suspects",
+    "gen_tasks_quarantined": "quarantined",
 }
 
 
@@ -32,7 +32,7 @@ class NoFigures(Exception):
 
 
 def read_queues(metrics_url: str | None, token: str = "") -> dict[str, dict[str, int]]:
-    """By lane: `queued`, `leased` and `suspects`. Raises NoFigures."""
+    """By model: `queued`, `leased` and `quarantined`. Raises NoFigures."""
     if metrics_url is None:
         raise NoFigures("they are on the machine of the service; name their address with --metrics-url")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -44,12 +44,12 @@ def read_queues(metrics_url: str | None, token: str = "") -> dict[str, dict[str,
         families = list(text_string_to_metric_families(answer.text))
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
         raise NoFigures(f"{metrics_url} can't be read: {problem}") from None
-    lanes: dict[str, dict[str, int]] = {}
+    models: dict[str, dict[str, int]] = {}
     for family in families:
         if name := _NAMES.get(family.name):
             for sample in family.samples:
-                lanes.setdefault(sample.labels["lane"], {})[name] = int(sample.value)
-    return lanes
+                models.setdefault(sample.labels["model"], {})[name] = int(sample.value)
+    return models
 
 
 _FLEET_TIMEOUT_S: Final = 10
@@ -57,18 +57,18 @@ _PATH: Final = "/v1/admin/fleet"
 
 
 def read_fleet(base_url: str, key: str) -> dict[str, dict[str, Any]] | None:
-    """By lane, as `/v1/admin/fleet` answers; None where the key is no operator's, or there is no answer."""
+    """By model, as `/v1/admin/fleet` answers; None where the key is no operator's, or there is no answer."""
     try:
         answer = httpx2.get(
             f"{base_url.rstrip('/')}{_PATH}", headers={"x-key": key}, timeout=_FLEET_TIMEOUT_S, trust_env=False
         )
         answer.raise_for_status()
-        return {lane.pop("lane"): lane for lane in answer.json()["lanes"]}
+        return {model.pop("model"): model for model in answer.json()["models"]}
     except (httpx2.HTTPError, ValueError, KeyError):
         return None
 
 
-Lanes: TypeAlias = Mapping[str, Mapping[str, Any]]
+Models: TypeAlias = Mapping[str, Mapping[str, Any]]
 MetricsUrl = Annotated[
     str | None,
     typer.Option(
@@ -83,8 +83,8 @@ MetricsToken = Annotated[
 
 
 Watch = Annotated[bool, typer.Option("--watch", help="Draw it anew every two seconds, until Ctrl-C.")]
-_OPERATORS: Final = ("lane", "queued", "queued s", "wait s", "running", "replicas", "step s", "last error")
-_FIGURES: Final = ("lane", "queued", "leased", "suspects")
+_OPERATORS: Final = ("model", "queued", "queued s", "wait s", "running", "replicas", "step s", "last error")
+_FIGURES: Final = ("model", "queued", "leased", "quarantined")
 _EVERY_S: Final = 2.0
 
 
@@ -104,16 +104,16 @@ def status(
     if watch:
         _draw(seen)
         return
-    ready, lanes, missing = seen.look()
+    ready, models, missing = seen.look()
     if as_json:
-        show_json({"base_url": seen.url, "ready": ready, "lanes": lanes})
+        show_json({"base_url": seen.url, "ready": ready, "models": models})
     else:
         if ready:
             print(f"{seen.url}: ready")
-        if lanes is None:
+        if models is None:
             say(f"no figures: {missing}")
         else:
-            show(*_table(lanes))
+            show(*_table(models))
     if not ready:
         raise ServiceError(f"{seen.url} is not ready, or not there; gen-serve up starts a service")
 
@@ -127,12 +127,12 @@ class _Seen:
         self._key = key or (_operator_key(service.data_dir) if service else "")
         self._metrics = metrics_url or (service.metrics_url if service else None), metrics_token
 
-    def look(self) -> tuple[bool, Lanes | None, str]:
-        """Whether it is ready, what there is of its lanes, or why there is nothing."""
+    def look(self) -> tuple[bool, Models | None, str]:
+        """Whether it is ready, what there is of its models, or why there is nothing."""
         with connect_without_key(self._base_url) as client:
             ready = client.ready()
-        if ready and self._key and (lanes := read_fleet(self.url, self._key)) is not None:
-            return ready, lanes, ""
+        if ready and self._key and (models := read_fleet(self.url, self._key)) is not None:
+            return ready, models, ""
         try:
             return ready, read_queues(*self._metrics), ""
         except NoFigures as problem:
@@ -143,29 +143,29 @@ def _draw(seen: _Seen) -> None:
     console = Console()
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            ready, lanes, missing = seen.look()
+            ready, models, missing = seen.look()
             head = f"{seen.url}: {'ready' if ready else 'not ready'}"
-            body = table(*_table(lanes)) if lanes else f"no figures: {missing}"
+            body = table(*_table(models)) if models else f"no figures: {missing}"
             live.update(Group(head, body), refresh=True)
             time.sleep(_EVERY_S)
 
 
-def _table(lanes: Lanes) -> tuple[Sequence[str], list[Sequence[Cell]]]:
-    if all("replicas" in lane for lane in lanes.values()):
-        return _OPERATORS, [_row(name, lane) for name, lane in lanes.items()]
-    return _FIGURES, [(name, *map(lane.get, _FIGURES[1:])) for name, lane in lanes.items()]
+def _table(models: Models) -> tuple[Sequence[str], list[Sequence[Cell]]]:
+    if all("replicas" in model for model in models.values()):
+        return _OPERATORS, [_row(name, model) for name, model in models.items()]
+    return _FIGURES, [(name, *map(model.get, _FIGURES[1:])) for name, model in models.items()]
 
 
-def _row(name: str, lane: Mapping[str, Any]) -> Sequence[Cell]:
-    replicas, failures = lane["replicas"], lane["failures"]
+def _row(name: str, model: Mapping[str, Any]) -> Sequence[Cell]:
+    replicas, failures = model["replicas"], model["failures"]
     return (
         name,
-        lane["queued"] + lane["suspects"],
-        _rounded(lane["queued_s"]),
-        _rounded(lane["predicted_wait_s"]),
-        lane["running"],
+        model["queued"] + model["quarantined"],
+        _rounded(model["queued_s"]),
+        _rounded(model["predicted_wait_s"]),
+        model["running"],
         "unknown" if replicas is None else " ".join(f"{count} {state.lower()}" for state, count in replicas.items()),
-        lane["step_s"],
+        model["step_s"],
         f"{moment(failures[0]['at'])} {failures[0]['error']}" if failures else "",
     )
 

@@ -14,14 +14,14 @@ from serve_app.cli.output import Cell, as_objects, at, show, show_json
 from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import at_rest, connected
 from serve_app.encryption import new_key
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.tasks.reader import TaskReader
 from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 
 webhooks = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
 
 _PAGE = 100
-_COLUMNS = ("id", "receiver", "state", "attempts", "last answer", "next try")
+_COLUMNS = ("id", "destination", "state", "attempts", "last answer", "next try")
 
 
 @webhooks.command("list")
@@ -73,14 +73,18 @@ def make_key() -> None:
 
 
 async def _page(config: Path | None, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
-    """With receivers by their address, wherever it can be read."""
+    """With destinations by their address, wherever it can be read."""
     opening = at_rest(config)
     async with connected(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReader(redis, prefix, opening)
         found, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
         known = await tasks.get_many([delivery.id for delivery in found])
-    receivers = [receiver_of(task.webhook.url) if task and task.webhook and task.webhook.url else "" for task in known]
-    shown = [replace(each, receiver=name or each.receiver) for each, name in zip(found, receivers, strict=True)]
+    destinations = [
+        destination_of(task.webhook.url) if task and task.webhook and task.webhook.url else "" for task in known
+    ]
+    shown = [
+        replace(each, destination=name or each.destination) for each, name in zip(found, destinations, strict=True)
+    ]
     return shown, following
 
 
@@ -111,7 +115,7 @@ def _row(delivery: Delivery) -> tuple[Cell, ...]:
     last = _answer(delivery.log[-1]) if delivery.log else ""
     return (
         delivery.id,
-        delivery.receiver,
+        delivery.destination,
         delivery.state.value,
         delivery.attempts,
         last,

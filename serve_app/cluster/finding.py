@@ -9,7 +9,7 @@ from enum import StrEnum
 
 class Verdict(StrEnum):
     FINE = "fine"
-    UNUSUAL = "warning"
+    WARNING = "warning"
     """It serves, but worse, or less safely, than it could."""
     REFUSED = "refused"
     """Tasks could be lost, or nothing would work at all."""
@@ -20,28 +20,28 @@ class Finding:
     what: str
     where: str
     verdict: Verdict
-    told: str
-    mend: str = ""
+    message: str
+    remedy: str = ""
     """What to do about it."""
 
 
-def fine(what: str, where: str, told: str) -> Finding:
-    return Finding(what, where, Verdict.FINE, told)
+def fine(what: str, where: str, message: str) -> Finding:
+    return Finding(what, where, Verdict.FINE, message)
 
 
-def unusual(what: str, where: str, told: str, mend: str) -> Finding:
-    return Finding(what, where, Verdict.UNUSUAL, told, mend)
+def warning(what: str, where: str, message: str, remedy: str) -> Finding:
+    return Finding(what, where, Verdict.WARNING, message, remedy)
 
 
-def refused(what: str, where: str, told: str, mend: str) -> Finding:
-    return Finding(what, where, Verdict.REFUSED, told, mend)
+def refused(what: str, where: str, message: str, remedy: str) -> Finding:
+    return Finding(what, where, Verdict.REFUSED, message, remedy)
 
 
 def together(findings: Iterable[Finding]) -> list[Finding]:
     """The same of several places as one, in the order of what was looked at."""
     places: dict[Finding, list[str]] = {}
     for each in findings:
-        alike = Finding(each.what, "", each.verdict, each.told, each.mend)
+        alike = Finding(each.what, "", each.verdict, each.message, each.remedy)
         places.setdefault(alike, []).append(each.where)
     return [
         Finding(each.what, where[0] if len(where) == 1 else f"{len(where)} places: {', '.join(where)}", *_rest(each))
@@ -50,4 +50,4 @@ def together(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _rest(finding: Finding) -> tuple[Verdict, str, str]:
-    return finding.verdict, finding.told, finding.mend
+    return finding.verdict, finding.message, finding.remedy

@@ -18,7 +18,7 @@ from typing import Any, Final
 from huggingface_hub.constants import HF_HUB_OFFLINE
 
 from deployments.contract.model import DIFFUSION, SIMULATED
-from serve_app.cluster.finding import Finding, fine, refused, unusual
+from serve_app.cluster.finding import Finding, fine, refused, warning
 from serve_app.cluster.weights import Wanted
 from serve_app.config.catalog import Catalog, Model
 from serve_app.config.models import CacheSettings, MemorySettings, ModelSettings
@@ -44,13 +44,13 @@ def check_weights(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
             whole = False
         elif here and each.gpus and (size := _size(place)) > (room := min(here) * each.gpus):
             told = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
-            yield unusual("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
+            yield warning("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
     if missing:
         names = ", ".join(sorted(missing))
         if HF_HUB_OFFLINE:
             yield refused(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", _FETCH)
         else:
-            yield unusual(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
+            yield warning(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
     if whole:
         yield fine(_WHAT, where, "all here")
     if here:
@@ -151,7 +151,7 @@ def check_gpu_memory(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
             )
             good = False
     if good and settings.gpu_gb is None:
-        yield unusual(_GPU_MEMORY_WHAT, _WHERE, "not known whether models fit their shares of a GPU", "set gpu_gb")
+        yield warning(_GPU_MEMORY_WHAT, _WHERE, "not known whether models fit their shares of a GPU", "set gpu_gb")
     elif good:
         yield fine(_GPU_MEMORY_WHAT, _WHERE, "every replica fits its share of a GPU")
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app import ray_internals
-from serve_app.cluster.finding import Finding, Verdict, fine, refused, together, unusual
+from serve_app.cluster.finding import Finding, Verdict, fine, refused, together, warning
 from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
 from serve_app.cluster.weights import Wanted, wanted
 from serve_app.config import catalog as catalogs
@@ -71,9 +71,9 @@ def switch_findings(where: str, found: Mapping[str, str | None], wanted: Mapping
     if vital:
         yield refused(_WHAT, where, f"without {_as_set(vital)}", "start Ray on every node with them in its environment")
     if rest := {name: value for name, value in wrong.items() if name not in _VITAL}:
-        yield unusual(_WHAT, where, f"without {_as_set(rest)}", "docs/settings.md says what each is for")
+        yield warning(_WHAT, where, f"without {_as_set(rest)}", "docs/settings.md says what each is for")
     if found[PROXY] != _SCRIPT:
-        yield unusual(
+        yield warning(
             _WHAT,
             where,
             f"{PROXY} does not run {_SCRIPT}",
@@ -115,8 +115,8 @@ async def check_objects(settings: Settings, where: str, seen_before: str | None 
                 step = "get what another node wrote"
                 await store.get(seen_before)
     except FileNotFoundError:
-        mend = "a bucket, or a folder that all nodes share, in objects.url"
-        return [refused(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", mend)]
+        remedy = "a bucket, or a folder that all nodes share, in objects.url"
+        return [refused(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", remedy)]
     except (*UNREACHABLE, ValueError, TimeoutError) as problem:
         # The store's own words may hold addresses with signatures: only what kind of problem it is.
         return [refused(_OBJECTS_WHAT, where, f"{step} failed: {type(problem).__name__}", _MEND)]
@@ -144,7 +144,7 @@ _ROUNDS: Final = 5
 _SLOW_S: Final = 0.02
 _SKEWED_S: Final = 2.0
 _WRONG_CLOCK_S: Final = 30.0
-"""Links, tokens and webhooks' signatures are judged by the clocks of nodes."""
+"""Links, tokens and webhooks' signatures are moderated by the clocks of nodes."""
 _STORE_WHAT: Final = "Redis"
 
 
@@ -157,8 +157,8 @@ async def check_redis(settings: Settings, where: str) -> list[Finding]:
     try:
         return [*_kept(await redis.info("all"), settings, where), *await _timed(redis, where)]
     except RedisError as problem:
-        mend = "redis.url has to be right, and the server reachable from every node"
-        return [refused(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", mend)]
+        remedy = "redis.url has to be right, and the server reachable from every node"
+        return [refused(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", remedy)]
     finally:
         await redis.aclose()
 
@@ -207,7 +207,7 @@ async def _timed(redis: Any, where: str) -> list[Finding]:
     delay, skew = statistics.median(took), min(skews, key=abs)
     slow = f"{delay * 1000:.0f} ms"
     latency = (
-        unusual("latency of Redis", where, slow, f"nearer, or less busy: below {_SLOW_S * 1000:.0f} ms")
+        warning("latency of Redis", where, slow, f"nearer, or less busy: below {_SLOW_S * 1000:.0f} ms")
         if delay > _SLOW_S
         else fine("latency of Redis", where, f"below {_SLOW_S * 1000:.0f} ms")
     )
@@ -216,11 +216,11 @@ async def _timed(redis: Any, where: str) -> list[Finding]:
 
 def check_clock(skew_s: float, where: str) -> Finding:
     """`skew_s` is how much later it is at the server."""
-    told, mend = f"{abs(skew_s):.1f} s {'behind' if skew_s > 0 else 'ahead of'} Redis' clock", "set clocks by NTP"
+    told, remedy = f"{abs(skew_s):.1f} s {'behind' if skew_s > 0 else 'ahead of'} Redis' clock", "set clocks by NTP"
     if abs(skew_s) > _WRONG_CLOCK_S:
-        return refused("clock", where, told, mend)
+        return refused("clock", where, told, remedy)
     if abs(skew_s) > _SKEWED_S:
-        return unusual("clock", where, told, mend)
+        return warning("clock", where, told, remedy)
     return fine("clock", where, f"within {_SKEWED_S:g} s of Redis'")
 
 
@@ -268,11 +268,11 @@ def _token(where: str) -> Finding:
     if ray_internals.is_token_asked_for():
         return fine("Ray's token", where, "asked for")
     told = "not asked for: whoever reaches a port of Ray's can run code here"
-    return unusual("Ray's token", where, told, "start Ray on every node with RAY_AUTH_MODE=token")
+    return warning("Ray's token", where, told, "start Ray on every node with RAY_AUTH_MODE=token")
 
 
 COLUMNS = ("what", "where", "verdict", "found", "what to do")
-_COLOURS = {Verdict.FINE: "green", Verdict.UNUSUAL: "yellow", Verdict.REFUSED: "red"}
+_COLOURS = {Verdict.FINE: "green", Verdict.WARNING: "yellow", Verdict.REFUSED: "red"}
 
 
 def run_preflight(settings: Settings, switches: Mapping[str, str]) -> bool:
@@ -304,7 +304,7 @@ def show_findings(findings: Sequence[Finding]) -> None:
     drawn = Table(*COLUMNS, box=None)
     for each in findings:
         verdict = Text(each.verdict.value, style=_COLOURS[each.verdict])
-        drawn.add_row(each.what, each.where, verdict, Text(each.told), Text(each.mend))
+        drawn.add_row(each.what, each.where, verdict, Text(each.message), Text(each.remedy))
     console = Console()
     console.print(drawn) if console.is_terminal else Console(width=1000).print(drawn)
     count = Counter(each.verdict for each in findings)
@@ -334,17 +334,17 @@ def ask_nodes(questions: Questions, wanted: Mapping[str, str]) -> list[Finding]:
     answered = set(done)
     found: list[Finding] = []
     # That a busy node is slow says nothing against it; that nobody at all was looked at leaves everything open.
-    late = unusual if answered & set(nodes) else refused
+    late = warning if answered & set(nodes) else refused
     for answer, where in waiting.items():
         if answer not in answered:
-            mend = "is it busy, or full? gen-serve check looks again, deploy --unchecked does not look"
-            found.append(late("answer", where, f"none within {_CLUSTER_WITHIN_S:g} s", mend))
+            remedy = "is it busy, or full? gen-serve check looks again, deploy --unchecked does not look"
+            found.append(late("answer", where, f"none within {_CLUSTER_WITHIN_S:g} s", remedy))
             continue
         try:
             told: Any = ray.get(answer)
         except RayError as problem:
-            mend = "install the same release of the service on every node"
-            found.append(refused("answer", where, str(problem).strip().splitlines()[-1], mend))
+            remedy = "install the same release of the service on every node"
+            found.append(refused("answer", where, str(problem).strip().splitlines()[-1], remedy))
             continue
         found += switch_findings(where, told, wanted) if answer in processes else told
     return found

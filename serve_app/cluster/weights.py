@@ -72,7 +72,7 @@ def _cause(problem: Exception) -> str:
 
 
 _LISTS: Final = ("lexicon", "known-pictures")
-"""Judges that read a file here, and no model."""
+"""Classifiers that read a file here, and no model."""
 _ACCELERATOR: Final = 0.001
 """What Ray asks of a node's `accelerator_type:` resource."""
 
@@ -82,7 +82,7 @@ class Wanted:
     """One checkpoint that replicas of a deployment load."""
 
     who: str
-    """The lane, or what else loads it."""
+    """The queue, or what else loads it."""
     checkpoint: str
     revision: str | None = None
     kind: Kind = Kind.PIPELINE
@@ -125,7 +125,7 @@ def wanted(settings: Settings, catalog: Catalog) -> tuple[Wanted, ...]:
         *_models(settings, catalog),
         *_encoders(settings),
         *_rewriter(settings, catalog),
-        *_judges(settings, catalog),
+        *_classifiers(settings, catalog),
     )
 
 
@@ -169,14 +169,16 @@ def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
         yield Wanted("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.actor)
 
 
-def _judges(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
     known, chosen = catalog.moderation, settings.moderation
     if known is None or not chosen.enabled:
         return
-    for judge in (*(chosen.text or known.text), *(chosen.pictures or known.pictures)):
-        if judge.checkpoint:
-            kind = Kind.LIST if judge.backend in _LISTS else Kind.PRETRAINED
-            yield Wanted(f"judge {judge.backend}", judge.checkpoint, judge.revision, kind, actor=chosen.actor)
+    for classifier in (*(chosen.text or known.text), *(chosen.pictures or known.pictures)):
+        if classifier.checkpoint:
+            kind = Kind.LIST if classifier.backend in _LISTS else Kind.PRETRAINED
+            yield Wanted(
+                f"classifier {classifier.backend}", classifier.checkpoint, classifier.revision, kind, actor=chosen.actor
+            )
 
 
 _OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")

@@ -16,7 +16,7 @@ from serve_app.config.settings import Settings
 from serve_app.inputs.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
 from serve_app.schemas import REQUESTS, GenerationRequest
-from serve_app.schemas.plan import Recipe
+from serve_app.schemas.plan import ModelDefaults
 from serve_app.schemas.tolerant import finetuned
 from serve_app.strict_settings import Section
 
@@ -94,7 +94,7 @@ class Mode(Section):
 
 class Endpoint(Section):
     model: str
-    """The lane: the model deployment that does the work."""
+    """The queue: the model deployment that does the work."""
     request: str
     price: Price
     safety: Safety
@@ -170,7 +170,7 @@ class Endpoint(Section):
 
 
 T = TypeVar("T")
-Recipes: TypeAlias = Mapping[str, Recipe]
+DefaultsByMode: TypeAlias = Mapping[str, ModelDefaults]
 """By mode; the one of an endpoint without modes is under the empty name."""
 
 
@@ -230,9 +230,9 @@ class Catalog(Section):
                 raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
             asks = "steps" in endpoint.request_type.model_fields
             for mode in endpoint.ways.values():
-                recipe = self._recipe(endpoint, mode, ModelSettings())
-                if not asks and recipe.steps is None:
-                    raise ValueError(f"models.{recipe.model}.steps is missing, and requests to {name} don't say")
+                defaults = self._defaults(endpoint, mode, ModelSettings())
+                if not asks and defaults.steps is None:
+                    raise ValueError(f"models.{defaults.model}.steps is missing, and requests to {name} don't say")
         return self
 
     @model_validator(mode="after")
@@ -277,18 +277,18 @@ class Catalog(Section):
             }
         )
 
-    def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:
+    def defaults(self, endpoint: Endpoint, settings: Settings) -> DefaultsByMode:
         """How each mode of the endpoint is done on this profile."""
         return {
-            name: self._recipe(endpoint, mode, settings.model(mode.model or endpoint.model))
+            name: self._defaults(endpoint, mode, settings.model(mode.model or endpoint.model))
             for name, mode in endpoint.ways.items()
         }
 
-    def _recipe(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> Recipe:
+    def _defaults(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> ModelDefaults:
         name = mode.model or endpoint.model
         model = self.models[name]
         in_one_pass = (chosen.backend or model.backend) != DIFFUSION
-        return Recipe(
+        return ModelDefaults(
             model=name,
             steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
             guidance=_first(mode.guidance, chosen.guidance, model.guidance),

@@ -11,13 +11,13 @@ from deployments.contract.model import (
     BACKGROUND_REMOVERS,
     ENHANCE_NOISE,
     Caches,
+    CfgConfig,
     Enlarge,
     MattingSpec,
     Order,
     Precision,
     Sharing,
     TextEncoderSpec,
-    TrueGuidance,
     VideoGuidance,
 )
 from deployments.telemetry.logs import LogSpec
@@ -73,8 +73,8 @@ class SharingSettings(Section):
 
     device: str = Field(pattern="^[A-Za-z0-9_.-]+$")
     """Any name, the same for all that share it."""
-    goes: Literal["first", "last"]
-    patience_s: float = Field(default=10.0, ge=0)
+    priority: Literal["high", "low"]
+    max_wait_s: float = Field(default=10.0, ge=0)
     turn_s: float | None = Field(default=None, gt=0)
     """Of models that the device has room for one at a time; None: there is room for it beside the others."""
 
@@ -93,22 +93,22 @@ class CacheSettings(Section):
         return Caches(**self.model_dump())
 
 
-class TrueGuidanceSettings(Section):
-    """Guidance by asking a network twice, once without words."""
+class CfgSettings(Section):
+    """Classifier-free guidance (CFG) of models that are not distilled to it."""
 
     scale: float = Field(ge=1, le=100, allow_inf_nan=False)
-    between: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.0, 1.0)
+    interval: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.0, 1.0)
     """Flow times, 1 for noise alone, the smaller one first."""
 
-    @field_validator("between")
+    @field_validator("interval")
     @classmethod
-    def _in_order(cls, between: tuple[float, float]) -> tuple[float, float]:
-        if between[0] > between[1]:
+    def _in_order(cls, interval: tuple[float, float]) -> tuple[float, float]:
+        if interval[0] > interval[1]:
             raise ValueError("the first flow time must be at most the second: [0.5, 0.9]")
-        return between
+        return interval
 
-    def spec(self) -> TrueGuidance:
-        return TrueGuidance(**self.model_dump())
+    def spec(self) -> CfgConfig:
+        return CfgConfig(**self.model_dump())
 
 
 class MemorySettings(Section):
@@ -144,14 +144,14 @@ class ModelSettings(Section):
     dtype: Precision = "auto"
     text_encoder: str | None = None
     attention: list[str] = ["native"]
-    packed_attention: list[str] = ["one_by_one"]
+    packed_attention: list[str] = ["sdpa_loop"]
     compile: bool = False
     threads: int | None = Field(default=None, ge=1)
     render_side: int | None = Field(default=None, ge=32)
     enlarge: Enlarge = "smooth"
     channels_last: bool = False
     tile_above: int | None = Field(default=None, ge=256, multiple_of=64)
-    true_guidance: TrueGuidanceSettings | None = None
+    cfg: CfgSettings | None = None
     preview_every: float | None = Field(default=None, gt=0, le=1)
     preview_interval_s: float = Field(default=1.0, ge=0)
     max_running: int = Field(default=16, ge=1)

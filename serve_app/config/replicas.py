@@ -164,7 +164,7 @@ _FOR_RAY: Final = {
     "moderation": ("actor", "max_per_node", "min_replicas", "max_replicas", "downscale_delay_s"),
 }
 _FOR_RAY_OF_MODELS: Final = ("actor", "health_check_period_s", "health_check_timeout_s", "drain_s")
-"""Of the settings, what says how Ray runs replicas. It judges by itself what of that takes new ones."""
+"""Of the settings, what says how Ray runs replicas. It decides by itself what of that takes new ones."""
 
 
 def installed_release() -> str:
@@ -245,9 +245,9 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
     """Raises ValueError for a text encoder, or guidance, where nothing reads prompts."""
     chosen = settings.model(name)
     backend, checkpoint = chosen.backend or model.backend, chosen.checkpoint or model.checkpoint
-    if (chosen.text_encoder or chosen.true_guidance) and (backend != DIFFUSION or checkpoint.startswith(SIMULATED)):
+    if (chosen.text_encoder or chosen.cfg) and (backend != DIFFUSION or checkpoint.startswith(SIMULATED)):
         reads_none = checkpoint if backend == DIFFUSION else backend
-        given = "text_encoder" if chosen.text_encoder else "true_guidance"
+        given = "text_encoder" if chosen.text_encoder else "cfg"
         raise ValueError(f"models.{name}.{given} must be null: {reads_none} reads no prompts")
     return ModelSpec(
         backend=backend,
@@ -256,7 +256,7 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
         matting=(chosen.matting or model.matting).spec(),
         sharing=chosen.sharing.spec() if chosen.sharing else None,
         caches=chosen.caches.spec(),
-        true_guidance=chosen.true_guidance.spec() if chosen.true_guidance else None,
+        cfg=chosen.cfg.spec() if chosen.cfg else None,
         redux=None if chosen.checkpoint else model.redux,
         video_guidance=chosen.video_guidance.spec() if chosen.video_guidance else None,
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
@@ -290,8 +290,8 @@ def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
 def moderator_spec(known: ModerationCatalog, settings: Settings, withheld: WithheldOptions | None) -> ModeratorSpec:
     chosen = settings.moderation
     return ModeratorSpec(
-        text=tuple(judge.spec() for judge in chosen.text or known.text),
-        pictures=tuple(judge.spec() for judge in chosen.pictures or known.pictures),
+        text=tuple(classifier.spec() for classifier in chosen.text or known.text),
+        pictures=tuple(classifier.spec() for classifier in chosen.pictures or known.pictures),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,

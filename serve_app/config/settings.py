@@ -220,11 +220,11 @@ class WebhookSettings(Section):
     timeout_s: float = Field(default=15.0, gt=0)
     claim_s: float = Field(default=10.0, ge=1)
     concurrency: int = Field(default=256, ge=1)
-    per_receiver: int = Field(default=8, ge=1)
+    per_destination: int = Field(default=8, ge=1)
     per_organization: int = Field(default=128, ge=1)
-    trips_after: int = Field(default=10, ge=1)
-    shut_s: float = Field(default=30.0, gt=0)
-    most_shut_s: float = Field(default=600.0, gt=0)
+    failure_threshold: int = Field(default=10, ge=1)
+    circuit_open_s: float = Field(default=30.0, gt=0)
+    max_circuit_open_s: float = Field(default=600.0, gt=0)
 
 
 class DispatcherSettings(Section):

@@ -19,7 +19,7 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
 from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
-from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
+from serve_app.moderation.gate import RESULTS, UNMODERATED, Gate, Leaving, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
@@ -64,7 +64,7 @@ class Stream(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    lane: str
+    queue: str
     lease: Lease
     work: asyncio.Task[None] | None = None
     """Carries it out in this process."""
@@ -92,7 +92,12 @@ class Attempt:
     def attributes(self) -> Attributes:
         """What its spans say of it."""
         lease = self.lease
-        return {"gen.task": lease.id, "gen.project": lease.project, "gen.lane": self.lane, "gen.attempt": lease.attempt}
+        return {
+            "gen.task": lease.id,
+            "gen.project": lease.project,
+            "gen.queue": self.queue,
+            "gen.attempt": lease.attempt,
+        }
 
     def stop(self) -> None:
         """Stops whatever is being done, unless the outcome is on its way already."""
@@ -140,7 +145,7 @@ class Dependencies:
 
 MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"
-UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
+UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
 _REPORT_S = 1.0
 
@@ -181,8 +186,8 @@ async def run_attempt(
             output = await _made(job, generation, writer, dependencies, on_start)
             if output is not None:
                 await _publish_result(job, generation, output, writer, dependencies, draining)
-    except Unjudged:
-        await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
+    except Unmoderated:
+        await writer.publish(Status.ERROR, details={"error": UNMODERATED_ERROR})
     except Leaving:
         raise Unavailable("the moderator") from None
     if dependencies.objects is not None and job.clip is not None:
@@ -206,7 +211,7 @@ async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Ca
     if gate is None:
         return False
     single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
-    with writer.span("judge request"):
+    with writer.span("moderate request"):
         reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
     if reasons:
         await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
@@ -229,7 +234,7 @@ async def _decided(
     if job.width is None and dependencies.ratio is not None:
         with writer.span("choose ratio"):
             ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
-    folder = RESULTS if dependencies.gate is None else UNJUDGED
+    folder = RESULTS if dependencies.gate is None else UNMODERATED
     return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
 
 
@@ -239,7 +244,7 @@ async def _may_be_used(
     """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
     if gate is None or written == job.prompt:
         return True
-    with writer.span("judge rewritten"):
+    with writer.span("moderate rewritten"):
         reasons = await gate.request(written, [], _tolerance(job), draining)
     if reasons:
         logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
@@ -338,7 +343,7 @@ async def _publish_result(
     gate, objects = dependencies.gate, dependencies.objects
     result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
-        with writer.span("judge result"):
+        with writer.span("moderate result"):
             reasons = await gate.output(output.key, _tolerance(job), draining)
         if reasons:
             await gate.discard(*filter(None, (output.key, output.draft, output.thumbnail)))
@@ -379,7 +384,7 @@ class _Writer:
         """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
         attempt = self.attempt
         try:
-            current = await self._store.advance(attempt.lane, *attempt.key, status, run_s=self._run_s, **fields)
+            current = await self._store.advance(attempt.queue, *attempt.key, status, run_s=self._run_s, **fields)
         except RedisError as problem:
             logger.warning("could not note progress of %s: %s", attempt.lease.id, type(problem).__name__)
             return
@@ -397,9 +402,9 @@ class _Writer:
         """Figures of the replica: not worth waiting for a store that is out of reach."""
         try:
             async with asyncio.timeout(_REPORT_S):
-                await self._store.report(self.attempt.lane, counts, setup)
+                await self._store.report(self.attempt.queue, counts, setup)
         except (RedisError, TimeoutError) as problem:
-            logger.debug("a report of lane %s is lost: %s", self.attempt.lane, type(problem).__name__)
+            logger.debug("a report of queue %s is lost: %s", self.attempt.queue, type(problem).__name__)
 
     async def publish(self, status: Status, **outcome: Any) -> None:
         """Insists until the store took the outcome or refused it. Raises Stale when refused."""
@@ -410,7 +415,7 @@ class _Writer:
             while True:
                 try:
                     published = await self._store.complete(
-                        attempt.lane, *attempt.key, status, device_s=attempt.device_s, **outcome
+                        attempt.queue, *attempt.key, status, device_s=attempt.device_s, **outcome
                     )
                     break
                 except RedisError as problem:

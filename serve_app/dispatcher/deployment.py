@@ -1,6 +1,6 @@
 """The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
 
-Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: a living
+Every replica does all of this for every queue; they meet only in Redis. What keeps a task safe is its lease: a living
 dispatcher prolongs its leases, and when one is dead the reaper of any other takes the tasks back.
 """
 
@@ -25,7 +25,7 @@ from serve_app.config.models import SharingSettings
 from serve_app.config.replicas import BoundSettings
 from serve_app.dispatcher.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatcher.maintenance import Maintenance
-from serve_app.dispatcher.queue import Lane
+from serve_app.dispatcher.queue import ModelQueue
 from serve_app.moderation.gate import Calls, Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.storage import connection
@@ -79,14 +79,14 @@ class Dispatcher:
         writes = _writes(rewriter, settings.rewriter.asked_for) if rewriter else {}
         gate = None
         if moderator and thresholds:
-            took = partial(self._tally.observe, Tallied.JUDGING)
+            took = partial(self._tally.observe, Tallied.MODERATION)
             gate = _gate(moderator, thresholds, objects, settings.moderation, took)
         self._turns: dict[str, list[str]] = defaultdict(list)
         """By device, the models that take turns on it."""
         for name in models:
             if (sharing := settings.model(name).sharing) and sharing.turn_s:
                 self._turns[sharing.device].append(name)
-        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, ModelQueue] = {}
         for name, handle in models.items():
             model = settings.model(name)
             timed = replace(timeouts, run_s=model.run_s or settings.tasks.run_s)
@@ -94,7 +94,7 @@ class Dispatcher:
                 _caller(handle, levels), timed, gate=gate, objects=objects, tracer=self._tracer, **writes
             )
             has_turn = partial(self._has_turn, name, sharing) if (sharing := model.sharing) and sharing.turn_s else None
-            self._lanes[name] = Lane(name, self._store, dependencies, chosen, model, has_turn)
+            self._queues[name] = ModelQueue(name, self._store, dependencies, chosen, model, has_turn)
         self._maintenance = Maintenance(self._store, objects, list(models))
         prefix = settings.redis.prefix
         self._drain_s = settings.dispatcher.drain_s
@@ -107,21 +107,21 @@ class Dispatcher:
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
                 "tally": partial(self._tally.keep_adding, redis, prefix),
-                **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
-                **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
+                **{f"lease {queue.name}": queue.lease for queue in self._queues.values()},
+                **{f"heartbeat {queue.name}": queue.heartbeat for queue in self._queues.values()},
             }
         )
 
     async def _has_turn(self, name: str, sharing: SharingSettings) -> bool:
-        lanes = self._turns[sharing.device]
-        return await self._store.turn(sharing.device, sharing.turn_s or 0, lanes) == name
+        queues = self._turns[sharing.device]
+        return await self._store.turn(sharing.device, sharing.turn_s or 0, queues) == name
 
     async def check_health(self) -> None:
         self._loops.check()
 
     async def __del__(self) -> None:
         """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
-        await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
+        await asyncio.gather(*(queue.drain(self._drain_s) for queue in self._queues.values()))
         await self._loops.stop()
         await self._tally.add_rest(self._redis, self._prefix)
         await self._redis.aclose()
@@ -133,19 +133,19 @@ class Dispatcher:
             await rest(_LOOK_EVERY_S)
 
     async def _look(self) -> None:
-        """The net below the wake channels, which may lose messages: one look for all lanes."""
+        """The net below the wake channels, which may lose messages: one look for all queues."""
         while True:
-            for name in await self._store.with_work(*self._lanes):
-                self._lanes[name].wake.set()
+            for name in await self._store.with_work(*self._queues):
+                self._queues[name].wake.set()
             await rest(_LOOK_EVERY_S)
 
     async def _listen(self) -> None:
         """Hears of new work and of work to stop. Lossy; `_look` and the heartbeats find what was missed."""
         store = self._store
-        lanes = {store.channel(f"wake:{lane.name}"): lane for lane in self._lanes.values()}
+        queues = {store.channel(f"wake:{queue.name}"): queue for queue in self._queues.values()}
         stop = store.channel("stop")
         async with self._redis.pubsub() as pubsub:
-            await pubsub.subscribe(stop, *lanes)
+            await pubsub.subscribe(stop, *queues)
             messages = pubsub.listen()
             while True:
                 with idle():
@@ -153,10 +153,10 @@ class Dispatcher:
                 if message["type"] != "message":
                     continue
                 if message["channel"] == stop:
-                    for lane in self._lanes.values():
-                        lane.stop(message["data"])
+                    for queue in self._queues.values():
+                        queue.stop(message["data"])
                 else:
-                    lanes[message["channel"]].wake.set()
+                    queues[message["channel"]].wake.set()
 
 
 def _writes(rewriter: DeploymentHandle, asked_for: Collection[str]) -> dict[str, Write]:
@@ -177,15 +177,15 @@ def _gate(
     took: Callable[[str, float], None],
 ) -> Gate:
     return Gate(
-        judge_text=moderator.judge_text.remote,
-        judge_object=moderator.judge_object.remote,
+        moderate_text=moderator.moderate_text.remote,
+        moderate_object=moderator.moderate_object.remote,
         thresholds=thresholds,
         objects=objects,
         call_s=chosen.call_s,
         video_call_s=chosen.video_call_s,
         wait_s=chosen.wait_s,
         open_when_down=chosen.when_down == "pass",
-        # A batch that is judged and one that waits, of each replica; a video takes it long.
+        # A batch that is moderated and one that waits, of each replica; a video takes it long.
         calls=Calls(2 * chosen.max_batch * chosen.max_replicas),
         video_calls=Calls(chosen.max_replicas),
         took=took,

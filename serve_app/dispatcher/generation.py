@@ -40,7 +40,7 @@ def generation_job(job: Job, lease: Lease, prompt: str, folder: str, ratio_said:
         output_prefix=f"{folder}{lease.id}/{lease.attempt}",
         references=job.references,
         layout=_layout(job),
-        isolated=lease.isolated,
+        exclusive=lease.exclusive,
         guidance=job.guidance,
         guidance_interval=job.guidance_interval,
         mask=job.mask,

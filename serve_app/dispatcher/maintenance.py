@@ -20,7 +20,7 @@ _REAP_EVERY_S = 0.5
 _SWEEP_EVERY_S = 10.0
 _SLOW_S = 0.5
 _GAP_S = 2.0
-PLACES: Final = ("inputs", "results", "unjudged")
+PLACES: Final = ("inputs", "results", "unmoderated")
 """Where a task has objects, each below its id."""
 _TRIED: Final = 3
 """Tasks whose objects can't be deleted one by one either, after which the object store is taken to be away."""
@@ -31,10 +31,10 @@ def _places_of(*ids: str) -> list[str]:
 
 
 class Maintenance:
-    def __init__(self, store: TaskStore, objects: ObjectStore, lanes: list[str]) -> None:
+    def __init__(self, store: TaskStore, objects: ObjectStore, queues: list[str]) -> None:
         self._store = store
         self._objects = objects
-        self._lanes = lanes
+        self._queues = queues
 
     async def reap(self) -> None:
         """Reaps and expires, but only after Redis was in reach for one lease length without a break.
@@ -59,9 +59,9 @@ class Maintenance:
                 await self._round()
 
     async def _round(self) -> None:
-        if reaped := await self._store.reap(*self._lanes):
+        if reaped := await self._store.reap(*self._queues):
             logger.warning("took back %d tasks whose lease ran out", reaped)
-        if overdue := await self._store.end_overdue(*self._lanes):
+        if overdue := await self._store.end_overdue(*self._queues):
             logger.warning("ended %d tasks that were past their deadline", overdue)
 
     async def sweep(self) -> None:

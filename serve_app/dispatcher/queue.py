@@ -1,4 +1,4 @@
-"""One lane of a dispatcher: the tasks of one model that this process is attempting."""
+"""One queue of a dispatcher: the tasks of one model that this process is attempting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _AMPLE: Final = 2
 
 
 class Flow:
-    """The attempts of one lane in one process, from their lease to their end.
+    """The attempts of one queue in one process, from their lease to their end.
 
     `headroom` bounds those that the model was called for and has not begun with; `max_preparing` those that are being
     prepared, whatever the pace.
@@ -140,7 +140,7 @@ _LONGEST_PAUSE = 10
 """As a multiple. A broken replica is soon replaced, so pauses begin short."""
 
 
-class Lane:
+class ModelQueue:
     def __init__(
         self,
         name: str,
@@ -174,7 +174,7 @@ class Lane:
             leases = await self._store.lease(self.name, room, self._max_leased) if may else []
             for lease in leases:
                 if self._draining:
-                    await self._store.release(self.name, lease.id, lease.attempt, strike=False)
+                    await self._store.release(self.name, lease.id, lease.attempt, crash=False)
                 else:
                     self._start(lease)
             # Those that need no preparing are committed now, and count as such when there is room to be found.
@@ -217,8 +217,7 @@ class Lane:
         await self._give_back_the_rest()
 
     async def _give_back_the_rest(self) -> None:
-        """What waits for a judge or a store: nothing of the model is left to stop, but a lease that ran out would be a
-        strike."""
+        """Tasks that wait for moderation or a store. A lease of theirs that ran out would count as a crash."""
         left = [attempt for attempt in self._attempts.values() if not attempt.completing]
         for attempt in left:
             if attempt.work is not None:
@@ -241,7 +240,7 @@ class Lane:
         logs.about(
             task=lease.id,
             project=lease.project,
-            lane=self.name,
+            queue=self.name,
             attempt=lease.attempt,
             trace=trace_id(lease.traceparent),
         )
@@ -263,12 +262,12 @@ class Lane:
             await self._give_back(attempt, reason)
         except Broke as reason:
             # The engine made sure that nothing else was to blame, so it counts as a crash the task suffered alone.
-            await self._give_back(attempt, reason, strike=True, alone=True, why=str(reason))
+            await self._give_back(attempt, reason, crash=True, alone=True, why=str(reason))
         except _LOST as reason:
-            await self._give_back(attempt, reason, strike=True, alone=attempt.lease.isolated and attempt.started)
+            await self._give_back(attempt, reason, crash=True, alone=attempt.lease.exclusive and attempt.started)
         except Exception as reason:
             logger.exception("attempting %s failed", attempt.lease.id)
-            await self._give_back(attempt, reason, strike=True)
+            await self._give_back(attempt, reason, crash=True)
         finally:
             if attempt.stream is not None:
                 attempt.stream.cancel()
@@ -300,13 +299,13 @@ class Lane:
         attempt: Attempt,
         reason: Exception,
         *,
-        strike: bool = False,
+        crash: bool = False,
         alone: bool = False,
         interrupted: bool = False,
         why: str = "",
     ) -> None:
-        """Insists while the task is this attempt's: a lease that ran out instead would be a strike."""
-        how = {"strike": strike, "alone": alone, "interrupted": interrupted, "reason": why}
+        """Insists while the task is this attempt's: a lease that ran out instead would be a crash."""
+        how = {"crash": crash, "alone": alone, "interrupted": interrupted, "reason": why}
         outcome = 0
         while not attempt.stopped:
             try:
@@ -316,4 +315,4 @@ class Lane:
                 logger.warning("could not give back %s yet: %s", attempt.lease.id, type(problem).__name__)
                 await asyncio.sleep(_AGAIN_S)
         if outcome:
-            logger.warning("gave back %s, attempt %d (strike: %s): %s", *attempt.key, strike, type(reason).__name__)
+            logger.warning("gave back %s, attempt %d (crash: %s): %s", *attempt.key, crash, type(reason).__name__)

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:finetune:{id}` | hash | `id name project endpoint lane key status rank layers size created` |
+| `gen:finetune:{id}` | hash | `id name project endpoint queue key status rank layers size created` |
 | `gen:finetunes:{project}` | zset | the project's ids by upload |
 
 `name` is sealed where the settings seal what clients wrote.
@@ -47,7 +47,7 @@ class Finetune:
     project: str
     endpoint: str
     """The base endpoint it was made for."""
-    lane: str
+    queue: str
     key: str
     """Of its weights, in the object store."""
     created: float
@@ -68,11 +68,11 @@ class FinetuneRegistry:
             redis.register_script((_HERE / f"{name}.lua").read_text()) for name in ("keep", "drop")
         )
 
-    async def begin(self, name: str, project: str, endpoint: str, lane: str) -> Finetune:
+    async def begin(self, name: str, project: str, endpoint: str, queue: str) -> Finetune:
         """A new entry, `Pending`, that says where its file is to be stored. Raises ProjectClosed."""
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
-        finetune = Finetune(finetune_id, name, project, endpoint, lane, key, round(time.time(), 3))
+        finetune = Finetune(finetune_id, name, project, endpoint, queue, key, round(time.time(), 3))
         if not await self._put(finetune, new=True):
             raise ProjectClosed
         return finetune
@@ -89,10 +89,10 @@ class FinetuneRegistry:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
         return self._finetune(raw) if raw and raw["project"] == project else None
 
-    async def weights(self, finetune_id: str, project: str, lane: str) -> str | None:
+    async def weights(self, finetune_id: str, project: str, queue: str) -> str | None:
         """The object with the weights of a finetune that is ready, and for this model; None where there is none."""
         finetune = await self.get(finetune_id, project)
-        usable = finetune is not None and finetune.status == "Ready" and finetune.lane == lane
+        usable = finetune is not None and finetune.status == "Ready" and finetune.queue == queue
         return finetune.key if finetune is not None and usable else None
 
     async def list(self, project: str) -> list[Finetune]:
@@ -129,7 +129,7 @@ class FinetuneRegistry:
             name=self._name(raw),
             project=raw["project"],
             endpoint=raw["endpoint"],
-            lane=raw["lane"],
+            queue=raw["queue"],
             key=raw["key"],
             created=float(raw["created"]),
             status="Ready" if raw["status"] == "Ready" else "Pending",

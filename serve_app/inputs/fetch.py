@@ -17,7 +17,7 @@ import brotli
 import httpx2
 
 from serve_app.inputs.settings import NetworkSettings
-from serve_app.inputs.url_guard import AnswerRefused, Turns, UrlGuard, UrlRefused, connection_problem, receiver_of
+from serve_app.inputs.url_guard import AnswerRefused, Turns, UrlGuard, UrlRefused, connection_problem, destination_of
 
 
 def _unbounded(size: int) -> None: ...
@@ -110,7 +110,7 @@ class Fetcher:
         target, left_s = httpx2.URL(url), limits.timeout_s
         now = asyncio.get_running_loop().time
         for _ in range(limits.max_redirects + 1):
-            async with self._turns.taken(owner, receiver_of(str(target))):
+            async with self._turns.taken(owner, destination_of(str(target))):
                 began = now()
                 async with asyncio.timeout(left_s), _answer(client, target) as response:
                     location = response.headers.get("location")

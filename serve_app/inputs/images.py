@@ -31,7 +31,7 @@ _SPACE: Final = b" \t\r\n\v\f"
 
 
 def check_length(characters: int, max_bytes: int) -> None:
-    """Judges base64 before it is decoded, with room for line breaks. Raises Unreadable."""
+    """Classifiers base64 before it is decoded, with room for line breaks. Raises Unreadable."""
     if characters > max_bytes * 1.4 + 1024:
         raise Unreadable("the file is too large")
 

@@ -313,7 +313,7 @@ def parse_url(url: str) -> httpx2.URL:
     return parsed
 
 
-def receiver_of(url: str) -> str:
+def destination_of(url: str) -> str:
     """Scheme, host and port of `url`: whom a call of it reaches. Raises UrlRefused like `parse_url`."""
     parsed = parse_url(url)
     return f"{parsed.scheme}://{_plain(parsed.raw_host.decode('ascii'))}:{_port(parsed)}"

@@ -163,7 +163,7 @@ class Launcher:
         from serve_app.cluster.preflight import run_preflight
 
         if not run_preflight(self.settings, ray_flags.FLAGS):
-            raise RayNotStarted("the cluster is not fit to serve: mend what is refused above")
+            raise RayNotStarted("the cluster is not fit to serve: fix what is refused above")
         if elsewhere := listen_everywhere(self.settings):
             logger.warning(elsewhere)
         self._started.callback(remove_application)

@@ -1,7 +1,7 @@
 """Reads everything from the task store, in one go for each scrape.
 
 However many tasks there were: what is read are counters, and the first entries of indexes. It grows with the number of
-lanes, of routes, and of organizations alone.
+queues, of routes, and of organizations alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FiguresReader:
         self,
         redis: Redis,
         tasks: TaskStore,
-        lanes: Sequence[str],
+        queues: Sequence[str],
         *,
         projects: int,
         replicas: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]],
@@ -78,7 +78,7 @@ class FiguresReader:
         """
         self._redis = redis
         self._tasks = tasks
-        self._lanes = tuple(lanes)
+        self._queues = tuple(queues)
         self._projects = projects
         self._replicas = replicas
         self._credits = Credits(redis, tasks.prefix)
@@ -87,9 +87,9 @@ class FiguresReader:
     async def read(self) -> Scrape:
         """Raises RedisError."""
         scrape, tasks = Scrape(), self._tasks
-        for lane in self._lanes:
-            await tell_of_queue(tasks, lane, scrape)
-            await tell_of_model(tasks, lane, scrape)
+        for queue in self._queues:
+            await tell_of_queue(tasks, queue, scrape)
+            await tell_of_model(tasks, queue, scrape)
         await tell_of_money(self._credits, tasks, self._projects, scrape)
         await tell_of_tallies(self._redis, tasks.prefix, scrape)
         await tell_of_webhooks(self._outbox, scrape)
@@ -119,9 +119,9 @@ async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
         method, status, route = name.split(" ", 2)
         found = TIMES.read(name, requests)
         scrape.add_histogram(declared.HTTP, found, method=method, status=status, route=route)
-    judging = await tallied(redis, prefix, Tallied.JUDGING)
-    for what in _histograms(judging):
-        scrape.add_histogram(declared.JUDGING, TIMES.read(what, judging), what=what)
+    moderation = await tallied(redis, prefix, Tallied.MODERATION)
+    for what in _histograms(moderation):
+        scrape.add_histogram(declared.MODERATION, TIMES.read(what, moderation), what=what)
     for name, count in sorted((await tallied(redis, prefix, Tallied.REFUSALS)).items()):
         reason, endpoint = name.split(" ", 1)
         scrape.add(declared.REFUSED, float(count), endpoint=endpoint, reason=reason)
@@ -166,7 +166,7 @@ _NEVER: Final = dict.fromkeys(
         *(status.value for status in Status if status.terminal),
         "cancelled",
         "put_back",
-        "strikes",
+        "crashes",
         "interruptions",
         "reaped",
         "refused",
@@ -176,48 +176,48 @@ _NEVER: Final = dict.fromkeys(
 """Each event is told of from the beginning: of a counter that is not there yet, nobody sees the first increase."""
 
 
-async def tell_of_queue(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
-    load = await load_of(tasks, lane)
-    scrape.add(declared.QUEUED, load.queued, lane=lane)
-    scrape.add(declared.SUSPECTS, load.suspects, lane=lane)
-    scrape.add(declared.LEASED, load.running, lane=lane)
+async def tell_of_queue(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
+    load = await load_of(tasks, queue)
+    scrape.add(declared.QUEUED, load.queued, model=queue)
+    scrape.add(declared.QUARANTINED, load.quarantined, model=queue)
+    scrape.add(declared.LEASED, load.running, model=queue)
     for event, count in sorted({**_NEVER, **load.counts}.items()):
-        scrape.add(declared.TASK_EVENTS, count, lane=lane, event=event.lower().replace(" ", "_"))
-    ages = await tasks.ages(lane)
-    scrape.add(declared.OLDEST_WAIT, ages.waiting, lane=lane)
-    scrape.add(declared.REAPER_LAG, ages.lease, lane=lane, what="leases")
-    scrape.add(declared.REAPER_LAG, ages.deadline, lane=lane, what="deadlines")
-    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], lane=lane)
-    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], lane=lane)
+        scrape.add(declared.TASK_EVENTS, count, model=queue, event=event.lower().replace(" ", "_"))
+    ages = await tasks.ages(queue)
+    scrape.add(declared.OLDEST_WAIT, ages.waiting, model=queue)
+    scrape.add(declared.REAPER_LAG, ages.lease, model=queue, what="leases")
+    scrape.add(declared.REAPER_LAG, ages.deadline, model=queue, what="deadlines")
+    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], model=queue)
+    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], model=queue)
     if load.queued_s is not None and load.wait_s is not None:
-        scrape.add(declared.QUEUED_WORK, load.queued_s, lane=lane)
-        scrape.add(declared.PREDICTED_WAIT, load.wait_s, lane=lane)
+        scrape.add(declared.QUEUED_WORK, load.queued_s, model=queue)
+        scrape.add(declared.PREDICTED_WAIT, load.wait_s, model=queue)
 
 
-async def tell_of_model(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
+async def tell_of_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     """As far as any replica has told.
 
     The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by
     `gen_model_busy_seconds_total`.
     """
-    for endpoint, seconds in sorted((await tasks.device_seconds(lane)).items()):
-        scrape.add(declared.DEVICE, seconds, lane=lane, endpoint=endpoint)
-    work = await tasks.work(lane)
+    for endpoint, seconds in sorted((await tasks.device_seconds(queue)).items()):
+        scrape.add(declared.DEVICE, seconds, model=queue, endpoint=endpoint)
+    work = await tasks.work(queue)
     if not work:
         return
-    scrape.add(declared.MODEL_BUSY, work.get(counts.BUSY_S, 0), lane=lane)
-    scrape.add(declared.MODEL_STEPS, work.get(counts.STEPS, 0), lane=lane)
-    scrape.add(declared.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), lane=lane)
+    scrape.add(declared.MODEL_BUSY, work.get(counts.BUSY_S, 0), model=queue)
+    scrape.add(declared.MODEL_STEPS, work.get(counts.STEPS, 0), model=queue)
+    scrape.add(declared.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), model=queue)
     batches = counts.BATCHES.read(counts.BATCH, work, total=counts.MEMBERS)
-    scrape.add_histogram(declared.MODEL_BATCH, batches, lane=lane)
-    scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), lane=lane)
-    scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), lane=lane)
+    scrape.add_histogram(declared.MODEL_BATCH, batches, model=queue)
+    scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), model=queue)
+    scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), model=queue)
     for fault in counts.FAULTS:
-        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), lane=lane, fault=fault)
+        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), model=queue, fault=fault)
     for call in counts.CALLS:
-        scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), lane=lane, call=call)
+        scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), model=queue, call=call)
     for cache in counts.CACHES:
-        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), lane=lane, cache=cache, found="yes")
-        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), lane=lane, cache=cache, found="no")
-        scrape.add(declared.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), lane=lane, cache=cache)
-    scrape.add_info(declared.MODEL_SETUP, await tasks.setup(lane), lane=lane)
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), model=queue, cache=cache, found="yes")
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), model=queue, cache=cache, found="no")
+        scrape.add(declared.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), model=queue, cache=cache)
+    scrape.add_info(declared.MODEL_SETUP, await tasks.setup(queue), model=queue)

@@ -74,28 +74,32 @@ class Series:
         return _FAMILIES[self.kind](name, self.help, labels=self.labels)
 
 
-LANE: Final = ("lane",)
+MODEL: Final = ("model",)
 
 # Queues
 
-QUEUED: Final = Series("gen_tasks_queued", Kind.GAUGE, Source.INDEXES, "Tasks that wait for work", LANE)
-SUSPECTS: Final = Series(
-    "gen_tasks_suspects", Kind.GAUGE, Source.INDEXES, "Tasks that wait to run alone, after losing several workers", LANE
+QUEUED: Final = Series("gen_tasks_queued", Kind.GAUGE, Source.INDEXES, "Tasks that wait for work", MODEL)
+QUARANTINED: Final = Series(
+    "gen_tasks_quarantined",
+    Kind.GAUGE,
+    Source.INDEXES,
+    "Tasks that wait to run alone, after losing several workers",
+    MODEL,
 )
-LEASED: Final = Series("gen_tasks_leased", Kind.GAUGE, Source.INDEXES, "Tasks that are being worked on", LANE)
+LEASED: Final = Series("gen_tasks_leased", Kind.GAUGE, Source.INDEXES, "Tasks that are being worked on", MODEL)
 OLDEST_WAIT: Final = Series(
     "gen_tasks_oldest_wait_seconds",
     Kind.GAUGE,
     Source.INDEXES,
     "Since the submission of the task that has waited longest; 0 where none waits",
-    LANE,
+    MODEL,
 )
 QUEUED_WORK: Final = Series(
     "gen_tasks_queued_work_seconds",
     Kind.GAUGE,
     Source.STEPS,
     "Work that waits, one task after the other, as long as tasks took so far",
-    LANE,
+    MODEL,
     "from the first task that became ready on",
 )
 PREDICTED_WAIT: Final = Series(
@@ -103,7 +107,7 @@ PREDICTED_WAIT: Final = Series(
     Kind.GAUGE,
     Source.STEPS,
     "Wait of a task submitted now, if as many run at a time as do now",
-    LANE,
+    MODEL,
     "the same",
 )
 TASK_EVENTS: Final = Series(
@@ -111,26 +115,26 @@ TASK_EVENTS: Final = Series(
     Kind.COUNTER,
     Source.STEPS,
     "Tasks by what happened to them",
-    ("lane", "event"),
+    ("model", "event"),
     "`accepted`, each outcome (`ready`, `error`, `request_moderated`, `content_moderated`), `cancelled`, `put_back`, "
-    "`strikes`, `interruptions`, `reaped`, `refused` (results of workers that had lost their lease)",
+    "`crashes`, `interruptions`, `reaped`, `refused` (results of workers that had lost their lease)",
 )
 TASK_WAIT: Final = Series(
-    "gen_task_wait_seconds", Kind.HISTOGRAM, Source.STEPS, "From submission to the first start of work", LANE
+    "gen_task_wait_seconds", Kind.HISTOGRAM, Source.STEPS, "From submission to the first start of work", MODEL
 )
 TASK_WORK: Final = Series(
     "gen_task_work_seconds",
     Kind.HISTOGRAM,
     Source.STEPS,
     "From the first start of work to the result, of tasks that became ready",
-    LANE,
+    MODEL,
 )
 REAPER_LAG: Final = Series(
     "gen_reaper_lag_seconds",
     Kind.GAUGE,
     Source.INDEXES,
     "Since the end of the lease or deadline that is longest over and not dealt with",
-    ("lane", "what"),
+    ("model", "what"),
     "`leases`, `deadlines`",
 )
 SWEEPER_LAG: Final = Series(
@@ -145,40 +149,40 @@ REPLICAS: Final = Series(
     Source.SERVE,
     "Replicas of Ray Serve by deployment and state",
     ("deployment", "state"),
-    "a model's deployment has the name of its lane; `RUNNING`, `STARTING`, …; missing where Serve can't be asked",
+    "a model's deployment has the name of its model; `RUNNING`, `STARTING`, …; missing where Serve can't be asked",
 )
 MODEL_BUSY: Final = Series(
-    "gen_model_busy_seconds_total", Kind.COUNTER, Source.MODELS, "Replicas' seconds with a job or more", LANE
+    "gen_model_busy_seconds_total", Kind.COUNTER, Source.MODELS, "Replicas' seconds with a job or more", MODEL
 )
 MODEL_CALLS: Final = Series(
     "gen_model_call_seconds_total",
     Kind.COUNTER,
     Source.MODELS,
     "Of them, inside the model",
-    ("lane", "call"),
+    ("model", "call"),
     "`encode`, `steps`, `finish`, which go on beside each other",
 )
 MODEL_STEPS: Final = Series(
-    "gen_model_steps_total", Kind.COUNTER, Source.MODELS, "Forwards of any number of pictures", LANE
+    "gen_model_steps_total", Kind.COUNTER, Source.MODELS, "Forwards of any number of pictures", MODEL
 )
 MODEL_MEMBERS: Final = Series(
     "gen_model_step_members_total",
     Kind.COUNTER,
     Source.MODELS,
     "Pictures in them, all together",
-    LANE,
+    MODEL,
     "by the steps, that is the mean batch",
 )
 MODEL_BATCH: Final = Series(
-    "gen_model_batch_size", Kind.HISTOGRAM, Source.MODELS, "Pictures that took a step together", LANE
+    "gen_model_batch_size", Kind.HISTOGRAM, Source.MODELS, "Pictures that took a step together", MODEL
 )
-MODEL_STEP: Final = Series("gen_model_step_seconds", Kind.HISTOGRAM, Source.MODELS, "How long a step took", LANE)
+MODEL_STEP: Final = Series("gen_model_step_seconds", Kind.HISTOGRAM, Source.MODELS, "How long a step took", MODEL)
 MODEL_LOAD: Final = Series(
     "gen_model_load_seconds",
     Kind.SUMMARY,
     Source.MODELS,
     "How long replicas took to load their model",
-    LANE,
+    MODEL,
     "of those that have ended a job",
 )
 MODEL_FAULTS: Final = Series(
@@ -186,7 +190,7 @@ MODEL_FAULTS: Final = Series(
     Kind.COUNTER,
     Source.MODELS,
     "What went wrong inside models",
-    ("lane", "fault"),
+    ("model", "fault"),
     "`out_of_memory`, `not_finite` (NaN), `compile_fallbacks`, `attention_fallbacks`",
 )
 CACHE_LOOKUPS: Final = Series(
@@ -194,18 +198,18 @@ CACHE_LOOKUPS: Final = Series(
     Kind.COUNTER,
     Source.MODELS,
     "By whether it was kept from an earlier job",
-    ("lane", "cache", "found"),
+    ("model", "cache", "found"),
     "`prompts`, `references`, `adapters`; `yes`, `no`",
 )
 CACHE_EVICTIONS: Final = Series(
-    "gen_model_cache_evictions_total", Kind.COUNTER, Source.MODELS, "Left for want of room", ("lane", "cache")
+    "gen_model_cache_evictions_total", Kind.COUNTER, Source.MODELS, "Left for want of room", ("model", "cache")
 )
 MODEL_SETUP: Final = Series(
     "gen_model_setup_info",
     Kind.INFO,
     Source.MODELS,
     "How the replica that told last runs its model",
-    LANE,
+    MODEL,
     "and `device`, `dtype` and why, attention, as the model has them",
 )
 
@@ -216,7 +220,7 @@ DEVICE: Final = Series(
     Kind.COUNTER,
     Source.MODELS,
     "Time of models' devices by what it was spent on",
-    ("lane", "endpoint"),
+    ("model", "endpoint"),
     "each task's share of what was done for several together; of attempts with an outcome, so without those that "
     "were cancelled or lost",
 )
@@ -273,8 +277,8 @@ REFUSED: Final = Series(
     ("endpoint", "reason"),
     "`queue_full`, `too_many_active`, `too_fast`, `insufficient_credits`, `spending_limit_reached`, `store_full`, …",
 )
-JUDGING: Final = Series(
-    "gen_judging_seconds",
+MODERATION: Final = Series(
+    "gen_moderation_seconds",
     Kind.HISTOGRAM,
     Source.PROCESSES,
     "How long moderation took",

@@ -1,7 +1,7 @@
-"""The gate: what a client sent is judged before any work, and what came of it before anyone can see it.
+"""The gate: what a client sent is moderated before any work, and what came of it before anyone can see it.
 
 It fails closed. While the moderator can't be reached a task waits here, and after `wait_s` it ends; nothing passes
-unjudged, unless the configuration says so.
+unmoderated, unless the configuration says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 RESULTS: Final = "results/"
 """Where objects are that links may lead to."""
-UNJUDGED: Final = "unjudged/"
+UNMODERATED: Final = "unmoderated/"
 """Where the models write while there is a gate. No link leads there."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
@@ -37,7 +37,7 @@ class Calls:
     """Calls of the moderator that are alike, from this process: so many at a time, first come, first served.
 
     Those beyond wait here, where waiting costs nothing, and not before the moderator, where a call that is cut off
-    after its time has cost a place in vain: a slow moderator would judge less the more it is asked.
+    after its time has cost a place in vain: a slow moderator would classify less the more it is asked.
     """
 
     def __init__(self, at_a_time: int) -> None:
@@ -71,7 +71,7 @@ class _Call(NamedTuple):
     among: Calls
 
 
-class Unjudged(Exception):
+class Unmoderated(Exception):
     """The moderator was out of reach for as long as a task may wait for it."""
 
 
@@ -84,8 +84,8 @@ class Gate:
     """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end. A task's
     request, or its output, waits until the moderator has answered nobody for `wait_s`."""
 
-    judge_text: Callable[[str], Awaitable[Scores]]
-    judge_object: Callable[[str], Awaitable[Scores]]
+    moderate_text: Callable[[str], Awaitable[Scores]]
+    moderate_object: Callable[[str], Awaitable[Scores]]
     thresholds: Thresholds
     objects: ObjectStore
     call_s: float = 10.0
@@ -95,14 +95,14 @@ class Gate:
     calls: Calls = field(default_factory=lambda: Calls(_PLACES))
     video_calls: Calls = field(default_factory=lambda: Calls(1))
     took: Callable[[str, float], None] = lambda what, seconds: None
-    """Is told how long judging a `request`, or an `output`, took, whatever came of it."""
+    """Is told how long moderation a `request`, or an `output`, took, whatever came of it."""
 
     async def request(
         self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, leaving: Callable[[], bool]
     ) -> list[str]:
         """Why a prompt and the input pictures at these keys are refused; empty when they may pass.
 
-        Raises Unjudged, Leaving.
+        Raises Unmoderated, Leaving.
         """
         calls = [self._about(prompt)] if prompt.strip() else []
         calls += [self._looking_at(key) for key in inputs]
@@ -118,15 +118,15 @@ class Gate:
             return None
         try:
             async with self.calls.place(lambda: False), asyncio.timeout(self.call_s):
-                refused = self.thresholds.refused(await self.judge_object(key), tolerance)
+                refused = self.thresholds.refused(await self.moderate_object(key), tolerance)
                 return None if refused else await self.release(key)
         except Exception as problem:
-            logger.warning("a preview is not shown, since judging it failed: %s", type(problem).__name__)
+            logger.warning("a preview is not shown, since moderation it failed: %s", type(problem).__name__)
             return None
 
     async def release(self, key: str) -> str:
         """Moves what passed to where links may lead, and tells its new key."""
-        released = RESULTS + key.removeprefix(UNJUDGED)
+        released = RESULTS + key.removeprefix(UNMODERATED)
         try:
             await self.objects.rename(key, released)
         except (BaseError, OSError) as problem:
@@ -140,20 +140,20 @@ class Gate:
         except (BaseError, OSError) as problem:
             logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
 
-    async def _timed(self, what: str, judging: Awaitable[list[str]]) -> list[str]:
+    async def _timed(self, what: str, moderation: Awaitable[list[str]]) -> list[str]:
         began = time.monotonic()
         try:
-            return await judging
+            return await moderation
         finally:
             self.took(what, time.monotonic() - began)
 
     def _about(self, text: str) -> _Call:
-        return _Call(lambda: self.judge_text(text), self.call_s, self.calls)
+        return _Call(lambda: self.moderate_text(text), self.call_s, self.calls)
 
     def _looking_at(self, key: str) -> _Call:
         if media_type(key).startswith("video/"):
-            return _Call(lambda: self.judge_object(key), self.video_call_s, self.video_calls)
-        return _Call(lambda: self.judge_object(key), self.call_s, self.calls)
+            return _Call(lambda: self.moderate_object(key), self.video_call_s, self.video_calls)
+        return _Call(lambda: self.moderate_object(key), self.call_s, self.calls)
 
     async def _reasons(
         self,
@@ -161,20 +161,20 @@ class Gate:
         tolerance: Tolerance,
         leaving: Callable[[], bool],
     ) -> list[str]:
-        judging = [asyncio.ensure_future(self._judged(call, leaving)) for call in calls]
+        moderation = [asyncio.ensure_future(self._moderated(call, leaving)) for call in calls]
         try:
-            judged = await asyncio.gather(*judging)
+            moderated = await asyncio.gather(*moderation)
         finally:
             # Where one failed, the others' retries would hold places that other tasks wait for.
-            for each in judging:
+            for each in moderation:
                 each.cancel()
         highest: dict[str, float] = {}
-        for scores in judged:
+        for scores in moderated:
             for name, score in scores.items():
                 highest[name] = max(score, highest.get(name, 0.0))
         return self.thresholds.refused(highest, tolerance)
 
-    async def _judged(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
+    async def _moderated(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
         pause, first_tried = _FIRST_PAUSE_S, None
         while True:
             async with call.among.place(leaving):
@@ -186,11 +186,11 @@ class Gate:
                     return scores
                 except Exception as failed:
                     problem = failed
-                logger.warning("the moderator could not judge: %s", type(problem).__name__)
+                logger.warning("the moderator could not classify: %s", type(problem).__name__)
                 if time.monotonic() + pause > max(first_tried, call.among.answered) + self.wait_s:
                     if self.open_when_down:
                         return {}
-                    raise Unjudged from problem
+                    raise Unmoderated from problem
                 if leaving():
                     raise Leaving from problem
             await asyncio.sleep(pause)

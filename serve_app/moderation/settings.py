@@ -1,4 +1,4 @@
-"""Moderation in configuration files: what judges and thresholds there are, and how the deployment runs."""
+"""Moderation in configuration files: what classifiers and thresholds there are, and how the deployment runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from deployments.contract.model import Precision
-from deployments.contract.moderation import CATEGORIES, PICTURE_JUDGES, TEXT_JUDGES, JudgeSpec
+from deployments.contract.moderation import CATEGORIES, IMAGE_CLASSIFIERS, TEXT_CLASSIFIERS, ClassifierSpec
 from serve_app.strict_settings import Actor, Section
 
 
@@ -21,7 +21,7 @@ Category = Annotated[str, AfterValidator(_known_category)]
 Level = Annotated[int, Field(ge=0)]
 
 
-class Judge(Section):
+class Classifier(Section):
     backend: str
     checkpoint: str | None = None
     """Hub id, folder or file, whatever the backend reads."""
@@ -31,35 +31,38 @@ class Judge(Section):
     device: str = "auto"
     dtype: Precision = "auto"
 
-    def spec(self) -> JudgeSpec:
-        return JudgeSpec(**self.model_dump())
+    def spec(self) -> ClassifierSpec:
+        return ClassifierSpec(**self.model_dump())
 
 
-class _Judges(Section):
-    text: tuple[Judge, ...] = ()
-    pictures: tuple[Judge, ...] = ()
+class _Classifiers(Section):
+    text: tuple[Classifier, ...] = ()
+    pictures: tuple[Classifier, ...] = ()
 
     @model_validator(mode="after")
-    def _known_backends(self) -> _Judges:
-        for kind, judges, known in (("text", self.text, TEXT_JUDGES), ("pictures", self.pictures, PICTURE_JUDGES)):
-            for judge in judges:
-                if judge.backend not in known:
-                    raise ValueError(f"{kind}: backend {judge.backend!r} must be one of {', '.join(known)}")
+    def _known_backends(self) -> _Classifiers:
+        for kind, classifiers, known in (
+            ("text", self.text, TEXT_CLASSIFIERS),
+            ("pictures", self.pictures, IMAGE_CLASSIFIERS),
+        ):
+            for classifier in classifiers:
+                if classifier.backend not in known:
+                    raise ValueError(f"{kind}: backend {classifier.backend!r} must be one of {', '.join(known)}")
         return self
 
 
-class ModerationCatalog(_Judges):
-    """Of several judges, the highest score counts."""
+class ModerationCatalog(_Classifiers):
+    """Of several classifiers, the highest score counts."""
 
     memory_gb: float | None = None
-    """What the judges' weights and batches take on a GPU, in GB of 10^9 bytes."""
+    """What the classifiers' weights and batches take on a GPU, in GB of 10^9 bytes."""
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
 
     @model_validator(mode="after")
-    def _judges_of_both_kinds(self) -> ModerationCatalog:
-        for kind, judges in (("text", self.text), ("pictures", self.pictures)):
-            if not judges:
-                raise ValueError(f"{kind}: at least one judge, or what is not judged would pass")
+    def _classifiers_of_both_kinds(self) -> ModerationCatalog:
+        for kind, classifiers in (("text", self.text), ("pictures", self.pictures)):
+            if not classifiers:
+                raise ValueError(f"{kind}: at least one classifier, or what is not moderated would pass")
         return self
 
     @model_validator(mode="after")
@@ -73,7 +76,7 @@ class ModerationCatalog(_Judges):
         return self
 
 
-class ModerationSettings(_Judges):
+class ModerationSettings(_Classifiers):
     """`text` and `pictures` take the place of the catalog's, each where it is not empty."""
 
     enabled: bool = True

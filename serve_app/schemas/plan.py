@@ -9,7 +9,7 @@ from serve_app.inputs.geometry import MEGAPIXEL
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ModelDefaults:
     """How an endpoint has its requests done: by which model, and with what where a request has no say in it."""
 
     model: str = ""
@@ -59,14 +59,14 @@ class Plan:
     structured: bool = False
     clip: ClipPlan | None = None
 
-    def completed(self, recipe: Recipe, input_pixels: int = 0) -> Plan:
-        """With what was sent, and the recipe's own figures for what the request leaves open."""
+    def completed(self, defaults: ModelDefaults, input_pixels: int = 0) -> Plan:
+        """With what was sent, and the defaults's own figures for what the request leaves open."""
         return replace(
             self,
             input_pixels=input_pixels,
-            prompt=f"{recipe.instruction} {self.prompt}".strip() if recipe.instruction else self.prompt,
-            steps=recipe.steps if self.steps is None else self.steps,
-            guidance=recipe.guidance if self.guidance is None else self.guidance,
+            prompt=f"{defaults.instruction} {self.prompt}".strip() if defaults.instruction else self.prompt,
+            steps=defaults.steps if self.steps is None else self.steps,
+            guidance=defaults.guidance if self.guidance is None else self.guidance,
         )
 
     @property

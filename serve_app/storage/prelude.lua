@@ -1,17 +1,17 @@
--- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the lane; a script's own arguments follow.
+-- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the queue; a script's own arguments follow.
 local P = ARGV[1]
-local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, PACE, WAKE
+local QUEUE, QUEUED, QUARANTINED, EXCLUSIVE, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, PACE, WAKE
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
--- From here on, names of keys are those of this lane.
-local function enter(lane)
-  LANE = lane
-  QUEUED, SUSPECTS, ISOLATED = P .. 'queued:' .. lane, P .. 'suspects:' .. lane, P .. 'isolated:' .. lane
-  LEASED, DEADLINES = P .. 'leased:' .. lane, P .. 'deadlines:' .. lane
-  FAIR, CLOCK = P .. 'fair:' .. lane, P .. 'clock:' .. lane
-  STATS, TIMINGS, FAILED = P .. 'stats:' .. lane, P .. 'timings:' .. lane, P .. 'failed:' .. lane
-  PACE, WAKE = P .. 'pace:' .. lane, P .. 'wake:' .. lane
+-- From here on, names of keys are those of this queue.
+local function enter(queue)
+  QUEUE = queue
+  QUEUED, QUARANTINED, EXCLUSIVE = P .. 'queued:' .. queue, P .. 'quarantined:' .. queue, P .. 'exclusive:' .. queue
+  LEASED, DEADLINES = P .. 'leased:' .. queue, P .. 'deadlines:' .. queue
+  FAIR, CLOCK = P .. 'fair:' .. queue, P .. 'clock:' .. queue
+  STATS, TIMINGS, FAILED = P .. 'stats:' .. queue, P .. 'timings:' .. queue, P .. 'failed:' .. queue
+  PACE, WAKE = P .. 'pace:' .. queue, P .. 'wake:' .. queue
 end
 
 enter(ARGV[2])

@@ -30,8 +30,8 @@ class Tallied(StrEnum):
     """Answers to HTTP requests: histograms in ms by `method status route`."""
     REFUSALS = "refusals"
     """Submissions that were refused, by `reason endpoint`."""
-    JUDGING = "judging"
-    """How long moderation took: histograms in ms by what was judged."""
+    MODERATION = "moderation"
+    """How long moderation took: histograms in ms by what was moderated."""
 
 
 TIMES: Final = Buckets((5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000, 30_000, 180_000), per_unit=1000)

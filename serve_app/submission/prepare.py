@@ -12,7 +12,7 @@ from deployments.contract.moderation import Tolerance, lowest
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.config.catalog import Endpoint, Recipes
+from serve_app.config.catalog import DefaultsByMode, Endpoint
 from serve_app.inputs.geometry import megapixels
 from serve_app.inputs.images import InputPicture
 from serve_app.inputs.inputs import Inputs, InputVideo
@@ -20,7 +20,7 @@ from serve_app.inputs.settings import BadPicture, BadVideo
 from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import Picture, PictureProblem
-from serve_app.schemas.plan import Draft, Plan, Recipe
+from serve_app.schemas.plan import Draft, ModelDefaults, Plan
 from serve_app.schemas.video import DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
 from serve_app.submission.input_storage import DraftProblem, find_draft
@@ -45,12 +45,12 @@ class Dependencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ServedEndpoint:
     """An endpoint as this service has it: its name, its entry in the catalog, and how each of its modes is done."""
 
     name: str
     endpoint: Endpoint
-    recipes: Recipes
+    defaults: DefaultsByMode
 
 
 Input: TypeAlias = tuple[str, InputPicture | InputVideo]
@@ -61,7 +61,7 @@ Input: TypeAlias = tuple[str, InputPicture | InputVideo]
 class Prepared:
     """A request that may be submitted."""
 
-    recipe: Recipe
+    defaults: ModelDefaults
     inputs: list[Input]
     """Pictures, or a video: decoded, checked, and as the model is to get them."""
     plan: Plan
@@ -85,16 +85,18 @@ class Prepared:
         return megapixels(self.plan.area)
 
 
-async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body: GenerationRequest) -> Prepared:
+async def prepare(
+    dependencies: Dependencies, caller: Caller, served_endpoint: ServedEndpoint, body: GenerationRequest
+) -> Prepared:
     """Writes nothing. Raises Invalid naming the field, FinetuneUnusable, StorageOutOfReach or TooManyFetches."""
     asker.set(caller.organization)
-    guard, endpoint = dependencies.guard, offer.endpoint
-    recipe = offer.recipes[body.chosen_mode()]
-    level = _approved_level(offer, caller, body)
+    guard, endpoint = dependencies.guard, served_endpoint.endpoint
+    defaults = served_endpoint.defaults[body.chosen_mode()]
+    level = _approved_level(served_endpoint, caller, body)
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
-    adapter = await _adapter(dependencies, caller, recipe.model, body)
-    if not recipe.image_prompts and getattr(body, "image_prompt", None):
+    adapter = await _adapter(dependencies, caller, defaults.model, body)
+    if not defaults.image_prompts and getattr(body, "image_prompt", None):
         message = "This service has no model that reads image prompts (FLUX.1 Redux)"
         raise Invalid(["body", "image_prompt"], message, "image_prompt_not_available")
     pictures = await _load_pictures(dependencies.inputs, caller, body)
@@ -104,18 +106,18 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
-        draft = await _draft(dependencies, caller, offer.name, body)
+        draft = await _draft(dependencies, caller, served_endpoint.name, body)
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    plan = plan.completed(recipe, _pixels([*pictures, *video]))
+    plan = plan.completed(defaults, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
+    return Prepared(defaults, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
 
 
-def _approved_level(offer: Offer, caller: Caller, body: GenerationRequest) -> int:
-    safety = offer.endpoint.safety
-    highest = caller.safety.get(offer.name, safety.approved)
+def _approved_level(served_endpoint: ServedEndpoint, caller: Caller, body: GenerationRequest) -> int:
+    safety = served_endpoint.endpoint.safety
+    highest = caller.safety.get(served_endpoint.name, safety.approved)
     level = min(safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
     if level > highest:
         approved = list(range(highest + 1))
@@ -132,12 +134,12 @@ async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
             raise Invalid(["body", "webhook_url"], str(refusal), "url_refused") from None
 
 
-async def _adapter(dependencies: Dependencies, caller: Caller, lane: str, body: GenerationRequest) -> Adapter | None:
+async def _adapter(dependencies: Dependencies, caller: Caller, queue: str, body: GenerationRequest) -> Adapter | None:
     wanted = body.finetune()
     if wanted is None:
         return None
     finetune_id, strength = wanted
-    weights = await dependencies.find_weights(finetune_id, caller.project.id, lane)
+    weights = await dependencies.find_weights(finetune_id, caller.project.id, queue)
     if weights is None:
         raise FinetuneUnusable
     return Adapter(finetune_id, weights, strength)

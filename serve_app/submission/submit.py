@@ -22,10 +22,10 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.config.catalog import Endpoint
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.schemas import GenerationRequest
 from serve_app.submission.input_storage import File, discard, store
-from serve_app.submission.prepare import Dependencies, Offer, Prepared, prepare
+from serve_app.submission.prepare import Dependencies, Prepared, ServedEndpoint, prepare
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Accepted, Job, NewTask, Webhook
@@ -37,7 +37,7 @@ _GIVE_UP_S: Final = 1.0
 async def accept(
     dependencies: Dependencies,
     caller: Caller,
-    offer: Offer,
+    served_endpoint: ServedEndpoint,
     body: GenerationRequest,
     *,
     base: str,
@@ -50,17 +50,19 @@ async def accept(
     Invalid, FinetuneUnusable or StorageOutOfReach (errors.py), a kind of Refused (tasks/limits.py), or
     redis.RedisError; then there is no task and nothing is held. Raises Uncertain.
     """
-    task_id, project, lane = str(uuid.uuid4()), caller.project.id, offer.recipes[body.chosen_mode()].model
-    attributes = {"gen.task": task_id, "gen.project": project, "gen.lane": lane, "gen.endpoint": offer.name}
+    task_id, project, queue = str(uuid.uuid4()), caller.project.id, served_endpoint.defaults[body.chosen_mode()].model
+    attributes = {"gen.task": task_id, "gen.project": project, "gen.queue": queue, "gen.endpoint": served_endpoint.name}
     with dependencies.tracer.span("submit", traceparent, attributes, "server") as span:
-        logs.about(task=task_id, project=project, lane=lane, trace=trace_id(span.traceparent))
-        return await _accepted(dependencies, caller, offer, body, task_id, base, idempotency_key, span.traceparent)
+        logs.about(task=task_id, project=project, queue=queue, trace=trace_id(span.traceparent))
+        return await _accepted(
+            dependencies, caller, served_endpoint, body, task_id, base, idempotency_key, span.traceparent
+        )
 
 
 async def _accepted(
     dependencies: Dependencies,
     caller: Caller,
-    offer: Offer,
+    served_endpoint: ServedEndpoint,
     body: GenerationRequest,
     task_id: str,
     base: str,
@@ -69,12 +71,12 @@ async def _accepted(
 ) -> Accepted:
     tasks = dependencies.tasks
     # In a thread: the body may be hundreds of megabytes of pictures.
-    body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
+    body_hash = await asyncio.to_thread(_body_hash, served_endpoint.name, body) if idempotency_key else ""
     earlier = await tasks.look(
-        lane=offer.recipes[body.chosen_mode()].model,
+        queue=served_endpoint.defaults[body.chosen_mode()].model,
         project=caller.project.id,
         organization=caller.organization,
-        price=offer.endpoint.price_of(body.chosen_mode()).least,
+        price=served_endpoint.endpoint.price_of(body.chosen_mode()).least,
         key_id=caller.id,
         idempotency_key=idempotency_key,
         body_hash=body_hash,
@@ -83,18 +85,18 @@ async def _accepted(
     if earlier is not None:
         return Accepted(earlier, created=False)
     try:
-        prepared = await prepare(dependencies, caller, offer, body)
+        prepared = await prepare(dependencies, caller, served_endpoint, body)
         files = {f"inputs/{task_id}/{n}.{each.extension}": each for n, (_, each) in enumerate(prepared.inputs)}
         task = NewTask(
             id=task_id,
             project=caller.project.id,
             organization=caller.organization,
-            lane=prepared.recipe.model,
-            endpoint=offer.name,
+            queue=prepared.defaults.model,
+            endpoint=served_endpoint.name,
             job=_job(prepared, list(files)).encode(),
             work=prepared.plan.work,
             weight=caller.project.weight,
-            reply=json.dumps(_reply(task_id, base, offer.endpoint, body, prepared)),
+            reply=json.dumps(_reply(task_id, base, served_endpoint.endpoint, body, prepared)),
             price=prepared.price,
             key_id=caller.id,
             user=body.user or "",
@@ -169,7 +171,7 @@ def _webhook(dependencies: Dependencies, body: GenerationRequest, base: str) -> 
     if not body.webhook_url:
         return None
     secret = dependencies.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
-    return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
+    return Webhook(body.webhook_url, destination_of(body.webhook_url), base, secret)
 
 
 def _body_hash(name: str, body: GenerationRequest) -> str:

@@ -20,7 +20,7 @@ local function refused(project, organization, price, max_queued, max_active, key
   if is_fuller_than(max_memory) then return { 0, 'full', 0 } end
   local wait, left, due = pace(key_id, every_ms, burst, now)
   if wait > 0 then return { 0, 'rate', wait } end
-  local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
+  local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', QUARANTINED)
   if waiting >= max_queued then return { 0, 'queue', waiting } end
   local most = tonumber(own[1] or '')
   max_active = most and math.max(1, math.min(most, MOST_ACTIVE)) or max_active

@@ -55,7 +55,7 @@ class Admission(TaskReader):
     async def look(
         self,
         *,
-        lane: str,
+        queue: str,
         project: str,
         organization: str,
         price: int,
@@ -85,7 +85,7 @@ class Admission(TaskReader):
             task_id,
             milliseconds(CLAIM_S),
         ]
-        code, *rest = _admitted(await self._run("look", lane, args))
+        code, *rest = _admitted(await self._run("look", queue, args))
         return self._earlier(rest[0]) if code == 2 else None
 
     async def give_up_key(self, project: str, idempotency_key: str, task_id: str) -> None:
@@ -120,8 +120,8 @@ class Admission(TaskReader):
         fields = {"job": at_rest.seal(task.job), "user": task.user and at_rest.seal(task.user)}
         fields["traceparent"] = task.traceparent
         if task.webhook is not None:
-            receiver = f"{at_rest.name(task.webhook.receiver)} {task.organization}"
-            hidden = {"url": at_rest.seal(task.webhook.url), "receiver": receiver}
+            destination = f"{at_rest.name(task.webhook.destination)} {task.organization}"
+            hidden = {"url": at_rest.seal(task.webhook.url), "destination": destination}
             fields |= replace(task.webhook, **hidden).as_fields()
         args = [
             task.id,
@@ -147,7 +147,7 @@ class Admission(TaskReader):
             *flat({name: value for name, value in fields.items() if value != ""}),
         ]
         try:
-            answer = await self._scripts.run_replicated("submit", [task.lane, *args])
+            answer = await self._scripts.run_replicated("submit", [task.queue, *args])
         except NO_ANSWER as problem:
             raise Uncertain from problem
         try:
@@ -175,8 +175,8 @@ class Admission(TaskReader):
         """Empty for an empty one."""
         return key and self._key(f"idempotency:{project}:{hashlib.sha256(key.encode()).hexdigest()}")
 
-    async def _run(self, name: str, lane: str, args: Sequence[Any]) -> Any:
-        return await self._scripts.run(name, [lane, *args])
+    async def _run(self, name: str, queue: str, args: Sequence[Any]) -> Any:
+        return await self._scripts.run(name, [queue, *args])
 
 
 def _admitted(answer: list[Any]) -> list[Any]:

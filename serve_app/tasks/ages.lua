@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- How old things are that should not get old, in ms: the task of the lane that has waited longest since its submission,
+-- How old things are that should not get old, in ms: the task of the queue that has waited longest since its submission,
 -- the lease and the deadline that are longest over.
 -- No index has waiting tasks by their submission, but their deadlines follow it, until work begins. So it is looked for
 -- among those that wait and whose deadlines are nearest; leased ones, which may be nearer, are bounded by max_leased.

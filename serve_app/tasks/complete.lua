@@ -15,7 +15,7 @@ redis.call('HSET', key, 'published_by', ARGV[4], unpack(ARGV, 8))
 finish(id, ARGV[5], tonumber(ARGV[6]))
 local device_us = tonumber(ARGV[7])
 if device_us > 0 then
-  redis.call('HINCRBY', P .. 'device:' .. LANE, h[5], device_us)
+  redis.call('HINCRBY', P .. 'device:' .. QUEUE, h[5], device_us)
   redis.call('ZINCRBY', P .. 'device', device_us, h[4])
 end
 return 1

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Ends tasks that are past their deadline, waiting or working.
--- limit retention_ms, then lane ...
+-- limit retention_ms, then queue ...
 -- Returns how many.
 local now, ended = now_ms(), 0
 for i = 5, #ARGV do

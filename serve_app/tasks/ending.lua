@@ -4,7 +4,7 @@
 -- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled')
+  local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now)
@@ -12,8 +12,8 @@ local function finish(id, status, retention_ms)
   if ready then redis.call('HSET', key, 'cost', cost) else redis.call('HDEL', key, 'cost') end
   if h[3] then settle(h[3], project, id, h[6], held, cost, tonumber(h[7]), now, ready) end
   redis.call('ZREM', QUEUED, id)
-  redis.call('ZREM', SUSPECTS, id)
-  redis.call('SREM', ISOLATED, id)
+  redis.call('ZREM', QUARANTINED, id)
+  redis.call('SREM', EXCLUSIVE, id)
   redis.call('ZREM', LEASED, id)
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZREM', P .. 'active:' .. project, id)
@@ -34,12 +34,12 @@ end
 -- What put_back goes by, from the arguments that release and reap end with: ARGV[first] and those behind it.
 local function bounds(first)
   return {
-    strikes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
+    crashes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
     retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4], queue_ms = tonumber(ARGV[first + 5]),
   }
 end
 
--- Suspects wait for one another, each for a worker to itself: that is no time of theirs. What is left of the time that
+-- Quarantined wait for one another, each for a worker to itself: that is no time of theirs. What is left of the time that
 -- a task may run counts from its next lease on (lease.lua); until then it may wait as long as any task.
 local function stop_the_clock(id, queue_ms)
   local key = task_key(id)
@@ -50,39 +50,39 @@ local function stop_the_clock(id, queue_ms)
   redis.call('ZADD', DEADLINES, math.max(deadline, tonumber(h[2]) + queue_ms), id)
 end
 
--- Takes a task back from a worker. how.strike: the worker died with it. how.alone: it had a worker to itself.
+-- Takes a task back from a worker. how.crash: the worker died with it. how.alone: it had a worker to itself.
 -- how.interrupted: the worker had begun with it and gave up, without blame.
--- A shared crash can make a task a suspect but never end it; only a crash it suffered alone does, or too many losses.
--- What is interrupted often becomes a suspect, too: if others break its worker, it gets through alone.
+-- A shared crash can make a task a quarantined task but never end it; only a crash it suffered alone does, or too many losses.
+-- What is interrupted often becomes a quarantined task, too: if others break its worker, it gets through alone.
 -- Returns 1 when it waits again, 2 when it ended.
 local function put_back(id, how, max)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'strikes', 'losses', 'interruptions', 'vt')
-  local strikes, losses, interruptions = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or 0)
-  if how.strike then
+  local h = redis.call('HMGET', key, 'crashes', 'losses', 'interruptions', 'vt')
+  local crashes, losses, interruptions = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or 0)
+  if how.crash then
     losses = losses + 1
-    strikes = strikes + 1
-    if strikes >= max.strikes and not how.alone then strikes = max.strikes - 1 end
-    redis.call('HINCRBY', STATS, 'strikes', 1)
+    crashes = crashes + 1
+    if crashes >= max.crashes and not how.alone then crashes = max.crashes - 1 end
+    redis.call('HINCRBY', STATS, 'crashes', 1)
   end
   if how.interrupted then
     interruptions = interruptions + 1
     redis.call('HINCRBY', STATS, 'interruptions', 1)
   end
-  redis.call('HSET', key, 'strikes', strikes, 'losses', losses, 'interruptions', interruptions)
-  if strikes >= max.strikes or losses >= max.losses or interruptions >= max.interruptions then
+  redis.call('HSET', key, 'crashes', crashes, 'losses', losses, 'interruptions', interruptions)
+  if crashes >= max.crashes or losses >= max.losses or interruptions >= max.interruptions then
     redis.call('HSET', key, 'details', max.details)
     finish(id, 'Error', max.retention_ms)
     return 2
   end
   redis.call('ZREM', LEASED, id)
-  redis.call('SREM', ISOLATED, id)
+  redis.call('SREM', EXCLUSIVE, id)
   redis.call('HSET', key, 'status', 'Pending')
-  local suspect = strikes >= max.strikes - 1 or 2 * interruptions >= max.interruptions
+  local quarantined = crashes >= max.crashes - 1 or 2 * interruptions >= max.interruptions
   -- It had its turn, so it is not behind the clock's.
   local vt = within(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
-  redis.call('ZADD', suspect and SUSPECTS or QUEUED, score(vt), id)
-  if suspect then stop_the_clock(id, max.queue_ms) end
+  redis.call('ZADD', quarantined and QUARANTINED or QUEUED, score(vt), id)
+  if quarantined then stop_the_clock(id, max.queue_ms) end
   redis.call('HINCRBY', STATS, 'put_back', 1)
   redis.call('PUBLISH', WAKE, '1')
   return 1

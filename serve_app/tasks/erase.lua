@@ -3,22 +3,22 @@
 -- project retention_ms, then id ...
 for i = 5, #ARGV do
   local id, key = ARGV[i], task_key(ARGV[i])
-  local h = redis.call('HMGET', key, 'project', 'status', 'lane')
+  local h = redis.call('HMGET', key, 'project', 'status', 'queue')
   if h[1] == ARGV[3] then
     if not TERMINAL[h[2]] then
       enter(h[3])
-      redis.call('HDEL', key, 'webhook_receiver')
+      redis.call('HDEL', key, 'webhook_destination')
       redis.call('HSET', key, 'details', '{"error":"The data of its project was erased"}')
       finish(id, 'Error', tonumber(ARGV[4]))
       redis.call('HINCRBY', STATS, 'cancelled', 1)
       redis.call('PUBLISH', P .. 'stop', id)
     end
-    local receiver = redis.call('HGET', delivery_key(id), 'receiver')
-    if receiver then
+    local destination = redis.call('HGET', delivery_key(id), 'destination')
+    if destination then
       forget_delivery(id)
-      if redis.call('EXISTS', waiting_key(receiver), sending_key(receiver)) == 0 then
-        redis.call('ZREM', OUTBOX, receiver)
-        redis.call('DEL', receiver_key(receiver))
+      if redis.call('EXISTS', waiting_key(destination), sending_key(destination)) == 0 then
+        redis.call('ZREM', OUTBOX, destination)
+        redis.call('DEL', destination_key(destination))
       end
     end
   end

@@ -1,4 +1,4 @@
--- Whose turn it is in a lane, by start-time fair queueing: in front of every script that gives a turn, takes one back or
+-- Whose turn it is in a queue, by start-time fair queueing: in front of every script that gives a turn, takes one back or
 -- goes by one (scripts.py). In virtual time a task starts where its project's last one ends, but never in the past, and
 -- takes its share: its work, divided by its project's weight.
 
@@ -21,9 +21,9 @@ end
 -- and may come back, are before them.
 local function begin_anew()
   for _, id in ipairs(redis.call('ZRANGE', LEASED, 0, -1)) do redis.call('HSET', task_key(id), 'vt', 0) end
-  for _, id in ipairs(redis.call('ZRANGE', SUSPECTS, 0, -1)) do
+  for _, id in ipairs(redis.call('ZRANGE', QUARANTINED, 0, -1)) do
     redis.call('HSET', task_key(id), 'vt', 0)
-    redis.call('ZADD', SUSPECTS, 0, id)
+    redis.call('ZADD', QUARANTINED, 0, id)
   end
   local waiting, queued = {}, redis.call('ZRANGE', QUEUED, 0, -1, 'WITHSCORES')
   for i = 1, #queued, 2 do

@@ -1,15 +1,15 @@
 -- Hands waiting tasks to a dispatcher.
--- call n max_leased lease_ms max_isolated max_memory
--- Returns {id, attempt, isolated (1 | 0), created, job, project, traceparent, now, left} for each; the same call gets the
+-- call n max_leased lease_ms max_exclusive max_memory
+-- Returns {id, attempt, exclusive (1 | 0), created, job, project, traceparent, now, left} for each; the same call gets the
 -- same again. `left` is until the deadline, '' for a task that no work began on: its deadline is set then.
 local handed_out = replied(ARGV[3])
 if handed_out then return handed_out end
 if is_fuller_than(tonumber(ARGV[8])) then return {} end
-local lease_ms, max_isolated = tonumber(ARGV[6]), tonumber(ARGV[7])
+local lease_ms, max_exclusive = tonumber(ARGV[6]), tonumber(ARGV[7])
 local n = math.min(tonumber(ARGV[4]), tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
 local now, clock, out = now_ms(), virtual_now(), {}
 
-local function take(id, isolated)
+local function take(id, exclusive)
   local key = task_key(id)
   local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started', 'left')
   if h[1] ~= 'Pending' then return end
@@ -20,12 +20,12 @@ local function take(id, isolated)
   local deadline = h[6] and redis.call('ZSCORE', DEADLINES, id)
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
   redis.call('ZADD', LEASED, now + lease_ms, id)
-  if isolated == 1 then redis.call('SADD', ISOLATED, id) end
-  out[#out + 1] = { id, attempt, isolated, h[2], h[3], h[4], h[5] or '', now, deadline and deadline - now or '' }
+  if exclusive == 1 then redis.call('SADD', EXCLUSIVE, id) end
+  out[#out + 1] = { id, attempt, exclusive, h[2], h[3], h[4], h[5] or '', now, deadline and deadline - now or '' }
 end
 
-while #out < n and redis.call('SCARD', ISOLATED) < max_isolated do
-  local popped = redis.call('ZPOPMIN', SUSPECTS, 1)
+while #out < n and redis.call('SCARD', EXCLUSIVE) < max_exclusive do
+  local popped = redis.call('ZPOPMIN', QUARANTINED, 1)
   if #popped == 0 then break end
   take(popped[1], 1)
 end

@@ -50,7 +50,7 @@ class TooFast(Refused):
 
 
 class QueueFull(Refused):
-    """The lane holds as many waiting tasks as it may."""
+    """The queue holds as many waiting tasks as it may."""
 
 
 class TooManyActive(Refused):
@@ -85,7 +85,7 @@ class Limits:
     """What the store enforces. Times in seconds."""
 
     max_queued: int = 10_000
-    """Waiting tasks per lane."""
+    """Waiting tasks per queue."""
     max_active: int = 24
     """Unfinished tasks per project, where it has no limit of its own."""
     max_memory: float = 0.9
@@ -102,13 +102,13 @@ class Limits:
     """How long an ended task and its objects are kept."""
     idempotency_s: float = 24 * 3600
     lease_s: float = 10.0
-    max_strikes: int = 3
+    max_crashes: int = 3
     max_losses: int = 8
     max_interruptions: int = 30
     """Attempts that had begun and that the model gave up without blame: enough for a broken replica to be replaced
     meanwhile. From half as many on, a task runs alone."""
-    max_isolated: int = 1
-    """Suspects in flight per lane."""
+    max_exclusive: int = 1
+    """Quarantined in flight per queue."""
 
 
 def refusal(why: str, *about: int) -> Refused:

@@ -116,42 +116,42 @@ class TaskReader:
         start = self._key("tasks:")
         return [key.removeprefix(start) async for key in self.redis.scan_iter(f"{start}*", count=1000)]
 
-    async def counts(self, lane: str) -> dict[str, int]:
-        """How many tasks are `queued`, `suspects` and `leased`, and every counter of `stats`."""
+    async def counts(self, queue: str) -> dict[str, int]:
+        """How many tasks are `queued`, `quarantined` and `leased`, and every counter of `stats`."""
         pipe = self.redis.pipeline(transaction=False)
-        for name in ("queued", "suspects", "leased"):
-            pipe.zcard(self._key(f"{name}:{lane}"))
-        pipe.hgetall(self._key(f"stats:{lane}"))
-        queued, suspects, leased, stats = await pipe.execute()
-        return {"queued": queued, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
+        for name in ("queued", "quarantined", "leased"):
+            pipe.zcard(self._key(f"{name}:{queue}"))
+        pipe.hgetall(self._key(f"stats:{queue}"))
+        queued, quarantined, leased, stats = await pipe.execute()
+        return {"queued": queued, "quarantined": quarantined, "leased": leased, **{k: int(v) for k, v in stats.items()}}
 
-    async def pace(self, lane: str) -> tuple[int, float] | None:
+    async def pace(self, queue: str) -> tuple[int, float] | None:
         """How many took the last step together, and its seconds; None where none was taken within a minute."""
-        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{lane}")))
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{queue}")))
         return (int(raw["batch"]), float(raw["step_s"])) if raw else None
 
-    async def work(self, lane: str) -> dict[str, float]:
-        """What the lane's replicas counted of their work, by the names of `deployments/contract/counts.py`."""
-        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"work:{lane}")))
+    async def work(self, queue: str) -> dict[str, float]:
+        """What the queue's replicas counted of their work, by the names of `deployments/contract/counts.py`."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"work:{queue}")))
         return {name: float(count) for name, count in raw.items()}
 
-    async def device_seconds(self, lane: str) -> dict[str, float]:
-        """Of a device, by endpoint, of the lane's tasks that have ended."""
-        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"device:{lane}")))
+    async def device_seconds(self, queue: str) -> dict[str, float]:
+        """Of a device, by endpoint, of the queue's tasks that have ended."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"device:{queue}")))
         return {endpoint: int(us) / 1e6 for endpoint, us in raw.items()}
 
     async def device_seconds_of_projects(self, most: int) -> dict[str, float]:
-        """Of all lanes; those `most` projects whose tasks took most."""
+        """Of all queues; those `most` projects whose tasks took most."""
         found = await self.redis.zrange(self._key("device"), 0, most - 1, desc=True, withscores=True) if most else []
         return {project: us / 1e6 for project, us in cast(list[tuple[str, float]], found)}
 
-    async def setup(self, lane: str) -> dict[str, str]:
+    async def setup(self, queue: str) -> dict[str, str]:
         """How the replica that reported last runs its model."""
-        return await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"setup:{lane}")))
+        return await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"setup:{queue}")))
 
-    async def failures(self, lane: str) -> list[Task]:
+    async def failures(self, queue: str) -> list[Task]:
         """The last that ended as `Error`, newest first; those that were cancelled or are no longer kept left out."""
-        ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{lane}"), 0, -1))
+        ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{queue}"), 0, -1))
         return [task for task in await self.get_many(ids) if task is not None]
 
     async def ping(self) -> None:
@@ -163,7 +163,7 @@ class TaskReader:
         return bool(await cast(Awaitable[int], self.redis.exists(self._key("dispatcher"))))
 
     def channel(self, name: str) -> str:
-        """The pub/sub channel `done`, `stop` or `wake:{lane}`."""
+        """The pub/sub channel `done`, `stop` or `wake:{queue}`."""
         return self._key(name)
 
     def _key(self, name: str) -> str:

@@ -1,26 +1,26 @@
 """The task store: what is accepted is kept, in one Redis, by atomic steps.
 
-Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of one model deployment):
+Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of one model deployment):
 
 | key | kind | holds |
 |---|---|---|
 | `gen:task:{id}` | hash | the task, field by field below |
-| `gen:queued:{lane}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
-| `gen:suspects:{lane}` | zset | waiting tasks that lost two workers or many attempts; leased few at a time, run alone |
-| `gen:isolated:{lane}` | set | suspects that are leased now |
-| `gen:leased:{lane}` | zset | leased tasks by the end of their lease, ms |
-| `gen:deadlines:{lane}` | zset | every task that has not ended, by its present deadline, ms |
-| `gen:clock:{lane}` | string | virtual time: the largest start time leased since it began (`fair.lua`) |
-| `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
-| `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
-| `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
-| `gen:turn:{device}` | hash | `lane since` of the model whose turn it is; `waits:{lane}`, since when others wait, ms |
-| `gen:pace:{lane}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
-| `gen:work:{lane}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
-| `gen:device:{lane}` | hash | microseconds of a device that tasks took which have ended, by endpoint |
+| `gen:queued:{queue}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
+| `gen:quarantined:{queue}` | zset | waiting tasks that lost two workers or many attempts; leased few at a time |
+| `gen:exclusive:{queue}` | set | quarantined that are leased now |
+| `gen:leased:{queue}` | zset | leased tasks by the end of their lease, ms |
+| `gen:deadlines:{queue}` | zset | every task that has not ended, by its present deadline, ms |
+| `gen:clock:{queue}` | string | virtual time: the largest start time leased since it began (`fair.lua`) |
+| `gen:fair:{queue}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
+| `gen:stats:{queue}` | hash | counts: `accepted`, outcomes, `put_back crashes interruptions reaped refused cancelled` |
+| `gen:timings:{queue}` | hash | histograms of how long tasks waited and took: `timings.py` |
+| `gen:turn:{device}` | hash | `queue since` of the model whose turn it is; `waits:{queue}`: others wait since, ms |
+| `gen:pace:{queue}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
+| `gen:work:{queue}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
+| `gen:device:{queue}` | hash | microseconds of a device that tasks took which have ended, by endpoint |
 | `gen:device` | zset | the same by project |
-| `gen:setup:{lane}` | hash | how the replica that reported last runs its model: device, precision, attention, ... |
-| `gen:failed:{lane}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
+| `gen:setup:{queue}` | hash | how the replica that reported last runs its model: device, precision, attention, ... |
+| `gen:failed:{queue}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id` of a request with such a key, `reply` once accepted; expires |
@@ -30,27 +30,27 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:dispatcher` | string | there while any dispatcher is at work, and a few seconds more |
 | `gen:replicated` | string | counts steps that were waited for until replicas had them |
 | `gen:call:{id}` | string | what a call handed out, as JSON, for its repetition: `redis_store/prelude.lua` |
-| `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
+| `gen:wake:{queue}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
 
 Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
 from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
 What processes count in memory comes to `gen:tally:{name}`: `redis_store/tally.py`.
 
-A task's hash: who and what (`id lane organization project endpoint key_id user job traceparent`), where it stands
-(`status attempt begun strikes losses interruptions published_by`; `begun` is the last attempt that a worker began
+A task's hash: who and what (`id queue organization project endpoint key_id user job traceparent`), where it stands
+(`status attempt begun crashes losses interruptions published_by`; `begun` is the last attempt that a worker began
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
-while it waits as a suspect), what came of it (`progress preview result details cancelled`), its price while it is
-`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_receiver webhook_base webhook_secret`).
+while it is quarantined), what came of it (`progress preview result details cancelled`), its price while it is
+`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`).
 `job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
 clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
-`details`, and `reply` of an idempotency key; `webhook_receiver` is a keyed hash then. No script reads any of them.
+`details`, and `reply` of an idempotency key; `webhook_destination` is a keyed hash then. No script reads any of them.
 
 Invariants, each held by every script; tests call them by these names:
-1. `one_place`: a task that has not ended is in `deadlines` and in exactly one of `queued`, `suspects`, `leased`; one
+1. `one_place`: a task that has not ended is in `deadlines` and in exactly one of `queued`, `quarantined`, `leased`; one
    that ended is in none of them and in `retention`.
 2. `fenced`: `attempt` grows at every lease and at nothing else. A step that names another attempt changes nothing.
 3. `one_outcome`: a terminal status never changes. One attempt publishes, once; repeating a step is harmless.
-4. `strikes_are_losses`: `strikes` grows only when a worker was lost with a task, or a dispatcher with one that it had
+4. `crashes_are_losses`: `crashes` grows only when a worker was lost with a task, or a dispatcher with one that it had
    begun. Cancel, drain, release, a lost answer and a late call cost none.
 5. `unblamed`: `interruptions` grows only when a model gave up an attempt that had begun, without blame: its device
    or the model itself is broken. Cancel, drain, back-pressure, storage out of reach and attempts that never began cost
@@ -98,29 +98,29 @@ class TaskStore(Admission):
 
     async def cancel(self, task_id: str, project: str) -> int:
         """Returns 1 when the task is cancelled, 2 when it had ended otherwise, 0 when the project has no such task."""
-        lane = await self._lane_of(task_id)
-        if lane is None:
+        queue = await self._queue_of(task_id)
+        if queue is None:
             return 0
-        return await self._scripts.run_replicated("cancel", [lane, task_id, project, self._retention])
+        return await self._scripts.run_replicated("cancel", [queue, task_id, project, self._retention])
 
     # Work
 
-    async def lease(self, lane: str, n: int, max_leased: int) -> list[Lease]:
-        """Up to `n` tasks, such that at most `max_leased` of the lane are leased in all.
+    async def lease(self, queue: str, n: int, max_leased: int) -> list[Lease]:
+        """Up to `n` tasks, such that at most `max_leased` of the queue are leased in all.
 
         What is queued goes on while nothing new is accepted for want of memory, until half of what was left is used up.
         """
         limits = self.limits
         rows = await self._run(
             "lease",
-            lane,
-            [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_isolated, (1 + limits.max_memory) / 2],
+            queue,
+            [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_exclusive, (1 + limits.max_memory) / 2],
         )
         return [
             Lease(
                 id=task_id,
                 attempt=int(attempt),
-                isolated=isolated == 1,
+                exclusive=exclusive == 1,
                 created=int(created) / 1000,
                 job=self._opened(job, task_id),
                 project=project,
@@ -128,24 +128,24 @@ class TaskStore(Admission):
                 began=int(now) / 1000,
                 left_s=None if left == "" else int(left) / 1000,
             )
-            for task_id, attempt, isolated, created, job, project, traceparent, now, left in rows
+            for task_id, attempt, exclusive, created, job, project, traceparent, now, left in rows
         ]
 
-    async def turn(self, device: str, turn_s: float, lanes: Sequence[str]) -> str:
-        """The one of `lanes` whose model has its turn on a device that has room for one of them at a time; "" while
-        none had one. It passes on after `turn_s`, or when the lane has no tasks, to the one that has waited longest."""
-        return await self._run("turn", "", [device, round(1000 * turn_s), *lanes])
+    async def turn(self, device: str, turn_s: float, queues: Sequence[str]) -> str:
+        """The one of `queues` whose model has its turn on a device that has room for one of them at a time; "" while
+        none had one. It passes on after `turn_s`, or when the queue is empty, to the one that has waited longest."""
+        return await self._run("turn", "", [device, round(1000 * turn_s), *queues])
 
-    async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    async def heartbeat(self, queue: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""
         if not held:
             return []
         args = [milliseconds(self.limits.lease_s), *(part for pair in held for part in pair)]
-        return [held[int(position)] for position in await self._run("heartbeat", lane, args)]
+        return [held[int(position)] for position in await self._run("heartbeat", queue, args)]
 
     async def advance(
         self,
-        lane: str,
+        queue: str,
         task_id: str,
         attempt: int,
         status: Status,
@@ -156,7 +156,7 @@ class TaskStore(Admission):
     ) -> bool:
         """Moves phase and progress forward; `run_s` in place of the limit counts from the first start of work.
 
-        `pace` is the lane's: how many took the last step together, and its seconds. False: the attempt is stale.
+        `pace` is the queue's: how many took the last step together, and its seconds. False: the attempt is stale.
         """
         args = [
             task_id,
@@ -167,11 +167,11 @@ class TaskStore(Admission):
             milliseconds(run_s or self.limits.run_s),
             *(("", "") if pace is None else (pace[0], f"{pace[1]:.4f}")),
         ]
-        return await self._run("advance", lane, args) == 1
+        return await self._run("advance", queue, args) == 1
 
     async def complete(
         self,
-        lane: str,
+        queue: str,
         task_id: str,
         attempt: int,
         status: Status,
@@ -195,32 +195,32 @@ class TaskStore(Admission):
         if cost is not None:
             fields["cost"] = cost
         device_us = round(1e6 * device_s)
-        args = [lane, task_id, attempt, status.value, self._retention, device_us, *flat(fields)]
+        args = [queue, task_id, attempt, status.value, self._retention, device_us, *flat(fields)]
         return await self._scripts.run_replicated("complete", args) in (1, 2)
 
     async def release(
         self,
-        lane: str,
+        queue: str,
         task_id: str,
         attempt: int,
         *,
-        strike: bool,
+        crash: bool,
         alone: bool = False,
         interrupted: bool = False,
         reason: str = "",
     ) -> int:
         """Gives the task back; `reason` is what the client reads if that ends it.
 
-        `strike`: the worker was lost with it, which it had for itself if `alone`. `interrupted`: the model had begun,
+        `crash`: the worker was lost with it, which it had for itself if `alone`. `interrupted`: the model had begun,
         and gave up without blame.
 
         Returns 1 when it waits again, 2 when this ended it, 0 for a stale attempt.
         """
-        args = [task_id, attempt, int(strike), int(alone), int(interrupted), *self._bounds(reason or _LOST)]
-        return await self._run("release", lane, args)
+        args = [task_id, attempt, int(crash), int(alone), int(interrupted), *self._bounds(reason or _LOST)]
+        return await self._run("release", queue, args)
 
-    async def ages(self, lane: str) -> Ages:
-        waiting, lease, deadline = await self._run("ages", lane, [])
+    async def ages(self, queue: str) -> Ages:
+        waiting, lease, deadline = await self._run("ages", queue, [])
         return Ages(waiting / 1000, lease / 1000, deadline / 1000)
 
     async def sweep_lag(self) -> float:
@@ -231,17 +231,17 @@ class TaskStore(Admission):
 
     # Maintenance
 
-    async def with_work(self, *lanes: str) -> list[str]:
-        """Those of the lanes in which tasks wait."""
-        return await self._run("with_work", "", lanes)
+    async def with_work(self, *queues: str) -> list[str]:
+        """Those of the queues in which tasks wait."""
+        return await self._run("with_work", "", queues)
 
-    async def reap(self, *lanes: str, limit: int = 100) -> int:
-        """Takes back up to `limit` tasks of each lane whose lease ran out. Returns how many."""
-        return await self._run("reap", "", [limit, *self._bounds(_LOST), *lanes])
+    async def reap(self, *queues: str, limit: int = 100) -> int:
+        """Takes back up to `limit` tasks of each queue whose lease ran out. Returns how many."""
+        return await self._run("reap", "", [limit, *self._bounds(_LOST), *queues])
 
-    async def end_overdue(self, *lanes: str, limit: int = 100) -> int:
-        """Ends up to `limit` tasks of each lane that are past their deadline. Returns how many."""
-        return await self._run("end_overdue", "", [limit, self._retention, *lanes])
+    async def end_overdue(self, *queues: str, limit: int = 100) -> int:
+        """Ends up to `limit` tasks of each queue that are past their deadline. Returns how many."""
+        return await self._run("end_overdue", "", [limit, self._retention, *queues])
 
     async def sweep(self, deleted: Sequence[str] = (), limit: int = 200, claim_s: float = 600) -> list[str]:
         """Forgets the tasks in `deleted`; returns further ids whose objects may go now, none when there are no more."""
@@ -262,14 +262,14 @@ class TaskStore(Admission):
 
     # Figures
 
-    async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+    async def report(self, queue: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
         """Adds what a replica counted since its last report; one may be lost, or added twice: figures, no accounts."""
         pipe = self.redis.pipeline()
         for name, count in counts.items():
-            pipe.hincrbyfloat(self._key(f"work:{lane}"), name, count)
+            pipe.hincrbyfloat(self._key(f"work:{queue}"), name, count)
         if setup:
-            pipe.delete(self._key(f"setup:{lane}"))
-            pipe.hset(self._key(f"setup:{lane}"), items=[part for pair in setup.items() for part in pair])
+            pipe.delete(self._key(f"setup:{queue}"))
+            pipe.hset(self._key(f"setup:{queue}"), items=[part for pair in setup.items() for part in pair])
         await pipe.execute()
 
     # Plumbing
@@ -283,7 +283,7 @@ class TaskStore(Admission):
         limits = self.limits
         details = json.dumps({"error": error})
         return [
-            limits.max_strikes,
+            limits.max_crashes,
             limits.max_losses,
             limits.max_interruptions,
             self._retention,
@@ -291,8 +291,8 @@ class TaskStore(Admission):
             milliseconds(limits.queue_s),
         ]
 
-    async def _lane_of(self, task_id: str) -> str | None:
-        return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "lane"))
+    async def _queue_of(self, task_id: str) -> str | None:
+        return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "queue"))
 
 
 LATE_S: Final = 3600.0

@@ -26,7 +26,7 @@ note_pace(key_id, due, now)
 local vt = math.max(virtual_now(), tonumber(redis.call('ZSCORE', FAIR, project) or 0))
 redis.call('ZADD', FAIR, score(math.min(vt + share, FAR)), project)
 
-redis.call('HSET', key, 'id', id, 'lane', LANE, 'project', project, 'status', 'Pending', 'attempt', 0, 'strikes', 0,
+redis.call('HSET', key, 'id', id, 'queue', QUEUE, 'project', project, 'status', 'Pending', 'attempt', 0, 'crashes', 0,
   'vt', score(vt), 'share', score(share), 'created', now, 'organization', organization,
   'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 24))
 redis.call('ZADD', QUEUED, score(vt), id)

@@ -50,7 +50,7 @@ class Webhook:
 
     url: str
     """Empty where the key that it was sealed with is gone."""
-    receiver: str
+    destination: str
     """Scheme, host and port of the URL: what is slow or down as one. Once stored, what stands for them, and behind a
     space the organization that calls it."""
     base: str
@@ -69,7 +69,7 @@ class NewTask:
 
     id: str
     project: str
-    lane: str
+    queue: str
     endpoint: str
     job: str
     """The record of `tasks.job`; opaque to the store."""
@@ -113,7 +113,7 @@ class Lease:
 
     id: str
     attempt: int
-    isolated: bool
+    exclusive: bool
     created: float
     """Epoch seconds of the submission."""
     job: str
@@ -133,11 +133,11 @@ class Task:
 
     id: str
     project: str
-    lane: str
+    queue: str
     endpoint: str
     status: Status
     attempt: int
-    strikes: int
+    crashes: int
     created: float
     started: float | None = None
     finished: float | None = None
@@ -165,11 +165,11 @@ def from_record(raw: Mapping[str, str]) -> Task:
     return Task(
         id=raw["id"],
         project=raw["project"],
-        lane=raw["lane"],
+        queue=raw["queue"],
         endpoint=raw["endpoint"],
         status=Status(raw["status"]),
         attempt=int(raw["attempt"]),
-        strikes=int(raw["strikes"]),
+        crashes=int(raw["crashes"]),
         created=int(raw["created"]) / 1000,
         started=seconds("started"),
         finished=seconds("finished"),

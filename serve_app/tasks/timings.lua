@@ -13,5 +13,5 @@ local function observe_in(key, name, ms)
   redis.call('HINCRBY', key, name .. ':sum', ms)
 end
 
--- Of tasks of this lane.
+-- Of tasks of this queue.
 local function observe(name, ms) observe_in(TIMINGS, name, ms) end

@@ -101,16 +101,16 @@ WORK: Final = "work"
 """From the first start of work to the result, of tasks that became ready."""
 
 
-async def timings(redis: Redis, prefix: str, lane: str) -> dict[str, Histogram]:
-    """The histograms WAIT and WORK of a lane."""
-    raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{lane}"))
+async def timings(redis: Redis, prefix: str, queue: str) -> dict[str, Histogram]:
+    """The histograms WAIT and WORK of a queue."""
+    raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{queue}"))
     return {name: BUCKETS.read(name, raw) for name in (WAIT, WORK)}
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLoad:
+class QueueLoad:
     queued: int
-    suspects: int
+    quarantined: int
     running: int
     counts: Mapping[str, int]
     """Of tasks by how they ended, and of what else happened to them."""
@@ -122,7 +122,7 @@ class LaneLoad:
         """The work that waits, in seconds of one task after the other, by how long tasks took so far; None where none
         has ended yet."""
         mean = self.histograms[WORK].mean
-        return None if mean is None else (self.queued + self.suspects) * mean
+        return None if mean is None else (self.queued + self.quarantined) * mean
 
     @property
     def wait_s(self) -> float | None:
@@ -130,7 +130,7 @@ class LaneLoad:
         return None if self.queued_s is None else self.queued_s / max(self.running, 1)
 
 
-async def load_of(tasks: TaskStore, lane: str) -> LaneLoad:
-    counts = await tasks.counts(lane)
-    queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
-    return LaneLoad(queued, suspects, running, counts, await timings(tasks.redis, tasks.prefix, lane))
+async def load_of(tasks: TaskStore, queue: str) -> QueueLoad:
+    counts = await tasks.counts(queue)
+    queued, quarantined, running = (counts.pop(kind) for kind in ("queued", "quarantined", "leased"))
+    return QueueLoad(queued, quarantined, running, counts, await timings(tasks.redis, tasks.prefix, queue))

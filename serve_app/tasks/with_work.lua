@@ -1,7 +1,7 @@
--- Which lanes have tasks that wait. lane ...
+-- Which queues have tasks that wait. queue ...
 local found = {}
 for i = 3, #ARGV do
   enter(ARGV[i])
-  if redis.call('EXISTS', QUEUED, SUSPECTS) > 0 then found[#found + 1] = LANE end
+  if redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then found[#found + 1] = QUEUE end
 end
 return found

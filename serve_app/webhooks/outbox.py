@@ -4,12 +4,12 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 
 | key | kind | holds |
 |---|---|---|
-| `gen:outbox` | zset | receivers by when somebody has to look at them next, ms |
-| `gen:outbox:{receiver}` | zset | deliveries that wait, by their next try, ms |
-| `gen:sending:{receiver}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
-| `gen:calls:{organization}` | zset | the same of all its receivers |
-| `gen:receiver:{receiver}` | hash | one that does not answer: `failures` in a row, `shut_until` ms, `times_shut` |
-| `gen:delivery:{id}` | hash | `state receiver attempts claim created since next finished again` (ms) |
+| `gen:outbox` | zset | destinations by when somebody has to look at them next, ms |
+| `gen:outbox:{destination}` | zset | deliveries that wait, by their next try, ms |
+| `gen:sending:{destination}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
+| `gen:calls:{organization}` | zset | the same of all its destinations |
+| `gen:destination:{destination}` | hash | of one that is down: `failures` in a row, `open_until` ms, `times_opened` |
+| `gen:delivery:{id}` | hash | `state destination attempts claim created since next finished again` (ms) |
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
 | `gen:deliveries` | zset | all that are kept, by when they were first due |
 | `gen:undelivered` | zset | those that failed for good, by when |
@@ -17,16 +17,16 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/views.py` |
 | `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
 
-A receiver is scheme, host and port, as one organization calls them: what fails together, and for nobody else; where the
+A destination is scheme, host and port, as one organization calls them: they fail together, and for nobody else; where
 settings seal what clients wrote, their keyed hash, and `error` and `text` are sealed. States are `waiting`, `sending`,
 `delivered`, `failed`.
 
 Invariants, each held by every script:
-1. A delivery is in exactly one of `outbox:{receiver}` and `sending:{receiver}` while it waits or is being sent, and in
+1. A delivery is in exactly one of `outbox:{destination}` and `sending:{destination}` while it waits or is sent, and in
    neither afterwards.
 2. `claim` grows at every claim. What names another claim records nothing, so one attempt counts once.
 3. A claim that runs out is an attempt: a delivery that kills its sender ends, too.
-4. A receiver with anything waiting or claimed is in `outbox`.
+4. A destination with anything waiting or claimed is in `outbox`.
 5. Records, like tasks, are deleted when their retention is over, but not before the delivery has ended.
 6. A delivery is in `pending` exactly while it waits or is being sent.
 """
@@ -83,7 +83,7 @@ class DeliveryAttempt:
     status: int | None = None
     error: str = ""
     text: str = ""
-    """How the receiver's answer begins."""
+    """How the destination's answer begins."""
     took_s: float = 0.0
 
 
@@ -93,7 +93,7 @@ class Delivery:
 
     id: str
     state: State
-    receiver: str
+    destination: str
     attempts: int
     created: float
     next: float | None
@@ -119,20 +119,20 @@ class Outbox:
     # Sending
 
     async def claim(self, n: int) -> list[Claim]:
-        """Up to `n` deliveries that are due, fairly among receivers and organizations."""
+        """Up to `n` deliveries that are due, fairly among destinations and organizations."""
         policy = self.policy
         rows = await self._run(
             "claim",
             call_id(),
             n,
-            policy.per_receiver,
+            policy.per_destination,
             policy.per_organization,
             milliseconds(policy.claim_s),
             milliseconds(max_age_s(policy)),
             max_attempts(policy),
-            policy.trips_after,
+            policy.failure_threshold,
             _entry(DeliveryAttempt(time.time(), error="the sender was lost on the way")),
-            _entry(DeliveryAttempt(time.time(), error="the receiver was never back")),
+            _entry(DeliveryAttempt(time.time(), error="the destination was never back")),
         )
         return [Claim(task_id, int(number), int(attempt)) for task_id, number, attempt in rows]
 
@@ -148,11 +148,11 @@ class Outbox:
         outcome: Outcome,
         *,
         wait_s: float = 0.0,
-        unwell: bool | None = False,
+        down: bool | None = False,
     ) -> bool:
         """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted.
 
-        `unwell` is whether the receiver as a whole seems to be down; None when it was not even called.
+        `down` is whether the destination as a whole seems to be down; None when it was not even called.
         """
         policy = self.policy
         done = await self._run(
@@ -162,11 +162,11 @@ class Outbox:
             outcome,
             milliseconds(wait_s),
             _entry(self._sealed(attempt)),
-            "" if unwell is None else int(unwell),
-            policy.per_receiver,
-            policy.trips_after,
-            milliseconds(policy.shut_s),
-            milliseconds(policy.most_shut_s),
+            "" if down is None else int(down),
+            policy.per_destination,
+            policy.failure_threshold,
+            milliseconds(policy.circuit_open_s),
+            milliseconds(policy.max_circuit_open_s),
         )
         return done == 1
 
@@ -216,7 +216,7 @@ class Outbox:
         return Delivery(
             id=task_id,
             state=State(raw["state"]),
-            receiver=raw["receiver"],
+            destination=raw["destination"],
             attempts=int(raw["attempts"]),
             created=seconds("created") or 0.0,
             next=seconds("next"),
@@ -225,7 +225,7 @@ class Outbox:
         )
 
     def _sealed(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
-        """Receivers repeat what they are sent, and errors name hosts."""
+        """Destinations repeat what they are sent, and errors name hosts."""
         return replace(attempt, error=self._at_rest.seal(attempt.error), text=self._at_rest.seal(attempt.text))
 
     def _opened(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
@@ -239,7 +239,7 @@ class Outbox:
 
 
 def _source(name: str) -> str:
-    return joined(*OUTBOX, _HERE / "receivers.lua", _HERE / f"{name}.lua")
+    return joined(*OUTBOX, _HERE / "destinations.lua", _HERE / f"{name}.lua")
 
 
 def _entry(attempt: DeliveryAttempt) -> str:
@@ -247,9 +247,9 @@ def _entry(attempt: DeliveryAttempt) -> str:
 
 
 _LONGEST_WISH_S = 24 * 3600
-"""How long a receiver may put a delivery off at a time."""
+"""How long a destination may put a delivery off at a time."""
 _AGE = 1.5
-"""Times the whole schedule: how old a delivery may get whose receiver has no time for it."""
+"""Times the whole schedule: how old a delivery may get whose destination has no time for it."""
 
 
 def max_attempts(settings: WebhookSettings) -> int:

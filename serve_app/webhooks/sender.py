@@ -1,7 +1,7 @@
-"""Makes deliveries: claims what is due, calls the receivers, records what they answered.
+"""Makes deliveries: claims what is due, calls the destinations, records what they answered.
 
 Many at once, and any number of senders beside each other: they meet only in the outbox. One that dies leaves its claims
-behind; they run out, and another sender tries again. So a receiver may get a webhook twice, with the same
+behind; they run out, and another sender tries again. So a destination may get a webhook twice, with the same
 `webhook-id`, and never not at all.
 """
 
@@ -65,8 +65,8 @@ class Answer:
         return self.status == _GONE
 
     @property
-    def unwell(self) -> bool | None:
-        """Whether the receiver as a whole seems to be down or overloaded, rather than this one call refused; None
+    def down(self) -> bool | None:
+        """Whether the destination as a whole seems to be down or overloaded, rather than this one call refused; None
         without a call."""
         if not self.called:
             return None
@@ -76,7 +76,7 @@ class Answer:
 async def post(
     client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float
 ) -> Answer:
-    """Never raises for what a receiver does, or a network."""
+    """Never raises for what a destination does, or a network."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
@@ -128,7 +128,7 @@ def signature_headers(
         return told
     # The library takes any time for UTC, and only text; what it signs are the bytes that are sent.
     told["webhook-signature"] = Webhook(key_of(secret)).sign(webhook_id, at.astimezone(UTC), body.decode())
-    # Over the body alone, with the text of the secret as its receivers have it.
+    # Over the body alone, with the text of the secret as its destinations have it.
     digest = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     return told | dict.fromkeys(plain, digest)
 
@@ -224,7 +224,7 @@ class Sender:
     async def _attempt(self, claim: Claim) -> None:
         task = await self._tasks.get(claim.id)
         if task is None or task.webhook is None:
-            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", unwell=None)
+            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", down=None)
             return
         asker.set(task.project)
         logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
@@ -232,7 +232,7 @@ class Sender:
         try:
             answer = await self._traced_call(task, claim, at)
         except Unreadable:
-            await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
+            await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", down=None)
             return
         except UNREACHABLE as problem:
             logger.warning("a result's links could not be signed: %s", type(problem).__name__)
@@ -242,12 +242,12 @@ class Sender:
         if answer.delivered:
             await self._outbox.record(claim, attempt, "delivered")
         elif answer.gone or wait is None:
-            await self._outbox.record(claim, attempt, "failed", unwell=answer.unwell)
+            await self._outbox.record(claim, attempt, "failed", down=answer.down)
         else:
-            await self._outbox.record(claim, attempt, "retry", wait_s=wait, unwell=answer.unwell)
+            await self._outbox.record(claim, attempt, "retry", wait_s=wait, down=answer.down)
 
     async def _traced_call(self, task: Task, claim: Claim, at: datetime) -> Answer:
-        attributes = {"gen.task": task.id, "gen.project": task.project, "gen.lane": task.lane}
+        attributes = {"gen.task": task.id, "gen.project": task.project, "gen.queue": task.queue}
         with self._tracer.span(
             "webhook", task.traceparent, {**attributes, "gen.attempt": claim.attempt}, "client"
         ) as span:

@@ -77,7 +77,7 @@ def test_open_to_everyone(client: Client, method: str, path: str) -> None:
 
 
 @promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
-def test_the_key_is_judged_before_the_body(client: Client) -> None:
+def test_the_key_is_moderated_before_the_body(client: Client) -> None:
     response = client.post(ENDPOINT, json={"steps": "many"}, headers={"x-key": "gen_wrong"})
     assert refused(response) == INVALID
 

@@ -18,7 +18,7 @@ from support.client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 from support.redis_process import until
-from support.worker import LANE
+from support.worker import QUEUE
 
 from serve_app.config.settings import FinetuneSettings
 from serve_app.finetunes.registry import FinetuneRegistry
@@ -115,7 +115,7 @@ def finetune_id(client: Client, service: Service) -> str:
     registry = FinetuneRegistry(service.worker.tasks.redis, service.settings.redis.prefix)
 
     async def register() -> str:
-        begun = await registry.begin("ink", client.project, BASE, LANE)
+        begun = await registry.begin("ink", client.project, BASE, QUEUE)
         return (await registry.finish(begun, rank=4, layers=1, size=1)).id
 
     return service.worker.run(register())

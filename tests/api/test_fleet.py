@@ -1,4 +1,4 @@
-"""What operators see of the lanes."""
+"""What operators see of the queues."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FU
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.tasks.task import Status
 
-LANE = "flux3-klein"
+QUEUE = "flux3-klein"
 
 
-def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> None:
+def test_queues_tell_what_waits_and_what_it_took(start_service: StartService) -> None:
     service = start_service()
     with service.client(role=Role.OPERATOR) as operator, service.client() as client:
-        before = lane(operator)
+        before = queue(operator)
         done, failed, waiting = (client.accepted() for _ in range(3))
         service.worker.advance(done, Status.GENERATING, progress=0.0)
-        assert lane(operator)["batch"] is None, "no step was taken yet"
+        assert queue(operator)["batch"] is None, "no step was taken yet"
         service.worker.advance(done, Status.GENERATING, progress=0.5, pace=(3, 0.25))
         service.worker.deliver(done, picture(form="JPEG"))
         service.worker.end(failed, Status.ERROR)
         assert waiting
-        after = lane(operator)
+        after = queue(operator)
     assert after["work"]["tasks"] == before["work"]["tasks"] + 1
     assert after["ended"]["Error"] == before["ended"].get("Error", 0) + 1
     assert after["queued"] + after["running"] > 0
@@ -49,16 +49,16 @@ def test_the_last_errors_are_told_but_not_what_was_cancelled(start_service: Star
             service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
         cancelled = client.accepted()
         client.delete(f"/v1/tasks/{cancelled}").raise_for_status()
-        told = lane(operator)["failures"]
+        told = queue(operator)["failures"]
     assert [each["task"] for each in told] == failed[:0:-1]
     assert told[0]["error"] == "no reason 10"
     assert told[0]["endpoint"] == "gen-3-image-klein"
 
 
-def lane(operator: Client) -> dict[str, Any]:
+def queue(operator: Client) -> dict[str, Any]:
     fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
     assert fleet["store_bytes"] > 0
-    [found] = [lane for lane in fleet["lanes"] if lane["lane"] == LANE]
+    [found] = [queue for queue in fleet["models"] if queue["model"] == QUEUE]
     return found
 
 

@@ -15,7 +15,7 @@ from support.client import HOOK_HOST, Client, refusal
 from support.http_service import Service, StartService, running
 from support.pictures import picture
 from support.promtool import promtool
-from support.worker import LANE, PICTURE_ENDPOINT
+from support.worker import PICTURE_ENDPOINT, QUEUE
 
 from serve_app.config.settings import MetricsSettings
 from serve_app.metrics.series import ALL, Kind
@@ -49,7 +49,7 @@ def figures(client: Client) -> dict[tuple[str, str], float]:
     for family in text_string_to_metric_families(response.text):
         assert family.documentation
         for sample in family.samples:
-            if sample.labels.get("lane") == LANE:
+            if sample.labels.get("model") == QUEUE:
                 found[sample.name, sample.labels.get("event", "")] = sample.value
     return found
 
@@ -64,7 +64,7 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
         worker.deliver(tasks[0], picture(form="JPEG"))
         worker.end(tasks[1], Status.CONTENT_MODERATED)
         seen = figures(scraper)
-    assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
+    assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_quarantined", ""]) == (0, 1, 0)
     assert seen["gen_task_events_total", "ready"] == 1
     assert seen["gen_task_events_total", "content_moderated"] == 1
 
@@ -75,14 +75,14 @@ def test_figures_of_their_work_are_what_replicas_told_together(start_service: St
     told |= {"batch:4": 2.0, "batch:8": 1.0, "step_ms:100": 2.0, "step_ms:250": 1.0, "step_ms:sum": 450.0}
     told |= {"loads": 1.0, "load_s": 12.5}
     with service.figures() as scraper:
-        assert not any(name.startswith("gen_model") for name, _ in figures(scraper)), "of lanes that told nothing"
+        assert not any(name.startswith("gen_model") for name, _ in figures(scraper)), "of queues that told nothing"
         for device in ("cpu", "cuda"):
-            service.worker.run(service.worker.tasks.report(LANE, told, {"device": device}))
+            service.worker.run(service.worker.tasks.report(QUEUE, told, {"device": device}))
         families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
 
     def value(name: str, **labels: str) -> float:
         samples = families[name].samples
-        wanted = {"lane": LANE, **labels}.items()
+        wanted = {"model": QUEUE, **labels}.items()
         [found] = [
             each.value for each in samples if each.name in (name, f"{name}_total") and wanted <= each.labels.items()
         ]
@@ -117,19 +117,19 @@ def test_figures_are_for_those_who_show_the_token(start_service: StartService) -
 
 
 async def _happen(service: Service) -> None:
-    """What no process is here to do: a webhook is delivered, a request judged, and a replica tells of its work."""
+    """What no process is here to do: a webhook is delivered, a request moderated, and a replica tells of its work."""
     tasks, prefix = service.worker.tasks, service.settings.redis.prefix
     outbox = Outbox(tasks.redis, prefix)
     [claim] = await outbox.claim(1)
     await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
     tally = Tally()
-    tally.observe(Tallied.JUDGING, "request", 0.2)
+    tally.observe(Tallied.MODERATION, "request", 0.2)
     await tally.add_to(tasks.redis, prefix)
-    await tasks.report(LANE, {"steps": 1}, {"device": "cpu"})
+    await tasks.report(QUEUE, {"steps": 1}, {"device": "cpu"})
 
 
 async def _replicas() -> Mapping[str, dict[str, int]]:
-    return {LANE: {"RUNNING": 2}}
+    return {QUEUE: {"RUNNING": 2}}
 
 
 def test_every_declared_series_is_told_once_something_happened(run: Run) -> None:

@@ -55,7 +55,7 @@ def live(service: Service, client: Client) -> None:
         worker.end(moderated, Status.REQUEST_MODERATED, details={"Moderation Reasons": [f"{MARK}reason"]})
         send(service)
         delivery = deliveries(client, failed)
-        assert delivery["receiver"] == f"http://{HOOK_HOST}:{hook.port}"
+        assert delivery["destination"] == f"http://{HOOK_HOST}:{hook.port}"
         assert delivery["attempts"][0]["response"] == f"{MARK}answer"
     running = client.accepted(prompt=PROMPT, user=user)
     worker.take(running)

@@ -17,7 +17,7 @@ from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, running
 from support.pictures import picture
 from support.promises import promise
-from support.worker import LANE, Worker
+from support.worker import QUEUE, Worker
 
 from serve_app.accounts.roles import MEMBER_ROLES, Role
 from serve_app.tasks.limits import TaskSettings
@@ -310,9 +310,9 @@ def crowded(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 def lease(worker: Worker) -> str | None:
     """Whose turn it is; the task is ended at once."""
-    leases = worker.run(worker.tasks.lease(LANE, 1, MANY))
+    leases = worker.run(worker.tasks.lease(QUEUE, 1, MANY))
     for each in leases:
-        assert worker.run(worker.tasks.complete(LANE, each.id, each.attempt, Status.ERROR))
+        assert worker.run(worker.tasks.complete(QUEUE, each.id, each.attempt, Status.ERROR))
     return leases[0].id if leases else None
 
 

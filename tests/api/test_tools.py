@@ -137,7 +137,7 @@ def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | 
     task_id = client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
     task = worker.run(worker.tasks.get(task_id))
     assert task is not None
-    assert (task.lane, worker.job(task_id)["steps"]) == ("flux1-fill", steps)
+    assert (task.queue, worker.job(task_id)["steps"]) == ("flux1-fill", steps)
 
 
 @pytest.mark.parametrize("tool", TRY_ONS)

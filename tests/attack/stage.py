@@ -135,7 +135,7 @@ def staged(url: str, operator: str, *, proxied: bool) -> Iterator[Stage]:
 def started(folder: Path, repository: Path) -> Iterator[LocalService]:
     """The whole service, with models that only take time: what is attacked stands before them."""
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
-    models = {name: {"checkpoint": "simulated/100ms", "true_guidance": None} for name in names}
+    models = {name: {"checkpoint": "simulated/100ms", "cfg": None} for name in names}
     service = LocalService(folder, repository, models=models, **SETTINGS)
     try:
         service.start()

@@ -188,7 +188,7 @@ async def drained(stage: NodesStage) -> None:
     def replicas() -> list[psutil.Process]:
         return [each for each in node.processes() if "ServeReplica:gen:" in " ".join(command_of(each))]
 
-    async with _strikes_counted(stage):
+    async with _crashes_counted(stage):
         await asyncio.to_thread(nodes.add)
         await asyncio.to_thread(nodes.drain, node)
         async with asyncio.timeout(240):
@@ -200,7 +200,7 @@ async def drained(stage: NodesStage) -> None:
 async def preempted(stage: NodesStage) -> None:
     """As by a notice of a cloud: at its end the node is gone, whatever is on it, and another one comes meanwhile."""
     nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
-    async with _strikes_counted(stage):
+    async with _crashes_counted(stage):
         notice = asyncio.create_task(asyncio.sleep(_NOTICE_S))
         await asyncio.to_thread(nodes.drain, node, _NOTICE_S)
         await asyncio.to_thread(nodes.add)
@@ -302,13 +302,13 @@ def _signal(service: LocalService, name: str, number: signal.Signals) -> list[in
 
 
 @asynccontextmanager
-async def _strikes_counted(stage: NodesStage) -> AsyncIterator[None]:
-    before = await _settled_strikes(stage)
+async def _crashes_counted(stage: NodesStage) -> AsyncIterator[None]:
+    before = await _settled_crashes(stage)
     yield
-    stage.drained.append(await _settled_strikes(stage) - before)
+    stage.drained.append(await _settled_crashes(stage) - before)
 
 
-async def _settled_strikes(stage: NodesStage) -> int:
+async def _settled_crashes(stage: NodesStage) -> int:
     """That were ever counted, once each lease that is held now has ended or been prolonged."""
     async with connected_to_store(stage) as store:
         async for key in store.scan_iter("gen:leased:*", count=10_000):
@@ -317,7 +317,7 @@ async def _settled_strikes(stage: NodesStage) -> int:
                 while await store.zscore(key, task) == until:
                     await asyncio.sleep(0.05)
         counts = [
-            await cast(Awaitable[str | None], store.hget(key, "strikes"))
+            await cast(Awaitable[str | None], store.hget(key, "crashes"))
             async for key in store.scan_iter("gen:stats:*", count=10_000)
         ]
     return sum(int(count or 0) for count in counts)

@@ -1,4 +1,4 @@
-"""Clients and receivers of webhooks, good and bad, and the journal of all that they see.
+"""Clients and destinations of webhooks, good and bad, and the journal of all that they see.
 
 What is offered follows from the seed alone.
 """
@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import httpx2
 from standardwebhooks import Webhook
-from support.receiver import Received, Reply, http
-from support.receiver import Receiver as PlainReceiver
-from support.receiver import receiving as serving
+from support.destination import Destination as PlainDestination
+from support.destination import Received, Reply, http
+from support.destination import receiving as serving
 
 SIMULATED: Final = "gen-3-image-klein"
 REAL: Final = "gen-2-pro-preview"
@@ -31,9 +31,9 @@ DEAD: Final = "dead"
 """Answers nobody until it is revived."""
 BEHAVIOURS: Final = ("healthy", "slow", "failing", "hanging", "redirecting", "skewed", DEAD)
 MANNERS: Final = ("patient", "hangs up", "cancels")
-_SECRET: Final = "the secret of all receivers"
+_SECRET: Final = "the secret of all destinations"
 _SKEW, _TOLERANCE = timedelta(minutes=4), timedelta(minutes=5)
-"""How far a skewed clock is behind, and how much receivers bear."""
+"""How far a skewed clock is behind, and how much destinations bear."""
 _LONGEST_WAIT_S: Final = 10
 _AGAIN_S: Final = 0.3
 _PATIENCE_S: Final = 180.0
@@ -46,7 +46,7 @@ class Seen:
 
     id: str
     hook: str = ""
-    """The receiver's behaviour, if a webhook was asked for."""
+    """The destination's behaviour, if a webhook was asked for."""
     cancelled: bool = False
     """Its client tried to."""
     polls: list[dict[str, Any]] = field(default_factory=list)
@@ -62,15 +62,15 @@ class Journal:
     calls: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """Bodies by webhook-id."""
     delivered: set[str] = field(default_factory=set)
-    """Of which webhook-ids a receiver answered 2xx."""
+    """Of which webhook-ids a destination answered 2xx."""
     forged: list[str] = field(default_factory=list)
     """Calls whose signature was wrong, in words."""
     faults: list[tuple[str, float | None]] = field(default_factory=list)
     """After how many seconds a task sent when the fault began was done with all that belongs to it."""
     backlog: int = 0
-    """Webhooks that waited for the dead receiver when it was revived."""
+    """Webhooks that waited for the dead destination when it was revived."""
     delayed: list[str] = field(default_factory=list)
-    """Webhook-ids of other receivers that still waited then, though there was time."""
+    """Webhook-ids of other destinations that still waited then, though there was time."""
     fault: str = "nothing"
     """Which one is on, or was last."""
 
@@ -112,14 +112,14 @@ def offers(seed: int, tasks: int, seconds: float) -> list[Offer]:
 
 
 def canaries(seed: int) -> Iterator[Offer]:
-    """Small, simulated, with a webhook to a healthy receiver."""
+    """Small, simulated, with a webhook to a healthy destination."""
     random = Random(f"canaries {seed}")
     while True:
         number, key = random.randrange(2**32), str(uuid.UUID(int=random.getrandbits(128)))
         yield Offer(0.0, SIMULATED, "healthy", MANNERS[0], 2, number, key, 0)
 
 
-class Receiver(PlainReceiver):
+class Destination(PlainDestination):
     """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first.
     A dead one takes what comes after it was revived."""
 
@@ -145,7 +145,7 @@ class Receiver(PlainReceiver):
         return _late if self._behaviour == "slow" else http(204)
 
     def _check(self, call: Received) -> None:
-        """As Standard Webhooks has it, by this receiver's own clock."""
+        """As Standard Webhooks has it, by this destination's own clock."""
         at = datetime.fromtimestamp(int(call.headers["webhook-timestamp"]), UTC)
         clock = datetime.now(UTC) - (_SKEW if self._behaviour == "skewed" else timedelta())
         signed = Webhook(_SECRET.encode()).sign(call.id, at, call.body.decode())
@@ -159,20 +159,20 @@ async def _late(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def receiving(journal: Journal) -> AsyncIterator[dict[str, Receiver]]:
-    """One receiver of each behaviour."""
-    receivers = {behaviour: Receiver(behaviour, journal) for behaviour in BEHAVIOURS}
+async def receiving(journal: Journal) -> AsyncIterator[dict[str, Destination]]:
+    """One destination of each behaviour."""
+    destinations = {behaviour: Destination(behaviour, journal) for behaviour in BEHAVIOURS}
     async with AsyncExitStack() as stack:
-        for receiver in receivers.values():
-            await stack.enter_async_context(serving(receiver=receiver))
-        yield receivers
+        for destination in destinations.values():
+            await stack.enter_async_context(serving(destination=destination))
+        yield destinations
 
 
 @dataclass(slots=True)
 class Clients:
     """They send tasks and follow them, each in its own manner, and note every answer."""
 
-    receivers: Mapping[str, Receiver]
+    destinations: Mapping[str, Destination]
     journal: Journal
     canaries: Iterator[Offer]
 
@@ -185,7 +185,7 @@ class Clients:
                 following.create_task(self._one(http, offer))
 
     async def canary(self, http: httpx2.AsyncClient) -> None:
-        """A task with a webhook, followed until it is ready and its receiver has heard of it."""
+        """A task with a webhook, followed until it is ready and its destination has heard of it."""
         seen = await self._one(http, next(self.canaries))
         if seen is None:
             raise TimeoutError("no task was accepted any more")
@@ -212,7 +212,7 @@ class Clients:
         body: dict[str, Any] = {"prompt": "a red star", "width": 256, "height": 256, "seed": offer.seed}
         body |= {"steps": offer.steps} if offer.endpoint == SIMULATED else {"disable_pup": True}
         if offer.hook:
-            body |= {"webhook_url": self.receivers[offer.hook].url(), "webhook_secret": _SECRET}
+            body |= {"webhook_url": self.destinations[offer.hook].url(), "webhook_secret": _SECRET}
         give_up = time.monotonic() + _PATIENCE_S
         while time.monotonic() < give_up:
             with contextlib.suppress(httpx2.HTTPError):

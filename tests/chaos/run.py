@@ -1,4 +1,4 @@
-"""One run: start the service, offer load, break things, wait until all is over, judge."""
+"""One run: start the service, offer load, break things, wait until all is over, check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from chaos import verdict
 from chaos.faults import FAULTS, connected_to_store, killed_worker
-from chaos.load import DEAD, SIMULATED, Clients, Journal, Receiver, canaries, connected, offers, receiving
+from chaos.load import DEAD, SIMULATED, Clients, Destination, Journal, canaries, connected, offers, receiving
 from chaos.service import MODEL_NAME, NodesStage, On, Stage, staged
 from chaos.verdict import Finding
 
@@ -28,7 +28,7 @@ _RECOVERY_LIMIT_S: Final = {"one machine": 90.0, "a replicated Redis": 90.0, "no
 """On nodes: what a whole one takes to start, and all replicas that were on it."""
 _QUIET_LIMIT_S: Final = 120.0
 _OTHERS_LIMIT_S: Final = 60.0
-"""How long, after all load and faults, other receivers' webhooks may take while one receiver is dead."""
+"""How long, after all load and faults, other destinations' webhooks may take while one destination is dead."""
 _BACKLOG_LIMIT_S: Final = 900.0
 
 
@@ -77,17 +77,17 @@ def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) 
 
 
 async def _during(plan: Plan, stage: Stage, journal: Journal, say: Callable[[str], None]) -> list[Finding]:
-    async with receiving(journal) as receivers, connected(stage.service.base_url, stage.service.key) as http:
-        clients = Clients(receivers, journal, canaries(plan.seed))
+    async with receiving(journal) as destinations, connected(stage.service.base_url, stage.service.key) as http:
+        clients = Clients(destinations, journal, canaries(plan.seed))
         await clients.canary(http)
         await asyncio.gather(
             clients.send(http, offers(plan.seed, plan.tasks, plan.seconds)), _break(plan, stage, clients, say)
         )
         say(f"all is sent: {len(journal.accepted)} tasks accepted; waiting for quiet")
-        await _revive(receivers[DEAD], journal)
+        await _revive(destinations[DEAD], journal)
         async with connected_to_store(stage) as store:
             await _quiet(store)
-            return await verdict.judge(journal, stage, store, http)
+            return await verdict.classify(journal, stage, store, http)
 
 
 async def _break(plan: Plan, stage: Stage, clients: Clients, say: Callable[[str], None]) -> None:
@@ -126,14 +126,14 @@ async def _suffer(name: str, on: On, stage: Stage, clients: Clients) -> float | 
             await fault
 
 
-async def _revive(receiver: Receiver, journal: Journal) -> None:
-    """Has the dead receiver back once all the others have theirs, or had time enough."""
+async def _revive(destination: Destination, journal: Journal) -> None:
+    """Has the dead destination back once all the others have theirs, or had time enough."""
     give_up = time.monotonic() + _OTHERS_LIMIT_S
     while (waiting := journal.undelivered(dead=False)) and time.monotonic() < give_up:
         await asyncio.sleep(0.2)
     journal.delayed = waiting
     journal.backlog = len(journal.undelivered(dead=True))
-    receiver.dead = False
+    destination.dead = False
 
 
 async def _quiet(store: Redis) -> None:

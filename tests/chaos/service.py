@@ -68,7 +68,7 @@ class NodesStage(Stage):
     service: ClusterService
     store_url: str
     drained: list[int] = field(default_factory=list)
-    """Of each drain, how many strikes were counted meanwhile."""
+    """Of each drain, how many crashes were counted meanwhile."""
 
     @property
     def redis_url(self) -> str:
@@ -160,13 +160,20 @@ def _on_nodes(objects: Path) -> dict[str, Any]:
 
 
 def _settings(breaks: Path, seconds: float) -> dict[str, Any]:
-    # For longer than the run, and than faults on nodes may last: one receiver is dead for most of it.
+    # For longer than the run, and than faults on nodes may last: one destination is dead for most of it.
     retries = [0.5, 1, 2, 4, *[8] * math.ceil((seconds + 900) / 6)]
     return {
         "service": {"ingress_replicas": 2},
         "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
         "dispatcher": {"stall_s": 6, "start_s": 60},
-        "webhooks": {"replicas": 1, "schedule_s": retries, "timeout_s": 3, "claim_s": 3, "shut_s": 1, "most_shut_s": 4},
+        "webhooks": {
+            "replicas": 1,
+            "schedule_s": retries,
+            "timeout_s": 3,
+            "claim_s": 3,
+            "circuit_open_s": 1,
+            "max_circuit_open_s": 4,
+        },
         "models": {
             MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={breaks}"},
             # Real pictures: loaded from the start, since loading takes longer than a short run.

@@ -35,7 +35,7 @@ _GONE_WITHIN_S: Final = 120.0
 _KEPT_KEYS: Final = re.compile(
     r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|failed:|pace:|work:|setup:|"
     r"device|dispatcher$|tally:|made$|paid$|rate:|call:|replicated$|secret:|deliver|attempts:|undelivered$|"
-    r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|receiver:)"
+    r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|destination:)"
 )
 """What may be there when nothing is on its way."""
 
@@ -57,7 +57,7 @@ def _found(promise: str, measured: str, wrong: Sequence[str]) -> Finding:
     return Finding(promise, measured, (*wrong[:_SHOWN], *more))
 
 
-async def judge(journal: Journal, stage: Stage, store: Redis, http: httpx2.AsyncClient) -> list[Finding]:
+async def classify(journal: Journal, stage: Stage, store: Redis, http: httpx2.AsyncClient) -> list[Finding]:
     tasks = await records(store, stage.at_rest)
     counted: Counter[str] = Counter()
     async for key in store.scan_iter("gen:stats:*", count=10_000):
@@ -72,7 +72,7 @@ async def judge(journal: Journal, stage: Stage, store: Redis, http: httpx2.Async
         _durations_are_possible(tasks),
         _webhooks_arrived(journal, tasks),
         _found(
-            "a dead receiver delays nobody",
+            "a dead destination delays nobody",
             f"{journal.backlog} webhooks waited for it, {len(journal.delayed)} of others",
             journal.delayed,
         ),
@@ -81,10 +81,10 @@ async def judge(journal: Journal, stage: Stage, store: Redis, http: httpx2.Async
         _no_orphaned_objects(stage.objects, tasks),
     ]
     if isinstance(stage, NodesStage):
-        struck = [f"drain {number}: {count} strikes" for number, count in enumerate(stage.drained, start=1) if count]
+        struck = [f"drain {number}: {count} crashes" for number, count in enumerate(stage.drained, start=1) if count]
         unclear = [told for during, told in journal.unclear if during == DEPLOYED]
         findings += [
-            _found("work on a drained node costs no strike", f"{len(stage.drained)} drains", struck),
+            _found("work on a drained node costs no crash", f"{len(stage.drained)} drains", struck),
             _found(
                 "what a deployment refuses is told when to come again",
                 f"{len(unclear)} answers of 5xx that did not say",
@@ -271,15 +271,15 @@ def _no_orphaned_objects(objects: Path, tasks: Collection[str]) -> Finding:
 
 
 async def _nobody_is_kept_waiting_for_work(tasks: Records, stage: NodesStage) -> Finding:
-    """The lane that has no replicas while there is nothing to do did its tasks, and has none again."""
-    done = [row["status"] == "Ready" for row in tasks.values() if row["lane"] == ON_DEMAND]
+    """The queue that has no replicas while there is nothing to do did its tasks, and has none again."""
+    done = [row["status"] == "Ready" for row in tasks.values() if row["queue"] == ON_DEMAND]
     give_up = time.monotonic() + _GONE_WITHIN_S
     name = f"ServeReplica:gen:{ON_DEMAND}"
     while (left := await asyncio.to_thread(stage.service.processes, name)) and time.monotonic() < give_up:
         await asyncio.sleep(0.5)
     wrong = [f"{len(left)} replicas are left"] if left else []
     wrong += ["none of its tasks was done"] if done and not any(done) else []
-    return _found("a lane comes from zero and goes back", f"{sum(done)} of {len(done)} tasks done", wrong)
+    return _found("a queue comes from zero and goes back", f"{sum(done)} of {len(done)} tasks done", wrong)
 
 
 def _plain(body: Mapping[str, Any]) -> dict[str, Any]:

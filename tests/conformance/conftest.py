@@ -1,6 +1,6 @@
-"""What is judged: the app in this process, or with an option any server, or one that is started for it.
+"""What is moderated: the app in this process, or with an option any server, or one that is started for it.
 
-The app in this process has nobody who works behind it: what needs results is left out then, and is judged with
+The app in this process has nobody who works behind it: what needs results is left out then, and is moderated with
 `--start` or `--server`.
 """
 
@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
-from judged_server import KLEIN, JudgedServer
+from server_under_test import KLEIN, ServerUnderTest
 from support.client import HOOK
+from support.destination import receiving
 from support.http_service import running
 from support.local_service import LocalService
-from support.receiver import receiving
 
 from serve_app.config.settings import TaskSettings
 
@@ -34,10 +34,10 @@ _MANY: Final = 1_000_000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
-    group.addoption("--server", default="", help="the address of the server to judge")
+    group.addoption("--server", default="", help="the address of the server to check")
     group.addoption("--server-key", default="", help="a key of a project there")
-    group.addoption("--start", action="store_true", help="judge a service that is started as `make run` does")
-    group.addoption("--receiver-host", default="", help="how the server reaches this machine, for webhooks")
+    group.addoption("--start", action="store_true", help="check a service that is started as `make run` does")
+    group.addoption("--destination-host", default="", help="how the server reaches this machine, for webhooks")
     group.addoption("--finetune", default="", help="ENDPOINT=ID of a tuned model there")
     group.addoption("--video", action="store_true", help="make a video, too: minutes, and about 20 credits")
 
@@ -58,15 +58,15 @@ def _told(config: pytest.Config, option: str) -> str:
 
 def _there(config: pytest.Config) -> set[str]:
     start = _told(config, "--start")
-    found = {"results": _told(config, "--server") or start, "receiver": start or _receiver_host(config)}
+    found = {"results": _told(config, "--server") or start, "destination": start or _destination_host(config)}
     found |= {"finetune": start or _told(config, "--finetune"), "video": _told(config, "--video")}
     there = {name for name, is_there in found.items() if is_there}
-    return there if _told(config, "--server") and "receiver" not in there else there | {"hook"}
+    return there if _told(config, "--server") and "destination" not in there else there | {"hook"}
 
 
-def _receiver_host(config: pytest.Config) -> str:
+def _destination_host(config: pytest.Config) -> str:
     local = urlsplit(_told(config, "--server")).hostname in _LOOPBACK
-    return _told(config, "--receiver-host") or ("127.0.0.1" if local else "")
+    return _told(config, "--destination-host") or ("127.0.0.1" if local else "")
 
 
 def _tuned(repository: Path, address: str, key: str) -> str:
@@ -77,13 +77,13 @@ def _tuned(repository: Path, address: str, key: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def judged(request: pytest.FixtureRequest, repository: Path) -> Iterator[JudgedServer]:
+def moderated(request: pytest.FixtureRequest, repository: Path) -> Iterator[ServerUnderTest]:
     config, folder = request.config, request.getfixturevalue("tmp_path_factory")
     address, key, finetune = (_told(config, name) for name in ("--server", "--server-key", "--finetune"))
-    host = _receiver_host(config)
+    host = _destination_host(config)
     with ExitStack() as stack:
         if _told(config, "--start"):
-            service = LocalService(folder.mktemp("judged"), repository)
+            service = LocalService(folder.mktemp("moderated"), repository)
             stack.callback(service.close)
             service.start()
             address, key, host = service.base_url, service.key, "127.0.0.1"
@@ -91,19 +91,19 @@ def judged(request: pytest.FixtureRequest, repository: Path) -> Iterator[JudgedS
         elif not address:
             redis_url = request.getfixturevalue("redis_url")
             tasks = TaskSettings(max_queued=_MANY, lease_s=3600, requests_per_s=_MANY, burst=_MANY)
-            app = stack.enter_context(running(folder.mktemp("judged"), redis_url, repository, tasks=tasks))
+            app = stack.enter_context(running(folder.mktemp("moderated"), redis_url, repository, tasks=tasks))
             address, key = app.base_url, stack.enter_context(app.client()).secret
-        receiver, idle_hook = None, "" if _told(config, "--server") else HOOK
+        destination, idle_hook = None, "" if _told(config, "--server") else HOOK
         if host:
             portal = stack.enter_context(start_blocking_portal())
             listening = receiving("127.0.0.1" if host == "127.0.0.1" else "")
-            receiver = stack.enter_context(portal.wrap_async_context_manager(listening))
+            destination = stack.enter_context(portal.wrap_async_context_manager(listening))
         http = stack.enter_context(httpx2.Client(base_url=address.rstrip("/"), timeout=_TIMEOUT_S, trust_env=False))
         base, _, finetune_id = finetune.partition("=")
-        yield JudgedServer(http, key, receiver, host, idle_hook, (base, finetune_id))
+        yield ServerUnderTest(http, key, destination, host, idle_hook, (base, finetune_id))
 
 
 @pytest.fixture
-def server(judged: JudgedServer) -> Iterator[JudgedServer]:
-    yield judged
-    judged.cancel_what_was_started()
+def server(moderated: ServerUnderTest) -> Iterator[ServerUnderTest]:
+    yield moderated
+    moderated.cancel_what_was_started()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from judged_server import KLEIN, JudgedServer, detail, is_number, least, problems
+from server_under_test import KLEIN, ServerUnderTest, detail, is_number, least, problems
 from support.promises import promise
 
 _MONEY: Final = "Decided: money, accounts"
@@ -14,13 +14,13 @@ _UNKNOWN: Final = "/v1/licenses/models/conformance-no-such-model/usage"
 _SLUGS: Final = ("flux-1-dev", "flux-1-kontext-dev", "flux-tools")
 
 
-def _credits(server: JudgedServer) -> float:
+def _credits(server: ServerUnderTest) -> float:
     left = server.get("/v1/credits").json()["credits"]
     assert is_number(left)
     return left
 
 
-def _price(server: JudgedServer, endpoint: str, **change: Any) -> float:
+def _price(server: ServerUnderTest, endpoint: str, **change: Any) -> float:
     response = server.patiently("/v1/pricing", {"path": f"/v1/{endpoint}", "body": least(endpoint) | change})
     assert response.status_code == 200, response.text
     return response.json()["cost"]
@@ -29,7 +29,7 @@ def _price(server: JudgedServer, endpoint: str, **change: Any) -> float:
 @promise(_MONEY, '`GET /v1/credits` → `{"credits": n}`.')
 @promise(_MONEY, "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.")
 @promise("What the service does", "Work is billed in credits.")
-def test_submissions_cost_the_price_told(server: JudgedServer) -> None:
+def test_submissions_cost_the_price_told(server: ServerUnderTest) -> None:
     before = _credits(server)
     price = _price(server, KLEIN, width=1024, height=1024)
     assert _credits(server) == before
@@ -39,7 +39,7 @@ def test_submissions_cost_the_price_told(server: JudgedServer) -> None:
 
 @promise(_MONEY, "megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
 @promise(_MONEY, "flat where the table says so")
-def test_prices_grow_by_whole_megapixels_or_are_flat(server: JudgedServer) -> None:
+def test_prices_grow_by_whole_megapixels_or_are_flat(server: ServerUnderTest) -> None:
     one, also_one, two, three = (
         _price(server, "gen-2-max", width=width, height=1024) for width in (64, 1024, 1040, 2064)
     )
@@ -49,7 +49,7 @@ def test_prices_grow_by_whole_megapixels_or_are_flat(server: JudgedServer) -> No
 
 
 @promise(_MONEY, "`POST /v1/pricing` takes a path and a body")
-def test_prices_of_nonsense_are_refused(server: JudgedServer) -> None:
+def test_prices_of_nonsense_are_refused(server: ServerUnderTest) -> None:
     detail(server.post("/v1/pricing", {"path": "/v1/gen-of-no-model", "body": {}}), 404)
     response = server.post("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": least(KLEIN) | {"steps": 0}})
     assert any("steps" in entry["loc"] for entry in problems(response))
@@ -60,7 +60,7 @@ def test_prices_of_nonsense_are_refused(server: JudgedServer) -> None:
     _MONEY,
     "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
 )
-def test_tasks_are_paid(server: JudgedServer) -> None:
+def test_tasks_are_paid(server: ServerUnderTest) -> None:
     reply = server.accepted(KLEIN)
     before = _credits(server)
     task = server.end_of(reply["id"])
@@ -72,7 +72,7 @@ def test_tasks_are_paid(server: JudgedServer) -> None:
 
 
 @pytest.fixture
-def usage_path(server: JudgedServer) -> str:
+def usage_path(server: ServerUnderTest) -> str:
     """Of a model that the server knows."""
     for slug in _SLUGS:
         path = f"/v1/licenses/models/{slug}/usage"
@@ -85,7 +85,7 @@ def usage_path(server: JudgedServer) -> str:
 @promise(_USAGE, "Body (required): `number_of_generations`, integer, greater than 0, default 1.")
 @promise(_USAGE, "422: Invalid body or parameters: validation error body")
 @pytest.mark.parametrize("body", [None, [1], *({"number_of_generations": n} for n in (0, -1, 1.5, "many"))])
-def test_invalid_reports_are_422(server: JudgedServer, usage_path: str, body: Any) -> None:
+def test_invalid_reports_are_422(server: ServerUnderTest, usage_path: str, body: Any) -> None:
     found = problems(server.post(usage_path, body))
     assert not isinstance(body, dict) or "number_of_generations" in found[0]["loc"]
 
@@ -97,7 +97,7 @@ def test_invalid_reports_are_422(server: JudgedServer, usage_path: str, body: An
     "`detail` string",
 )
 @promise(_MONEY, "`model_slug` known in the catalog or 400; organization licensed or 403")
-def test_reports_are_recorded_or_the_model_is_not_licensed(server: JudgedServer, usage_path: str) -> None:
+def test_reports_are_recorded_or_the_model_is_not_licensed(server: ServerUnderTest, usage_path: str) -> None:
     response = server.post(usage_path, {})
     if response.status_code == 200:
         assert isinstance(response.json()["message"], str)
@@ -106,5 +106,5 @@ def test_reports_are_recorded_or_the_model_is_not_licensed(server: JudgedServer,
 
 
 @promise(_USAGE, "400: Model slug is not supported for usage reporting: `detail` string")
-def test_unknown_slugs_are_told(server: JudgedServer) -> None:
+def test_unknown_slugs_are_told(server: ServerUnderTest) -> None:
     detail(server.post(_UNKNOWN, {"number_of_generations": 1}), 400)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from judged_server import ENDPOINTS, NO_FINETUNE, Json, JudgedServer, least
 from sent_pictures import NO_PICTURE, photo
+from server_under_test import ENDPOINTS, NO_FINETUNE, Json, ServerUnderTest, least
 from support.promises import promise
 
 _WRONG: Final[dict[str, tuple[Any, ...]]] = {
@@ -48,7 +48,7 @@ def _fields() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("endpoint", "name", "told"), list(_fields()))
-def test_a_field_takes_what_is_said_and_no_more(server: JudgedServer, endpoint: str, name: str, told: Json) -> None:
+def test_a_field_takes_what_is_said_and_no_more(server: ServerUnderTest, endpoint: str, name: str, told: Json) -> None:
     beside = told.get("beside", {})
     if told.get("required"):
         server.refuses(endpoint, without=name, **beside)
@@ -74,7 +74,7 @@ def _refused(endpoint: str, told: Json) -> Iterator[Any]:
         yield from told.get("unfit", [NO_PICTURE] if told["kind"] == "picture" else ())
 
 
-def _taken(server: JudgedServer, told: Json) -> Iterator[Any]:
+def _taken(server: ServerUnderTest, told: Json) -> Iterator[Any]:
     yield from (told[bound] for bound in ("least", "most") if bound in told)
     yield from (*told.get("takes", ()), *_RIGHT.get(told["kind"], ()))
     if told["kind"] == "integer" and not told.keys() & {"least", "most", "takes"}:

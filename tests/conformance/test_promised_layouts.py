@@ -6,8 +6,8 @@ import json
 from typing import Any, Final
 
 import pytest
-from judged_server import KLEIN, RULES, Json, JudgedServer
 from sent_pictures import photo
+from server_under_test import KLEIN, RULES, Json, ServerUnderTest
 from support.promises import promise
 
 _DECIDED: Final = "Decided: structured prompts"
@@ -34,7 +34,7 @@ def _marked(rule: Json) -> Any:
 
 
 @pytest.mark.parametrize("rule", [_marked(rule) for rule in RULES["layouts"]])
-def test_a_layout_is_taken_or_refused(server: JudgedServer, rule: Json) -> None:
+def test_a_layout_is_taken_or_refused(server: ServerUnderTest, rule: Json) -> None:
     if "taken" in rule:
         server.takes(KLEIN, **_request(rule["taken"]))
     else:
@@ -43,12 +43,12 @@ def test_a_layout_is_taken_or_refused(server: JudgedServer, rule: Json) -> None:
 
 @promise(_DECIDED, "text that does not parse as an array is plain text")
 @pytest.mark.parametrize("prompt", ["a sign that says [open", "a room [with {curly} words]"])
-def test_other_brackets_are_text(server: JudgedServer, prompt: str) -> None:
+def test_other_brackets_are_text(server: ServerUnderTest, prompt: str) -> None:
     server.takes(KLEIN, prompt=prompt)
 
 
 @pytest.mark.needs("results")
 @promise(_DECIDED, "The text reaches the model unchanged")
-def test_the_prompt_stays_as_it_is(server: JudgedServer) -> None:
+def test_the_prompt_stays_as_it_is(server: ServerUnderTest) -> None:
     prompt = _request({"new": {}})["prompt"]
     assert server.finished(prompt=prompt)["result"]["prompt"] == prompt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from judged_server import KLEIN, RULES, VIDEO, Json, JudgedServer, detail, least
 from sent_pictures import photo, plain
+from server_under_test import KLEIN, RULES, VIDEO, Json, ServerUnderTest, detail, least
 from support.promises import promise
 
 _SECTION: Final = "Limits"
@@ -17,20 +17,20 @@ _MANY: Final = 40
 @pytest.mark.parametrize(
     "rule", [pytest.param(rule, marks=promise(_SECTION, rule["says"]), id=rule["says"]) for rule in RULES["limits"]]
 )
-def test_what_is_beyond_a_limit_is_refused(server: JudgedServer, rule: Json) -> None:
+def test_what_is_beyond_a_limit_is_refused(server: ServerUnderTest, rule: Json) -> None:
     server.refuses(rule["endpoint"], next(iter(rule["refuses"])), **rule["refuses"])
 
 
 @promise(_SECTION, "Video keyframes: 1 to 10: `i2v`")
 @pytest.mark.parametrize("count", [0, 11])
-def test_keyframes_are_counted(server: JudgedServer, count: int) -> None:
+def test_keyframes_are_counted(server: ServerUnderTest, count: int) -> None:
     body = {"mode": "i2v", "prompt": "waves", "keyframes": [photo()] * count}
     server.refuses(VIDEO, "keyframes", **body, without="draft")
 
 
 @promise(_SECTION, "2 MP (vto-v1)")
 @promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
-def test_large_inputs_are_scaled_for_the_first_try_on(server: JudgedServer) -> None:
+def test_large_inputs_are_scaled_for_the_first_try_on(server: ServerUnderTest) -> None:
     server.takes("gen-tools/vto-v1", person=plain(2100, 2100))
 
 
@@ -45,7 +45,7 @@ def test_large_inputs_are_scaled_for_the_first_try_on(server: JudgedServer) -> N
         pytest.param("gen-kontext-pro", 4, marks=promise(_SECTION, "Input images: up to 4: endpoint 4")),
     ],
 )
-def test_several_pictures_are_taken(server: JudgedServer, endpoint: str, count: int) -> None:
+def test_several_pictures_are_taken(server: ServerUnderTest, endpoint: str, count: int) -> None:
     names = ["input_image", *(f"input_image_{number}" for number in range(2, count + 1))]
     several: Json = dict.fromkeys(names, photo())
     server.takes(endpoint, **several)
@@ -57,7 +57,7 @@ def test_several_pictures_are_taken(server: JudgedServer, endpoint: str, count: 
     "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: each "
     "says which, with `Retry-After`",
 )
-def test_too_many_tasks_are_refused(server: JudgedServer) -> None:
+def test_too_many_tasks_are_refused(server: ServerUnderTest) -> None:
     body = least(KLEIN) | {"width": 1024, "height": 1024, "steps": 16}
     for _ in range(_MANY):
         response = server.submit(KLEIN, body, patiently=False)

@@ -7,7 +7,7 @@ import uuid
 from typing import Final
 
 import pytest
-from judged_server import KLEIN, JudgedServer, is_number, problems
+from server_under_test import KLEIN, ServerUnderTest, is_number, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
@@ -19,7 +19,7 @@ _SLACK_S: Final = 5.0
 """What a slow network or a busy server may add."""
 
 
-def _waiting(server: JudgedServer) -> str:
+def _waiting(server: ServerUnderTest) -> str:
     """The id of a task that goes on for a while."""
     return server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
 
@@ -30,7 +30,7 @@ def _waiting(server: JudgedServer) -> str:
 @promise(_DECIDED, "no key needed: the UUID is the capability.")
 @promise(_DECIDED, "A key that is sent is ignored")
 @promise(_DECIDED, "200 for every known task whatever its status")
-def test_a_known_task_is_told_of_without_a_key(server: JudgedServer) -> None:
+def test_a_known_task_is_told_of_without_a_key(server: ServerUnderTest) -> None:
     reply = server.accepted(KLEIN)
     polls = [
         server.poll(reply["id"]),
@@ -50,7 +50,7 @@ def test_a_known_task_is_told_of_without_a_key(server: JudgedServer) -> None:
 @promise(_DECIDED, "null until `Ready`.")
 @promise(_DECIDED, 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
 @promise(_DECIDED, "`Retry-After` while not terminal")
-def test_a_waiting_task(server: JudgedServer) -> None:
+def test_a_waiting_task(server: ServerUnderTest) -> None:
     response = server.poll(_waiting(server))
     task = response.json()
     assert set(task) >= _KEYS
@@ -67,7 +67,7 @@ def test_a_waiting_task(server: JudgedServer) -> None:
 @pytest.mark.parametrize(
     "task_id", [str(uuid.UUID(int=7, version=4)), "", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
 )
-def test_unknown_tasks_are_404_at_once(server: JudgedServer, task_id: str) -> None:
+def test_unknown_tasks_are_404_at_once(server: ServerUnderTest, task_id: str) -> None:
     response = server.poll(task_id, params={"wait": 60})
     assert response.status_code == 404
     assert response.json() == {**dict.fromkeys(_KEYS), "id": task_id, "status": "Task not found"}
@@ -77,7 +77,7 @@ def test_unknown_tasks_are_404_at_once(server: JudgedServer, task_id: str) -> No
 @promise(_GET, "Returns the result response described above, or the validation error body on 422.")
 @promise(_DECIDED, "`id`, required (missing: 422).")
 @promise(_DECIDED, "Optional `wait` (seconds, 0 to 60)")
-def test_queries_that_are_refused(server: JudgedServer) -> None:
+def test_queries_that_are_refused(server: ServerUnderTest) -> None:
     for query in ({}, {"id": "x" * 65}):
         assert "id" in problems(server.get("/v1/get_result", key="", params=query))[0]["loc"]
     for wait in ("-1", "60.5", "inf", "nan", "soon", ""):
@@ -86,7 +86,7 @@ def test_queries_that_are_refused(server: JudgedServer) -> None:
 
 @needs("results")
 @promise(_DECIDED, "answer as soon as the task is terminal, or when the wait is over, whichever is first")
-def test_a_poll_may_wait(server: JudgedServer) -> None:
+def test_a_poll_may_wait(server: ServerUnderTest) -> None:
     began = time.monotonic()
     server.poll(server.finished()["id"], params={"wait": 30})
     assert time.monotonic() - began < _SLACK_S
@@ -107,7 +107,7 @@ def test_a_poll_may_wait(server: JudgedServer) -> None:
     '`details`: null; `{"Moderation Reasons": [..]}` when moderated; `{"error": "<what the client can act on>"}` on '
     "`Error`",
 )
-def test_a_ready_task(server: JudgedServer) -> None:
+def test_a_ready_task(server: ServerUnderTest) -> None:
     reply = server.accepted(KLEIN)
     task = server.end_of(reply["id"])
     assert set(task) >= _KEYS
@@ -119,7 +119,7 @@ def test_a_ready_task(server: JudgedServer) -> None:
 
 @needs("results")
 @promise(_DECIDED, "`progress`: 0.0 to 1.0, never falls; null when not known")
-def test_progress_never_falls(server: JudgedServer) -> None:
+def test_progress_never_falls(server: ServerUnderTest) -> None:
     told = [response.json() for response in server.answers(_waiting(server))]
     progress = [task["progress"] for task in told if task["progress"] is not None]
     assert progress == sorted(progress)
@@ -129,7 +129,7 @@ def test_progress_never_falls(server: JudgedServer) -> None:
 
 @needs("results")
 @promise(_DECIDED, "`ETag` and 304")
-def test_polls_can_be_conditional(server: JudgedServer) -> None:
+def test_polls_can_be_conditional(server: ServerUnderTest) -> None:
     task = server.finished()
     tag = server.poll(task["id"]).headers["etag"]
     again = server.poll(task["id"], headers={"If-None-Match": tag})

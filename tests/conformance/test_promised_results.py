@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from judged_server import KLEIN, TERMINAL, WAITING, Json, JudgedServer, is_number, same_origin
 from sent_pictures import opened, photo
+from server_under_test import KLEIN, TERMINAL, WAITING, Json, ServerUnderTest, is_number, same_origin
 from support.promises import promise
 
 pytestmark = pytest.mark.needs("results")
@@ -34,7 +34,7 @@ _FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance":
     "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
 )
 @promise(_DECIDED, "A terminal status never changes")
-def test_statuses_follow_each_other(server: JudgedServer) -> None:
+def test_statuses_follow_each_other(server: ServerUnderTest) -> None:
     reply = server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
     seen = [response.json() for response in server.answers(reply["id"])]
     statuses = [task["status"] for task in seen]
@@ -50,7 +50,7 @@ def test_statuses_follow_each_other(server: JudgedServer) -> None:
 @promise(_STATES, "`Request Moderated`: Input was flagged at submission")
 @promise(_STATES, "Both moderated states carry `Moderation Reasons` in `details`.")
 @promise("Errors", "Moderation outcomes are not HTTP errors")
-def test_inputs_are_moderated(server: JudgedServer) -> None:
+def test_inputs_are_moderated(server: ServerUnderTest) -> None:
     task = server.end_of(server.accepted(KLEIN, _FORBIDDEN)["id"])
     if task["status"] == "Ready":
         pytest.skip("this server's moderation lets the prompt pass")
@@ -66,7 +66,7 @@ def test_inputs_are_moderated(server: JudgedServer) -> None:
     "`basic`: `Reasoning` and `Generating` reported as `Pending`, because some published clients reject strings they "
     "don't know.",
 )
-def test_strict_clients_know_every_status(server: JudgedServer) -> None:
+def test_strict_clients_know_every_status(server: ServerUnderTest) -> None:
     reply = server.accepted("gen-kontext-pro")
     for response in server.answers(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
         assert response.json()["status"] in TERMINAL | {"Pending"}
@@ -80,7 +80,7 @@ def test_strict_clients_know_every_status(server: JudgedServer) -> None:
 @promise(_DECIDED, "epoch seconds; `duration` is processing seconds")
 @promise(_DECIDED, "`prompt` is the one really used (after upsampling).")
 @promise(_DECIDED, "A key with no value is left out, never null.")
-def test_the_parts_of_a_result(server: JudgedServer) -> None:
+def test_the_parts_of_a_result(server: ServerUnderTest) -> None:
     result: Json = server.finished()["result"]
     assert isinstance(result["sample"], str)
     assert result["prompt"].startswith("a red circle")
@@ -93,7 +93,7 @@ def test_the_parts_of_a_result(server: JudgedServer) -> None:
 
 
 @promise("Common field types", "reproducibility")
-def test_seeds_make_the_same_picture(server: JudgedServer) -> None:
+def test_seeds_make_the_same_picture(server: ServerUnderTest) -> None:
     # The second request differs by what does not show, so that no task is shared.
     tasks = [server.finished(seed=7, output_format="png", user=f"conformance-{number}") for number in (1, 2)]
     assert [task["result"]["seed"] for task in tasks] == [7, 7]
@@ -103,27 +103,27 @@ def test_seeds_make_the_same_picture(server: JudgedServer) -> None:
 
 @promise(_KLEIN, "`output_format`: string: `jpeg`")
 @promise(_KLEIN, "Exact width in pixels")
-def test_a_picture_is_a_jpeg_of_the_size_asked_for(server: JudgedServer) -> None:
+def test_a_picture_is_a_jpeg_of_the_size_asked_for(server: ServerUnderTest) -> None:
     picture = opened(server.file_of(server.finished()))
     assert (picture.format, picture.size) == ("JPEG", (64, 64))
 
 
 @promise(_KLEIN, "First item is the image being edited and sets the default output size")
-def test_references_set_the_size(server: JudgedServer) -> None:
+def test_references_set_the_size(server: ServerUnderTest) -> None:
     task = server.finished(images=[photo(128, 80)], width=None, height=None)
     width, height = opened(server.file_of(task)).size
     assert abs(width / height - 1.6) < 0.1
 
 
 @promise("5. gen-pro", "`width`: integer: 1024")
-def test_pro_has_a_size_by_default(server: JudgedServer) -> None:
+def test_pro_has_a_size_by_default(server: ServerUnderTest) -> None:
     reply = server.submit("gen-pro", {"prompt": "a red circle", "steps": 1}).json()
     assert opened(server.file_of(server.end_of(reply["id"]))).size == (1024, 768)
 
 
 @promise(_DECIDED, "absolute URL, same origin as `polling_url` for the local store")
 @promise(_DECIDED, "signed query, no header needed, CORS open, right `Content-Type`, range requests")
-def test_links_open_files(server: JudgedServer) -> None:
+def test_links_open_files(server: ServerUnderTest) -> None:
     link = server.finished()["result"]["sample"]
     response = server.get(link, key="", headers={"Origin": "https://example.com"})
     assert (response.status_code, response.headers["content-type"]) == (200, "image/jpeg")

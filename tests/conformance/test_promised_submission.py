@@ -9,7 +9,17 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
-from judged_server import ENDPOINTS, KLEIN, SUBMITTED, JudgedServer, detail, is_number, least, problems, same_origin
+from server_under_test import (
+    ENDPOINTS,
+    KLEIN,
+    SUBMITTED,
+    ServerUnderTest,
+    detail,
+    is_number,
+    least,
+    problems,
+    same_origin,
+)
 from support.promises import promise
 
 _DECIDED: Final = "Decided: submission"
@@ -35,7 +45,7 @@ _PARALLEL: Final = 5
         for name in SUBMITTED
     ],
 )
-def test_every_endpoint_answers_as_described(server: JudgedServer, endpoint: str) -> None:
+def test_every_endpoint_answers_as_described(server: ServerUnderTest, endpoint: str) -> None:
     reply = server.accepted(endpoint)
     assert set(reply) == {"id", "polling_url", *_FIGURES}
     figures = [reply[name] for name in _FIGURES]
@@ -52,7 +62,7 @@ def test_every_endpoint_answers_as_described(server: JudgedServer, endpoint: str
 @promise(_DECIDED, "UUIDv4 string")
 @promise(_DECIDED, "absolute, `{public_base}/v1/get_result?id=<id>`")
 @promise(_DECIDED, "Same origin as the client used")
-def test_a_task_has_an_id_of_its_own_and_an_address(server: JudgedServer) -> None:
+def test_a_task_has_an_id_of_its_own_and_an_address(server: ServerUnderTest) -> None:
     reply, other = server.accepted(KLEIN), server.accepted(KLEIN)
     assert reply["id"] != other["id"]
     assert str(UUID(reply["id"], version=4)) == reply["id"]
@@ -64,7 +74,7 @@ def test_a_task_has_an_id_of_its_own_and_an_address(server: JudgedServer) -> Non
 
 
 @promise(_SERVICE, "Request and response bodies are JSON (`Content-Type: application/json`).")
-def test_bodies_are_json(server: JudgedServer) -> None:
+def test_bodies_are_json(server: ServerUnderTest) -> None:
     refused = server.post(f"/v1/{KLEIN}", content=b"{ no JSON", headers={"content-type": "application/json"})
     assert refused.status_code == 422
     for response in (refused, server.submit(KLEIN, least(KLEIN))):
@@ -73,7 +83,7 @@ def test_bodies_are_json(server: JudgedServer) -> None:
 
 @promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
 @pytest.mark.parametrize(("width", "height"), [(1024, 1024), (1280, 720)])
-def test_megapixels_are_of_two_to_the_twentieth(server: JudgedServer, width: int, height: int) -> None:
+def test_megapixels_are_of_two_to_the_twentieth(server: ServerUnderTest, width: int, height: int) -> None:
     reply = server.accepted(KLEIN, {"width": width, "height": height})
     assert reply["output_mp"] == round(width * height / 2**20, 2)
 
@@ -82,7 +92,7 @@ def test_megapixels_are_of_two_to_the_twentieth(server: JudgedServer, width: int
 @promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
 @promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url`')
 @pytest.mark.parametrize("endpoint", SUBMITTED)
-def test_with_a_webhook_more_is_told(server: JudgedServer, endpoint: str) -> None:
+def test_with_a_webhook_more_is_told(server: ServerUnderTest, endpoint: str) -> None:
     hook = server.hook()
     reply = server.accepted(endpoint, {"webhook_url": hook})
     assert set(reply) == {"id", "polling_url", *_FIGURES, "status", "webhook_url"}
@@ -91,7 +101,7 @@ def test_with_a_webhook_more_is_told(server: JudgedServer, endpoint: str) -> Non
 
 @promise(_DECIDED, '404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize("path", ["/v1/gen-of-no-model", "/v1/gen-tools/no-tool-v1"])
-def test_unknown_paths_are_not_found(server: JudgedServer, path: str) -> None:
+def test_unknown_paths_are_not_found(server: ServerUnderTest, path: str) -> None:
     assert detail(server.post(path, {"prompt": "x"}), 404).startswith("Not Found")
 
 
@@ -105,7 +115,7 @@ def _new_key() -> dict[str, str]:
 @promise(_DECIDED, "Same key and same body within 24 h: the first response again, one task.")
 @promise(_DECIDED, "Same key, other body: 422.")
 @promise(_DECIDED, "`Idempotency-Key` header: optional.")
-def test_a_repetition_gets_the_first_response(server: JudgedServer) -> None:
+def test_a_repetition_gets_the_first_response(server: ServerUnderTest) -> None:
     key = _new_key()
     first = server.accepted(KLEIN, headers=key)
     assert server.accepted(KLEIN, headers=key) == first
@@ -115,7 +125,7 @@ def test_a_repetition_gets_the_first_response(server: JudgedServer) -> None:
 
 @promise(_DECIDED, "N parallel submits with one key make one task")
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
-def test_parallel_submissions_make_one_task(server: JudgedServer) -> None:
+def test_parallel_submissions_make_one_task(server: ServerUnderTest) -> None:
     key = _new_key()
     with ThreadPoolExecutor(_PARALLEL) as threads:
         made = [threads.submit(server.submit, KLEIN, least(KLEIN), headers=key) for _ in range(_PARALLEL)]

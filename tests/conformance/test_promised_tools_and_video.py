@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from judged_server import OUTPAINTING, VIDEO, Json, JudgedServer, is_number, problems
 from sent_pictures import opened, photo, plain
+from server_under_test import OUTPAINTING, VIDEO, Json, ServerUnderTest, is_number, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
@@ -21,7 +21,7 @@ _V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
     _TOOLS,
     "Prompt-free removal of masked content from an image; input is an image and a binary mask; optional edge expansion",
 )
-def test_erasing_needs_a_picture_and_a_mask(server: JudgedServer) -> None:
+def test_erasing_needs_a_picture_and_a_mask(server: ServerUnderTest) -> None:
     server.takes("gen-tools/erase-v1")
     server.refuses("gen-tools/erase-v1", without="image")
     server.refuses("gen-tools/erase-v1", without="mask")
@@ -32,7 +32,7 @@ def test_erasing_needs_a_picture_and_a_mask(server: JudgedServer) -> None:
 @promise(_TOOLS, "`mode` parameter with values `fast` and `high` (default `high`)")
 @promise(_TOOLS, "up to 4 MP output; both modes share request fields and response format")
 @promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
-def test_outpainting(server: JudgedServer) -> None:
+def test_outpainting(server: ServerUnderTest) -> None:
     server.takes(OUTPAINTING, reference_offset_x=0, reference_offset_y=32)
     server.refuses(OUTPAINTING, without="width")
     server.refuses(OUTPAINTING, prompt="a field")
@@ -44,26 +44,26 @@ def test_outpainting(server: JudgedServer) -> None:
 
 
 @promise(_TOOLS, "Same request and response format as `vto-v1`; inputs up to 4 MP used as-is")
-def test_the_second_try_on_takes_more(server: JudgedServer) -> None:
+def test_the_second_try_on_takes_more(server: ServerUnderTest) -> None:
     server.takes("gen-tools/vto-v2", person=plain(2000, 2000))
 
 
 @needs("results")
 @promise(_TOOLS, "result follows the model image's resolution")
-def test_a_try_on_has_the_persons_size(server: JudgedServer) -> None:
+def test_a_try_on_has_the_persons_size(server: ServerUnderTest) -> None:
     assert opened(server.file_of(server.finished("gen-tools/vto-v2", person=photo(128, 160)))).size == (128, 160)
 
 
 @needs("results")
 @promise(_TOOLS, "Sharpens one image, no prompt, no mask; input up to 4 MP as base64 or image URL")
-def test_deblurring_keeps_the_size(server: JudgedServer) -> None:
+def test_deblurring_keeps_the_size(server: ServerUnderTest) -> None:
     assert opened(server.file_of(server.finished("gen-tools/deblur-v1"))).size == (96, 64)
 
 
 # Video
 
 
-def _named(server: JudgedServer, **body: Any) -> set[str]:
+def _named(server: ServerUnderTest, **body: Any) -> set[str]:
     """What is wrong with a request, by the last part of every location."""
     return {entry["loc"][-1] for entry in problems(server.submit(VIDEO, body))}
 
@@ -83,13 +83,13 @@ def _named(server: JudgedServer, **body: Any) -> set[str]:
         ("draft_enhance", {"draft_cache"}),
     ],
 )
-def test_there_are_four_modes(server: JudgedServer, mode: str, missing: set[str]) -> None:
+def test_there_are_four_modes(server: ServerUnderTest, mode: str, missing: set[str]) -> None:
     assert _named(server, mode=mode) == missing
     assert _named(server, mode=mode, unknown=7, safety_tolerance=9) >= missing | {"unknown"}
 
 
 @promise(_VIDEO, "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
-def test_durations_are_limited(server: JudgedServer) -> None:
+def test_durations_are_limited(server: ServerUnderTest) -> None:
     assert "duration" in _named(server, **_V2V, start_video="x", duration=16)
     assert "duration" in _named(server, mode="t2v", prompt="waves", duration=21)
     assert "duration" in _named(server, **_I2V | {"keyframes": [photo()], "duration": 21})
@@ -97,7 +97,7 @@ def test_durations_are_limited(server: JudgedServer) -> None:
 
 
 @promise(_DECIDED, "A union discriminated by `mode`, strict.")
-def test_videos_are_strict(server: JudgedServer) -> None:
+def test_videos_are_strict(server: ServerUnderTest) -> None:
     assert _named(server, prompt="waves") == {"mode"}
     assert _named(server, mode="t3v", prompt="waves") == {"mode"}
     assert _named(server, mode="t2v", prompt="waves", unknown=7, keyframes=[photo()]) == {"unknown", "keyframes"}
@@ -108,7 +108,7 @@ def test_videos_are_strict(server: JudgedServer) -> None:
     "`keyframes`: req: 1 to 10 images (string or array of strings), or `[seconds, image]` pairs in time order; no "
     "mixing.",
 )
-def test_keyframes_have_their_forms(server: JudgedServer) -> None:
+def test_keyframes_have_their_forms(server: ServerUnderTest) -> None:
     for keyframes in (photo(), [photo(), photo()], [[0, photo()], [3, photo()]]):
         server.takes(VIDEO, **_I2V | {"keyframes": keyframes, "draft": False})
     for wrong in ([[3, photo()], [1, photo()]], [photo(), [3, photo()]]):
@@ -117,7 +117,7 @@ def test_keyframes_have_their_forms(server: JudgedServer) -> None:
 
 @promise(_DECIDED, "`start_video`: req: URL or base64 mp4, at most 50 MB")
 @promise(_DECIDED, "`draft_cache`: req: the draft's URL or task id")
-def test_what_a_video_begins_with_has_to_be_one(server: JudgedServer) -> None:
+def test_what_a_video_begins_with_has_to_be_one(server: ServerUnderTest) -> None:
     assert "start_video" in _named(server, **_V2V)
     assert "start_video" in _named(server, **_V2V, start_video=photo())
     assert "draft_cache" in _named(server, mode="draft_enhance")
@@ -130,7 +130,7 @@ def test_what_a_video_begins_with_has_to_be_one(server: JudgedServer) -> None:
 @promise(_DECIDED, "Output: exactly 24 x duration frames, mp4")
 @promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
 @promise(_DECIDED, "keeps seed, prompt plan and latents for `draft_enhance`")
-def test_a_draft_is_made_and_can_be_enhanced(server: JudgedServer) -> None:
+def test_a_draft_is_made_and_can_be_enhanced(server: ServerUnderTest) -> None:
     reply = server.accepted(VIDEO)
     assert reply["cost"] is reply["output_mp"] is None
     task = server.end_of(reply["id"])

@@ -6,8 +6,8 @@ from typing import Final
 
 import httpx2
 import pytest
-from judged_server import KLEIN, NO_FINETUNE, OUTPAINTING, SUBMITTED, Json, JudgedServer, detail, least
 from sent_pictures import opened
+from server_under_test import KLEIN, NO_FINETUNE, OUTPAINTING, SUBMITTED, Json, ServerUnderTest, detail, least
 from support.promises import promise
 
 _SECTION: Final = "Versioning"
@@ -16,7 +16,7 @@ _TUNED: Final = "12. Tuned-model endpoints"
 _BASES: Final = [name for name in SUBMITTED if "tools" not in name]
 
 
-def _served(server: JudgedServer, name: str) -> httpx2.Response:
+def _served(server: ServerUnderTest, name: str) -> httpx2.Response:
     """The answer to an invalid request: it costs nothing, and tells that the path is served."""
     response = server.post(f"/v1/{name}", {"seed": "no number", "safety_tolerance": "none"})
     assert response.status_code == 422, f"{name}: {response.text}"
@@ -24,7 +24,7 @@ def _served(server: JudgedServer, name: str) -> httpx2.Response:
 
 
 @promise(_SECTION, "The API version is part of the path: `/v1/`.")
-def test_the_version_is_in_the_path(server: JudgedServer) -> None:
+def test_the_version_is_in_the_path(server: ServerUnderTest) -> None:
     _served(server, KLEIN)
     assert server.post(f"/{KLEIN}", {}).status_code == 404
 
@@ -51,12 +51,12 @@ def test_the_version_is_in_the_path(server: JudgedServer) -> None:
         "gen-2-max-finetuned",
     ],
 )
-def test_what_is_served_and_not_deprecated(server: JudgedServer, name: str) -> None:
+def test_what_is_served_and_not_deprecated(server: ServerUnderTest, name: str) -> None:
     assert "deprecation" not in _served(server, name).headers
 
 
 @promise(_SECTION, "Outpainting `mode` omitted keeps the `high` behaviour.")
-def test_outpainting_is_high_by_default(server: JudgedServer) -> None:
+def test_outpainting_is_high_by_default(server: ServerUnderTest) -> None:
     body = least(OUTPAINTING)
     body.pop("mode")
     priced = [
@@ -67,7 +67,7 @@ def test_outpainting_is_high_by_default(server: JudgedServer) -> None:
 
 
 @promise(_SECTION, "The usage-reporting interface description carries the version number 0.0.1.")
-def test_the_usage_description_has_its_version(server: JudgedServer) -> None:
+def test_the_usage_description_has_its_version(server: ServerUnderTest) -> None:
     described = server.get("/openapi.json", key="").json()["paths"]
     assert described["/v1/licenses/models/{model_slug}/usage"]["post"]["x-version"] == "0.0.1"
 
@@ -80,13 +80,13 @@ def test_the_usage_description_has_its_version(server: JudgedServer) -> None:
 @pytest.mark.parametrize(
     "name", ["gen-pro-1.0-canny", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned", "gen-pro-finetuned"]
 )
-def test_deprecation_is_told(server: JudgedServer, name: str) -> None:
+def test_deprecation_is_told(server: ServerUnderTest, name: str) -> None:
     assert _served(server, name).headers["deprecation"].startswith("@")
 
 
 @promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
 @promise(_DECIDED, '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
-def test_older_and_newer_names(server: JudgedServer) -> None:
+def test_older_and_newer_names(server: ServerUnderTest) -> None:
     assert server.post("/v1/gen-pro-1.1", {"width": 255}).status_code == 422
     older = server.post("/v1/gen-pro-1.0", {"width": 255})
     assert older.status_code == 422
@@ -110,7 +110,7 @@ def test_older_and_newer_names(server: JudgedServer) -> None:
         ("gen-pro-1.0-depth-finetuned", "finetune"),
     ],
 )
-def test_what_is_gone_says_so(server: JudgedServer, name: str, target: str) -> None:
+def test_what_is_gone_says_so(server: ServerUnderTest, name: str, target: str) -> None:
     assert target in detail(server.post(f"/v1/{name}", {}), 410)
 
 
@@ -122,7 +122,7 @@ def test_what_is_gone_says_so(server: JudgedServer, name: str, target: str) -> N
 @promise(_DECIDED, 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
 @promise(_DECIDED, "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
 @pytest.mark.parametrize("base", _BASES)
-def test_every_base_has_a_tuned_endpoint(server: JudgedServer, base: str) -> None:
+def test_every_base_has_a_tuned_endpoint(server: ServerUnderTest, base: str) -> None:
     endpoint = f"{base}-finetuned"
     server.refuses(endpoint, without="finetune_id")
     for strength in (-0.01, 2.01, "strong"):
@@ -136,7 +136,7 @@ def test_every_base_has_a_tuned_endpoint(server: JudgedServer, base: str) -> Non
 @promise(_DECIDED, "`GET /v1/my_finetunes`")
 @promise(_DECIDED, "`GET /v1/finetune_details?finetune_id=`")
 @promise(_DECIDED, "`POST /v1/delete_finetune`")
-def test_tuned_models_are_listed(server: JudgedServer) -> None:
+def test_tuned_models_are_listed(server: ServerUnderTest) -> None:
     assert isinstance(server.get("/v1/my_finetunes").json()["finetunes"], list)
     details = server.get("/v1/finetune_details", params={"finetune_id": NO_FINETUNE})
     deleted = server.post("/v1/delete_finetune", {"finetune_id": NO_FINETUNE})
@@ -145,7 +145,7 @@ def test_tuned_models_are_listed(server: JudgedServer) -> None:
 
 @pytest.mark.needs("finetune")
 @promise(_TUNED, "During the beta such requests are billed at the base endpoint's rate.")
-def test_tuned_models_cost_the_same(server: JudgedServer) -> None:
+def test_tuned_models_cost_the_same(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     tuned = server.accepted(f"{base}-finetuned", {"finetune_id": finetune_id})
     assert tuned["cost"] == server.accepted(base)["cost"]
@@ -153,7 +153,7 @@ def test_tuned_models_cost_the_same(server: JudgedServer) -> None:
 
 @pytest.mark.needs("finetune", "results")
 @promise("8. gen-pro-1.0-fill-finetuned", "0 no influence, 1 full influence")
-def test_strength_decides(server: JudgedServer) -> None:
+def test_strength_decides(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     body: Json = {"seed": 7, "output_format": "png"}
     tasks = [server.finished(base, **body)]

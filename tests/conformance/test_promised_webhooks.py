@@ -1,4 +1,4 @@
-"""What a receiver gets. It listens on this machine."""
+"""What a destination gets. It listens on this machine."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import time
 from typing import Any, Final
 
 import pytest
-from judged_server import KLEIN, TERMINAL, Json, JudgedServer, least
+from server_under_test import KLEIN, TERMINAL, Json, ServerUnderTest, least
+from support.destination import Received
 from support.promises import promise
-from support.receiver import Received
 
-needs = pytest.mark.needs("receiver", "results")
+needs = pytest.mark.needs("destination", "results")
 _EVENTS: Final = "Events"
 _DECIDED: Final = "Decided: webhooks"
 _SECRET: Final = "conformance-secret"
 _WHSEC: Final = "whsec_" + base64.b64encode(b"conformance conformance!").decode()
 
 
-def _delivered(server: JudgedServer, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
+def _delivered(server: ServerUnderTest, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
     """A task that has ended, and what came for it; tests that ask for the same share a task."""
     name = f"webhook {answers} {secret}"
     if name not in server.kept:
         hook = server.hook(*answers)
         response = server.submit(KLEIN, least(KLEIN) | {"webhook_url": hook, **secret})
         if response.status_code == 422 and "webhook_url" in response.text:
-            pytest.skip("the server may not call this machine's receiver: see --receiver-host")
+            pytest.skip("the server may not call this machine's destination: see --destination-host")
         task = server.end_of(response.json()["id"])
         server.kept[name] = task, server.deliveries(hook, 1 + len(answers))
     return server.kept[name]
@@ -57,7 +57,7 @@ def _without_signatures(body: Json) -> Json:
 @promise("States and transitions", "`SUCCESS` is no longer used.")
 @promise(_DECIDED, "byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.")
 @promise(_DECIDED, "No secret: no signature headers.")
-def test_a_webhook_is_what_polling_answers(server: JudgedServer) -> None:
+def test_a_webhook_is_what_polling_answers(server: ServerUnderTest) -> None:
     task, [delivery] = _delivered(server)
     body = json.loads(delivery.body)
     assert body["status"] in TERMINAL, "the first call tells of the end"
@@ -71,7 +71,7 @@ def test_a_webhook_is_what_polling_answers(server: JudgedServer) -> None:
 @promise(_DECIDED, "`webhook-id` (same on every retry), `webhook-timestamp`, `webhook-signature`")
 @promise(_DECIDED, "`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
 @promise(_DECIDED, "`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
-def test_a_secret_signs(server: JudgedServer) -> None:
+def test_a_secret_signs(server: ServerUnderTest) -> None:
     _, [delivery] = _delivered(server, webhook_secret=_SECRET)
     assert _signed(_SECRET.encode(), delivery)
     assert abs(int(delivery.headers["webhook-timestamp"]) - time.time()) < 600
@@ -81,7 +81,7 @@ def test_a_secret_signs(server: JudgedServer) -> None:
 
 @needs
 @promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
-def test_whsec_secrets_are_decoded(server: JudgedServer) -> None:
+def test_whsec_secrets_are_decoded(server: ServerUnderTest) -> None:
     _, [delivery] = _delivered(server, webhook_secret=_WHSEC)
     assert _signed(base64.b64decode(_WHSEC.removeprefix("whsec_")), delivery)
 
@@ -89,7 +89,7 @@ def test_whsec_secrets_are_decoded(server: JudgedServer) -> None:
 @needs
 @promise(_DECIDED, "2xx within 15 s is success; anything else (3xx too) is retried at 5 s")
 @promise(_DECIDED, "A terminal task whose submission had `webhook_url` is delivered at least once")
-def test_failures_are_repeated(server: JudgedServer) -> None:
+def test_failures_are_repeated(server: ServerUnderTest) -> None:
     _, [first, second, *_] = _delivered(server, 307)
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert _without_signatures(json.loads(first.body)) == _without_signatures(json.loads(second.body))
@@ -109,5 +109,5 @@ def test_failures_are_repeated(server: JudgedServer) -> None:
         "http://[fe80::1]/",
     ],
 )
-def test_odd_and_inner_addresses_are_refused(server: JudgedServer, url: str) -> None:
+def test_odd_and_inner_addresses_are_refused(server: ServerUnderTest, url: str) -> None:
     server.refuses(KLEIN, webhook_url=url)

@@ -46,7 +46,7 @@ DOCUMENTS = sorted(each.name for each in DOCS.glob("*.md") if "sh" in kinds(each
 
 
 def assert_shows(client: Client, task: dict[str, Any]) -> None:
-    """Judged where it is known what the prompt asks for."""
+    """Moderated where it is known what the prompt asks for."""
     result = task["result"]
     expected = next((seen for prompt, seen in SHOWN.items() if result.get("prompt", "").startswith(prompt)), None)
     if expected is not None:

@@ -14,7 +14,7 @@ from support.redis_process import until
 from serve_app.cli.service import Client
 from serve_app.metrics.series import ALL, REFUSED
 
-LANE = "flux3-klein"
+QUEUE = "flux3-klein"
 
 
 def samples(service: LocalService) -> list[Sample]:
@@ -22,11 +22,11 @@ def samples(service: LocalService) -> list[Sample]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_a_lane_that_works_tells_its_replicas_and_its_pace(service: LocalService, client: Client) -> None:
+def test_a_queue_that_works_tells_its_replicas_and_its_pace(service: LocalService, client: Client) -> None:
     client.generate("gen-3-image-klein", prompt="a red star", steps=16)
     headers = {"x-key": service.operator_key}
     answer = httpx2.get(f"{service.base_url}/v1/admin/fleet", headers=headers, trust_env=False, timeout=60)
-    (told,) = [lane for lane in answer.raise_for_status().json()["lanes"] if lane["lane"] == LANE]
+    (told,) = [queue for queue in answer.raise_for_status().json()["models"] if queue["model"] == QUEUE]
     assert min(told["replicas"]["RUNNING"], told["batch"]) >= 1
     assert told["step_s"] > 0
 
@@ -35,7 +35,7 @@ def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Cl
     """The second of two equal prompts is known: it is not encoded again."""
 
     def value(name: str, **labels: str) -> float:
-        wanted = {"lane": LANE, **labels}.items()
+        wanted = {"model": QUEUE, **labels}.items()
         return sum(each.value for each in samples(service) if each.name == name and wanted <= each.labels.items())
 
     prompt = "a small purple star on a yellow background"
@@ -46,7 +46,7 @@ def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Cl
     assert value("gen_model_steps_total") == steps + 5
     assert value("gen_model_cache_lookups_total", cache="prompts", found="yes") == found + 1
     assert 0 < value("gen_model_call_seconds_total", call="steps") < value("gen_model_busy_seconds_total")
-    assert value("gen_model_setup_info", dtype="float32", packed_attention="one_by_one") == 1
+    assert value("gen_model_setup_info", dtype="float32", packed_attention="sdpa_loop") == 1
     # Dashboards and alerts ask for nothing else than what is declared. Nobody is refused anything here.
     declared = {name for series in ALL if series is not REFUSED for name in series.samples}
     # Ingress and dispatchers add what they counted once a second.
@@ -66,5 +66,5 @@ def test_the_first_visit_makes_a_picture_by_one_click(service: LocalService) -> 
         expect(card.get_by_role("link", name="Download")).to_be_visible(timeout=120_000)
         expect(card.get_by_role("img")).not_to_have_js_property("naturalWidth", 0)
         page.goto("/fleet")
-        expect(page.get_by_role("article", name=LANE)).to_contain_text("running", timeout=60_000)
+        expect(page.get_by_role("article", name=QUEUE)).to_contain_text("running", timeout=60_000)
         browser.close()

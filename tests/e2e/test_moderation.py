@@ -37,7 +37,7 @@ def assert_refused(service: LocalService, task: dict[str, Any], status: str) -> 
     assert (task["status"], task["details"]) == (status, {"Moderation Reasons": ["violence"]})
     assert (task["result"], task.get("preview"), task.get("cost")) == (None, None, None)
     objects = service.folder / "data" / "objects"
-    left = [file for place in ("results", "unjudged") for file in (objects / place / task["id"]).rglob("*")]
+    left = [file for place in ("results", "unmoderated") for file in (objects / place / task["id"]).rglob("*")]
     assert [file for file in left if file.is_file()] == []
 
 
@@ -54,7 +54,7 @@ def test_the_tolerance_decides(client: Client) -> None:
     assert ended(client, **body, safety_tolerance=0)["status"] == "Request Moderated"
 
 
-def test_a_picture_that_is_sent_is_judged_too(client: Client, breakable: LocalService) -> None:
+def test_a_picture_that_is_sent_is_moderated_too(client: Client, breakable: LocalService) -> None:
     task = ended(client, **CIRCLE, images=[sent(Image.fromarray(forbidden()))])
     assert_refused(breakable, task, "Request Moderated")
 

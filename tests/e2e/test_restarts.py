@@ -16,7 +16,7 @@ from serve_app.cli.service import Client
 
 pytestmark = pytest.mark.slow
 
-LANE = "flux3-klein"
+QUEUE = "flux3-klein"
 TASKS = 8
 BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
 
@@ -38,7 +38,7 @@ def events(service: LocalService) -> dict[str, int]:
     """The service's own counters of the model under test."""
     text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=60).text
     [counted] = [family for family in text_string_to_metric_families(text) if family.name == "gen_task_events"]
-    return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["lane"] == LANE}
+    return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["model"] == QUEUE}
 
 
 def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:

@@ -9,7 +9,7 @@ from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
-from support.tasks import LANE, lease_one, new_task
+from support.tasks import QUEUE, lease_one, new_task
 
 ORGANIZATION = "acme"
 PROJECT = Project("p", ORGANIZATION)
@@ -49,4 +49,4 @@ async def submitted(store: TaskStore, price: int, **changes: Any) -> NewTask:
 
 async def completed(store: TaskStore, status: Status = Status.READY, cost: int | None = None) -> None:
     lease = await lease_one(store)
-    assert await store.complete(LANE, lease.id, lease.attempt, status, cost=cost)
+    assert await store.complete(QUEUE, lease.id, lease.attempt, status, cost=cost)

@@ -17,7 +17,7 @@ CHROMIUM: Final = shutil.which("chromium")
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 EXAMPLE: Final = "a large yellow star on a black background"
-"""One of those that the playground offers."""
+"""One of those that the playground served_endpoints."""
 
 
 def file_of(name: str, data: bytes) -> FilePayload:

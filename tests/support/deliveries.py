@@ -9,21 +9,21 @@ from typing import Any, TypeVar, cast
 from redis.asyncio import Redis
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
 from serve_app.webhooks.outbox import Claim, Delivery, DeliveryAttempt, Outbox
 from support.redis_contents import values
-from support.tasks import ALL, LANE, new_task
+from support.tasks import ALL, QUEUE, new_task
 
 T = TypeVar("T")
 
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
-RECEIVER = f"{receiver_of(URL)} default"
-OTHER_RECEIVER = f"{receiver_of(OTHER_URL)} default"
+DESTINATION = f"{destination_of(URL)} default"
+OTHER_DESTINATION = f"{destination_of(OTHER_URL)} default"
 LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
 _AT_A_TIME = 50
@@ -34,7 +34,7 @@ DOWN = DeliveryAttempt(1.0, 503)
 
 def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:
     """A task whose end is delivered to `url`; to nobody where that is None."""
-    webhook = Webhook(url, receiver_of(url), BASE, secret) if url else None
+    webhook = Webhook(url, destination_of(url), BASE, secret) if url else None
     return new_task(webhook=webhook, **changes)
 
 
@@ -51,10 +51,10 @@ async def ended(
     tasks = [hooked_task(url, secret, organization=organization) for _ in range(n)]
     for some in _parts(tasks):
         await asyncio.gather(*map(store.submit, some))
-    leases = await store.lease(LANE, n, ALL)
+    leases = await store.lease(QUEUE, n, ALL)
     assert {lease.id for lease in leases} == {task.id for task in tasks}
     for some in _parts(leases):
-        await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in some))
+        await asyncio.gather(*(store.complete(QUEUE, lease.id, lease.attempt, status, **outcome) for lease in some))
     return [task.id for task in tasks]
 
 
@@ -95,7 +95,7 @@ async def everything(store: TaskStore) -> dict[str, Any]:
 
 
 async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:
-    """Claims run out, waits are over and receivers may be tried again: none of it by waiting."""
+    """Claims run out, waits are over and destinations may be tried again: none of it by waiting."""
     redis, prefix = outbox.redis, outbox.channel.removesuffix("outbox")
     if claims:
         for name in ("sending", "calls"):
@@ -103,9 +103,9 @@ async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True
     if waits:
         await _make_due(redis, f"{prefix}outbox:*")
     if pauses:
-        async for key in redis.scan_iter(f"{prefix}receiver:*", count=1000):
-            if await cast(Awaitable[bool], redis.hexists(key, "shut_until")):
-                await cast(Awaitable[int], redis.hset(key, "shut_until", "1"))
+        async for key in redis.scan_iter(f"{prefix}destination:*", count=1000):
+            if await cast(Awaitable[bool], redis.hexists(key, "open_until")):
+                await cast(Awaitable[int], redis.hset(key, "open_until", "1"))
     await _make_due(redis, f"{prefix}outbox")
 
 

@@ -1,4 +1,4 @@
-"""Prometheus' own judge of rules and figures, where it is installed."""
+"""Prometheus' own check of rules and figures, where it is installed."""
 
 from __future__ import annotations
 

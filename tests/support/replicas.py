@@ -1,4 +1,4 @@
-"""Replicas of a model as a lane sees them: the real deployment and engine, each on a backend of its own, without Ray.
+"""Replicas of a model as a queue sees them: the real deployment and engine, each on a backend of its own, without Ray.
 
 What Ray Serve does is played: calls go to a replica with the fewest in work, and the controller checks their health.
 """

@@ -1,4 +1,4 @@
-"""A model deployment as a lane sees it, without Ray: it admits jobs to slots, can die, hang and refuse to begin."""
+"""A model deployment as a queue sees it, without Ray: it admits jobs to slots, can die, hang and refuse to begin."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SimulatedStream:
 
 
 class SimulatedModel:
-    """One replica. Jobs whose prompt is `poison` kill it once they run; an isolated job runs alone."""
+    """One replica. Jobs whose prompt is `poison` kill it once they run; an exclusive job runs alone."""
 
     def __init__(self) -> None:
         self.admitting, self.finishing = asyncio.Event(), asyncio.Event()
@@ -90,8 +90,8 @@ class SimulatedModel:
         def free() -> bool:
             if stream.ended is not None:
                 return True
-            isolated = any(running.job.isolated for running in self.running)
-            return not isolated and not (stream.job.isolated and self.running)
+            exclusive = any(running.job.exclusive for running in self.running)
+            return not exclusive and not (stream.job.exclusive and self.running)
 
         async with self._slots:
             await self._slots.wait_for(free)

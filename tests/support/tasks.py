@@ -9,7 +9,7 @@ from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Task
 
-LANE = "lane"
+QUEUE = "model"
 ALL = 1_000_000
 """More than any test has under way: a window that bounds nothing."""
 
@@ -20,7 +20,7 @@ def new_task(**changes: Any) -> NewTask:
     defaults: dict[str, Any] = {
         "id": task_id,
         "project": "p",
-        "lane": LANE,
+        "queue": QUEUE,
         "endpoint": "gen-test",
         "job": "{}",
         "work": 1.0,
@@ -45,7 +45,7 @@ async def stored(store: TaskStore, task_id: str) -> Task:
 
 async def lease_one(store: TaskStore) -> Lease:
     """The only lease that there is to have."""
-    (lease,) = await store.lease(LANE, 1, ALL)
+    (lease,) = await store.lease(QUEUE, 1, ALL)
     return lease
 
 
@@ -61,8 +61,8 @@ async def status_of(store: TaskStore, task_id: str) -> Status:
 
 
 async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
-    for index in ("queued", "suspects", "leased", "deadlines"):
-        assert await store.redis.zscore(f"{store.prefix}{index}:{LANE}", task_id) is None, index
+    for index in ("queued", "quarantined", "leased", "deadlines"):
+        assert await store.redis.zscore(f"{store.prefix}{index}:{QUEUE}", task_id) is None, index
     assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None
-    assert not await store.redis.sismember(f"{store.prefix}isolated:{LANE}", task_id)  # type: ignore[misc]
+    assert not await store.redis.sismember(f"{store.prefix}exclusive:{QUEUE}", task_id)  # type: ignore[misc]
     assert await store.redis.zscore(f"{store.prefix}retention", task_id) is not None

@@ -25,7 +25,7 @@ from serve_app.tasks.task import Job, Lease, Status, Task
 
 T = TypeVar("T")
 
-LANE = "flux3-klein"
+QUEUE = "flux3-klein"
 """Where tasks of `PICTURE_ENDPOINT` wait."""
 PICTURE_ENDPOINT = "gen-3-image-klein"
 
@@ -111,7 +111,7 @@ class Worker:
         registry = FinetuneRegistry(self._redis, self.tasks.prefix)
 
         async def register() -> str:
-            begun = await registry.begin("ink", project, PICTURE_ENDPOINT, LANE)
+            begun = await registry.begin("ink", project, PICTURE_ENDPOINT, QUEUE)
             return (await registry.finish(begun, rank=4, layers=1, size=1)).id
 
         return self.run(register())
@@ -122,17 +122,17 @@ class Worker:
     def take(self, task_id: str) -> Lease:
         """The lease of this very task; all that wait before it are leased, too."""
         if task_id not in self._held:
-            for lease in self.run(self.tasks.lease(self._lane(task_id), 10_000, 100_000)):
+            for lease in self.run(self.tasks.lease(self._queue(task_id), 10_000, 100_000)):
                 self._held[lease.id] = lease
         return self._held[task_id]
 
     def advance(self, task_id: str, status: Status, **fields: Any) -> None:
         attempt = self.take(task_id).attempt
-        assert self.run(self.tasks.advance(self._lane(task_id), task_id, attempt, status, **fields))
+        assert self.run(self.tasks.advance(self._queue(task_id), task_id, attempt, status, **fields))
 
     def end(self, task_id: str, status: Status, **outcome: Any) -> None:
         attempt = self.take(task_id).attempt
-        assert self.run(self.tasks.complete(self._lane(task_id), task_id, attempt, status, **outcome))
+        assert self.run(self.tasks.complete(self._queue(task_id), task_id, attempt, status, **outcome))
 
     def show_preview(self, task_id: str, data: bytes, step: int, steps: int) -> None:
         key = f"previews/{task_id}/{step}.jpeg"
@@ -176,8 +176,8 @@ class Worker:
         job = Job.decode(lease.job)
         return generation_job(job, lease, job.prompt, "results/")
 
-    def _lane(self, task_id: str) -> str:
-        return self._task(task_id).lane
+    def _queue(self, task_id: str) -> str:
+        return self._task(task_id).queue
 
     def _task(self, task_id: str) -> Task:
         task = self.run(self.tasks.get(task_id))

@@ -142,7 +142,7 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
     ("model", "checkpoint", "named"),
     [("deblur", None, "deconvolution"), ("flux3-klein", "simulated/5ms", "simulated/5ms")],
 )
-@pytest.mark.parametrize(("setting", "given"), [("text_encoder", "flux"), ("true_guidance", {"scale": 2})])
+@pytest.mark.parametrize(("setting", "given"), [("text_encoder", "flux"), ("cfg", {"scale": 2})])
 def test_what_is_about_prompts_is_refused_where_none_are_read(
     config: Path, model: str, checkpoint: str | None, named: str, setting: str, given: object
 ) -> None:

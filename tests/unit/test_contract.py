@@ -19,7 +19,7 @@ from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
 
 BEFORE = [
     *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
-    *("layout", "isolated", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
+    *("layout", "exclusive", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
     *("adapter", "transparent", "clip", "traceparent", "log_levels"),
 ]
 """The fields of the release before, in their order."""

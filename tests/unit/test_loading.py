@@ -150,9 +150,9 @@ def test_unusable_attention_of_packed_pictures_is_logged_and_skipped(
     """One that is unknown, those that need a GPU or a package, one in which pictures see each other."""
     seeing = {**ATTENTIONS, "all_as_one": lambda q, k, v, row: sdpa_loop(q, k, v, Row([q.shape[1]], q.device))}
     monkeypatch.setattr(loading, "ATTENTIONS", seeing)
-    names = ["imaginary", "varlen", "xformers", "flash", "all_as_one", "one_by_one"]
+    names = ["imaginary", "varlen", "xformers", "flash", "all_as_one", "sdpa_loop"]
     with caplog.at_level(logging.WARNING):
-        assert use_packed_attention(family, names).usable == ["one_by_one"]
+        assert use_packed_attention(family, names).usable == ["sdpa_loop"]
     skipped = [record.args[0] for record in caplog.records if isinstance(record.args, tuple) and record.args]
     assert skipped == names[:-1]
     assert "not what they are alone" in caplog.text
@@ -184,7 +184,7 @@ def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixtu
         "dtype_because": "as configured",
         "attention": "native",
         "compiled": "false",
-        "packed_attention": "one_by_one",
+        "packed_attention": "sdpa_loop",
     }
     [record] = [record for record in caplog.records if record.name == loading.__name__]
     assert all(f"{name} {value}" in record.getMessage() for name, value in setup.items())

@@ -12,7 +12,7 @@ import pytest
 
 from deployments.contract.objects import ObjectStore
 
-PLACES = ("inputs", "results", "unjudged")
+PLACES = ("inputs", "results", "unmoderated")
 AT_A_TIME = 64
 
 

@@ -114,7 +114,7 @@ class DeliveryAttempt(TypedDict):
     response: str | None
     """How the answer's body begins, at most 1 KiB"""
     status: int | None
-    """HTTP status of the receiver's answer; null when there was none"""
+    """HTTP status of the destination's answer; null when there was none"""
     took_s: float
     """Seconds from connecting to the answer"""
 
@@ -547,12 +547,12 @@ class TaskDelivery(TypedDict):
 
     attempts: list[DeliveryAttempt]
     """The latest 50, oldest first"""
+    destination: str
+    """Scheme, host and port of `webhook_url`, whose other parts may be secrets"""
     id: str
     """The task's; every attempt carries it as `webhook-id`"""
     next: float | None
     """When the next attempt is due, epoch seconds"""
-    receiver: str
-    """Scheme, host and port of `webhook_url`, whose other parts may be secrets"""
     state: Literal["not due", "waiting", "sending", "delivered", "failed"]
     """`not due` until the task ends; `failed` once no more attempts follow"""
 

@@ -1,6 +1,6 @@
 """Whether a call is a webhook of the service's, as Standard Webhooks has it.
 
-The signature over the body alone, which the service sends beside for older receivers, is not looked at: it says
+The signature over the body alone, which the service sends beside for older destinations, is not looked at: it says
 nothing of when it was made.
 """
 

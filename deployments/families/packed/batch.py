@@ -182,7 +182,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 ATTENTIONS: Final[Mapping[str, Attention]] = MappingProxyType(
-    {"varlen": varlen, "xformers": xformers, "flash": flash, "one_by_one": sdpa_loop}
+    {"varlen": varlen, "xformers": xformers, "flash": flash, "sdpa_loop": sdpa_loop}
 )
 """By the names that configurations have for them."""
 

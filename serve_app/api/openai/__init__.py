@@ -14,22 +14,22 @@ from serve_app.api.auth import TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.openai import images, videos
 from serve_app.api.openai.schema import Model, ModelList, errors
-from serve_app.api.openai.translation import Offered
+from serve_app.api.openai.translation import OpenAIEndpoints
 from serve_app.api.services import Deps, Services
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 
 
-def models_router(offered: Offered, catalog: Catalog) -> APIRouter:
+def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRouter:
     routes = APIRouter(prefix="/v1/models", tags=["openai"], route_class=JsonRoute)
 
-    async def shown(offer: Offer, services: Services) -> Model:
-        deprecated = catalog.deprecated.get(offer.name)
+    async def shown(served_endpoint: ServedEndpoint, services: Services) -> Model:
+        deprecated = catalog.deprecated.get(served_endpoint.name)
         sunset = deprecated.sunset if deprecated else None
-        found = await services.models.of({recipe.model for recipe in offer.recipes.values()})
+        found = await services.models.of({defaults.model for defaults in served_endpoint.defaults.values()})
         return Model(
-            id=offer.name,
+            id=served_endpoint.name,
             shutdown_date=sunset.isoformat() if sunset else None,
             state=found.state,
             predicted_wait_s=found.predicted_wait_s,
@@ -38,20 +38,22 @@ def models_router(offered: Offered, catalog: Catalog) -> APIRouter:
     @routes.get("", responses=errors())
     async def list_models(services: Deps, caller: TaskReader) -> ModelList:
         """All endpoints that are served here, with whether they are ready."""
-        return ModelList(data=[await shown(offer, services) for offer in offered.all()])
+        return ModelList(data=[await shown(served_endpoint, services) for served_endpoint in openai_endpoints.all()])
 
     # Names may have a slash in them.
     @routes.get("/{model:path}", responses=errors(404))
     async def get_model(services: Deps, caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> Model:
         """One of them, by any name that it has; the answer has its own."""
-        return await shown(offered.named(model), services)
+        return await shown(openai_endpoints.named(model), services)
 
     return routes
 
 
-def routers(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> Iterator[APIRouter]:
-    """`offers` by path. Raises ValueError where the settings name what does not fit."""
-    offered = Offered(offers, catalog, settings)
-    yield images.router(offered)
-    yield videos.router(offered)
-    yield models_router(offered, catalog)
+def routers(
+    catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]
+) -> Iterator[APIRouter]:
+    """`served_endpoints` by path. Raises ValueError where the settings name what does not fit."""
+    openai_endpoints = OpenAIEndpoints(served_endpoints, catalog, settings)
+    yield images.router(openai_endpoints)
+    yield videos.router(openai_endpoints)
+    yield models_router(openai_endpoints, catalog)

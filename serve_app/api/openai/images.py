@@ -34,7 +34,7 @@ from serve_app.api.openai.schema import (
 from serve_app.api.openai.translation import (
     FORM,
     MAX_FILES,
-    Offered,
+    OpenAIEndpoints,
     Sent,
     Translation,
     edits_pictures,
@@ -84,7 +84,7 @@ async def _call(request: Request, services: Deps, caller: Generator, idempotency
 Asking = Annotated[Call, Depends(_call)]
 
 
-def router(offered: Offered) -> APIRouter:
+def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     routes = APIRouter(prefix="/v1/images", tags=["openai"], route_class=FilesRoute)
     described = errors(404, 408, 409, 413, 429, 500, 504)
 
@@ -93,8 +93,8 @@ def router(offered: Offered) -> APIRouter:
         """Pictures from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
         sent = await read(call.request)
         asked = validated(ImageGeneration, sent.fields)
-        offer = offered.chosen(asked.model, makes_pictures, "make pictures from a prompt alone")
-        return await _made(call, asked, sent, Translation(offer, offer.endpoint.request_type))
+        served_endpoint = openai_endpoints.chosen(asked.model, makes_pictures, "make pictures from a prompt alone")
+        return await _made(call, asked, sent, Translation(served_endpoint, served_endpoint.endpoint.request_type))
 
     @routes.post("/edits", response_model=ImagesResponse, responses=described, openapi_extra=_edit_body())
     async def edit_images(call: Asking) -> Response:
@@ -109,9 +109,9 @@ def router(offered: Offered) -> APIRouter:
         if others := sorted(set(sent.files) - {"image", "mask"}):
             raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
         fits, doing = (edits_pictures, "edit pictures") if mask is None else (paints_masked, "take a mask")
-        offer = offered.chosen(asked.model, fits, doing)
-        form = offer.endpoint.request_type
-        translation = Translation(offer, form if mask is None else masked_by_alpha(form))
+        served_endpoint = openai_endpoints.chosen(asked.model, fits, doing)
+        form = served_endpoint.endpoint.request_type
+        translation = Translation(served_endpoint, form if mask is None else masked_by_alpha(form))
         translation.put_references(pictures, "image")
         translation.put("mask", mask, "mask")
         return await _made(call, asked, sent, translation)
@@ -120,7 +120,7 @@ def router(offered: Offered) -> APIRouter:
 
 
 async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Translation) -> Response:
-    services, caller, offer = call.services, call.caller, translation.offer
+    services, caller, served_endpoint = call.services, call.caller, translation.served_endpoint
     requests = _requests(asked, sent, translation)
     if len(requests) > 1 and call.idempotency_key:
         message = "An Idempotency-Key is for one picture: send one request for each, or leave the key out"
@@ -131,14 +131,14 @@ async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Tra
             taken = await waiting.accepted(
                 services,
                 caller,
-                offer,
+                served_endpoint,
                 requests,
                 base=call.base,
                 idempotency_key=call.idempotency_key,
                 traceparent=call.request.headers.get("traceparent", ""),
             )
     except Refused as refusal:
-        raise answer_refusals(refusal, offer.name, services) from None
+        raise answer_refusals(refusal, served_endpoint.name, services) from None
     # Whoever sends a key comes back with it for the same picture.
     keep = bool(call.idempotency_key)
     try:
@@ -173,7 +173,7 @@ def _put_size(size: str | None, translation: Translation) -> None:
     fields = translation.form.model_fields
     if not {"width", "height"} <= set(fields):
         instead = "; aspect_ratio chooses the ratio" if "aspect_ratio" in fields else ""
-        message = f"{translation.offer.name} takes no size, leave it to auto{instead}"
+        message = f"{translation.served_endpoint.name} takes no size, leave it to auto{instead}"
         raise Invalid(["body", "size"], message, "value_error")
     width, height = size.split("x")
     translation.put("width", int(width), "size")

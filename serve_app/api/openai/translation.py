@@ -30,17 +30,19 @@ from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import Picture, PictureProblem
 from serve_app.schemas.video import ClipRequest
 from serve_app.submission.errors import Invalid
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 
-Fits: TypeAlias = Callable[[Offer], bool]
+Fits: TypeAlias = Callable[[ServedEndpoint], bool]
 
 
-class Offered:
+class OpenAIEndpoints:
     """What is served here, by the names that `model` may have."""
 
-    def __init__(self, offers: Mapping[str, Offer], catalog: Catalog, settings: Settings) -> None:
-        """`offers` by path. Raises ValueError where the settings name what does not fit."""
-        self._offers = {path.removeprefix("/v1/"): offer for path, offer in offers.items()}
+    def __init__(self, served_endpoints: Mapping[str, ServedEndpoint], catalog: Catalog, settings: Settings) -> None:
+        """`served_endpoints` by path. Raises ValueError where the settings name what does not fit."""
+        self._served_endpoints = {
+            path.removeprefix("/v1/"): served_endpoint for path, served_endpoint in served_endpoints.items()
+        }
         self._catalog = catalog
         self._service = settings.service
         self._preferred = [
@@ -48,61 +50,63 @@ class Offered:
             self._set("video_model", settings.openai.video_model, makes_videos),
         ]
 
-    def chosen(self, model: str | None, fits: Fits, doing: str) -> Offer:
+    def chosen(self, model: str | None, fits: Fits, doing: str) -> ServedEndpoint:
         """Raises Refusal for a model that is not here, or can't do it; `doing` goes on from "does not"."""
         if model is not None:
-            offer = self.named(model)
-            if not fits(offer):
+            served_endpoint = self.named(model)
+            if not fits(served_endpoint):
                 others = ", ".join(each.name for each in self.all() if fits(each))
                 raise Refusal(
-                    400, f"{offer.name} does not {doing}: use one of {others}", "invalid_value", param="model"
+                    400, f"{served_endpoint.name} does not {doing}: use one of {others}", "invalid_value", param="model"
                 )
-            return offer
-        for offer in (*self._preferred, *self.all()):
-            if offer is not None and fits(offer):
-                return offer
+            return served_endpoint
+        for served_endpoint in (*self._preferred, *self.all()):
+            if served_endpoint is not None and fits(served_endpoint):
+                return served_endpoint
         raise Refusal(400, f"No model here can {doing}", "model_not_found", param="model")
 
-    def named(self, model: str) -> Offer:
+    def named(self, model: str) -> ServedEndpoint:
         """Raises Refusal."""
         name = real(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
         for tried in (name, f"{FAMILY}-{name}"):
-            if offer := self._offers.get(tried):
-                return offer
+            if served_endpoint := self._served_endpoints.get(tried):
+                return served_endpoint
             own = self._catalog.names.get(tried)
             if own and (message := elsewhere(own, self._catalog.served[own], self._service)):
                 raise _unknown(message)
         raise _unknown(f"No such model: {model}; GET /v1/models lists those that there are")
 
-    def all(self) -> Iterator[Offer]:
+    def all(self) -> Iterator[ServedEndpoint]:
         """Each once, in the order of the catalog."""
-        return (offer for name, offer in self._offers.items() if name == offer.name)
+        return (
+            served_endpoint for name, served_endpoint in self._served_endpoints.items() if name == served_endpoint.name
+        )
 
-    def _set(self, key: str, name: str | None, fits: Fits) -> Offer | None:
-        offer = None if name is None else self._offers.get(name)
-        if name is not None and (offer is None or not fits(offer)):
+    def _set(self, key: str, name: str | None, fits: Fits) -> ServedEndpoint | None:
+        served_endpoint = None if name is None else self._served_endpoints.get(name)
+        if name is not None and (served_endpoint is None or not fits(served_endpoint)):
             raise ValueError(f"openai.{key}: {name} is no endpoint here that fits")
-        return offer
+        return served_endpoint
 
 
-def makes_pictures(offer: Offer) -> bool:
+def makes_pictures(served_endpoint: ServedEndpoint) -> bool:
     """From a prompt alone."""
-    form = offer.endpoint.request_type
+    form = served_endpoint.endpoint.request_type
     needed = {name for name, field in form.model_fields.items() if field.is_required()}
-    return "prompt" in form.model_fields and not makes_videos(offer) and not needed & set(form.image_fields)
+    return "prompt" in form.model_fields and not makes_videos(served_endpoint) and not needed & set(form.image_fields)
 
 
-def edits_pictures(offer: Offer) -> bool:
-    form = offer.endpoint.request_type
+def edits_pictures(served_endpoint: ServedEndpoint) -> bool:
+    form = served_endpoint.endpoint.request_type
     return "prompt" in form.model_fields and "references" in form.image_fields.values()
 
 
-def paints_masked(offer: Offer) -> bool:
-    return edits_pictures(offer) and "mask" in offer.endpoint.request_type.image_fields
+def paints_masked(served_endpoint: ServedEndpoint) -> bool:
+    return edits_pictures(served_endpoint) and "mask" in served_endpoint.endpoint.request_type.image_fields
 
 
-def makes_videos(offer: Offer) -> bool:
-    return issubclass(offer.endpoint.request_type, ClipRequest)
+def makes_videos(served_endpoint: ServedEndpoint) -> bool:
+    return issubclass(served_endpoint.endpoint.request_type, ClipRequest)
 
 
 def _unknown(message: str) -> Refusal:
@@ -223,10 +227,10 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {"num_inference_steps": "steps", "guida
 
 
 class Translation:
-    """A request to `offer`, of the form `form`, field by field."""
+    """A request to `served_endpoint`, of the form `form`, field by field."""
 
-    def __init__(self, offer: Offer, form: type[GenerationRequest]) -> None:
-        self.offer = offer
+    def __init__(self, served_endpoint: ServedEndpoint, form: type[GenerationRequest]) -> None:
+        self.served_endpoint = served_endpoint
         self.form = form
         self._fields: dict[str, Any] = {}
         self._told_as: dict[str, str] = {}
@@ -237,7 +241,7 @@ class Translation:
         if value is None:
             return
         if field not in self.form.model_fields:
-            raise Invalid(["body", told_as], f"{self.offer.name} has no such field", "extra_forbidden")
+            raise Invalid(["body", told_as], f"{self.served_endpoint.name} has no such field", "extra_forbidden")
         if field in self._fields:
             raise Invalid(["body", told_as], f"Sent twice: {self._told_as[field]} says the same", "sent_twice")
         self._fields[field] = value
@@ -263,7 +267,7 @@ class Translation:
             self.put(fields[0], pictures, told_as)
             return
         if len(pictures) > len(fields):
-            message = f"{self.offer.name} takes {len(fields)} at most, not {len(pictures)}"
+            message = f"{self.served_endpoint.name} takes {len(fields)} at most, not {len(pictures)}"
             raise Invalid(["body", told_as], message, "too_long")
         for field, picture in zip(fields, pictures, strict=False):
             self.put(field, picture, told_as)

@@ -24,7 +24,7 @@ from serve_app.api.openai.schema import (
     VideoList,
     errors,
 )
-from serve_app.api.openai.translation import FORM, Offered, Sent, Translation, makes_videos, read, validated
+from serve_app.api.openai.translation import FORM, OpenAIEndpoints, Sent, Translation, makes_videos, read, validated
 from serve_app.api.openai.waiting import failure, job_of
 from serve_app.api.routes.generate import IdempotencyKey
 from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
@@ -32,7 +32,7 @@ from serve_app.api.services import Deps, Services
 from serve_app.inputs.geometry import CLIP_AREAS, RATIOS, clip_size
 from serve_app.schemas.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.errors import Invalid
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
 from serve_app.tasks import task as tasks
 from serve_app.tasks.limits import Refused
@@ -69,9 +69,9 @@ _KNOWN_AS: Final[Mapping[str, tuple[str, str]]] = {
 """What people call some of them; `size` of the video says what they have in truth."""
 
 
-def router(offered: Offered) -> APIRouter:
+def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     routes = APIRouter(prefix="/v1/videos", tags=["openai"], route_class=FilesRoute)
-    endpoints = [offer.name for offer in offered.all() if makes_videos(offer)]
+    endpoints = [served_endpoint.name for served_endpoint in openai_endpoints.all() if makes_videos(served_endpoint)]
 
     @routes.post("", responses=errors(404, 408, 409, 413, 429), openapi_extra=_creation_body())
     async def create_video(
@@ -84,8 +84,8 @@ def router(offered: Offered) -> APIRouter:
         """Begins a video, from a prompt or a picture, as OpenAI's clients ask for it."""
         sent = await read(request)
         asked = validated(VideoCreation, sent.typed(sent.fields, VideoCreation))
-        offer = offered.chosen(asked.model, makes_videos, "make videos")
-        translation = _translation(offer, asked, sent)
+        served_endpoint = openai_endpoints.chosen(asked.model, makes_videos, "make videos")
+        translation = _translation(served_endpoint, asked, sent)
         body, limits = translation.request(), services.tasks.limits
         base = public_base(request, services.settings.service)
         try:
@@ -93,14 +93,14 @@ def router(offered: Offered) -> APIRouter:
                 accepted = await accept(
                     services.submission,
                     caller,
-                    offer,
+                    served_endpoint,
                     body,
                     base=base,
                     idempotency_key=idempotency_key or "",
                     traceparent=request.headers.get("traceparent", ""),
                 )
         except Refused as refusal:
-            raise answer_refusals(refusal, offer.name, services) from None
+            raise answer_refusals(refusal, served_endpoint.name, services) from None
         if accepted.requests_left is not None:
             response.headers.update(rate_limit_headers(limits, accepted.requests_left))
         (task_id,) = waiting.ids_of([accepted])
@@ -183,10 +183,10 @@ def _reference(asked: VideoCreation, sent: Sent) -> str | None:
     return named["image_url"]
 
 
-def _translation(offer: Offer, asked: VideoCreation, sent: Sent) -> Translation:
+def _translation(served_endpoint: ServedEndpoint, asked: VideoCreation, sent: Sent) -> Translation:
     reference = _reference(asked, sent)
     form, mode = (TextToVideoRequest, "t2v") if reference is None else (ImageToVideoRequest, "i2v")
-    translation = Translation(offer, form)
+    translation = Translation(served_endpoint, form)
     translation.put("mode", mode, _REFERENCE)
     translation.put("keyframes", reference, _REFERENCE)
     translation.put_common(asked)

@@ -16,7 +16,7 @@ from serve_app.api.routes.results import task_views
 from serve_app.api.services import Services
 from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import UNREACHABLE
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
 from serve_app.tasks.task import Accepted, Job, NewerJob, Status, Task
 
@@ -36,7 +36,7 @@ class ClientGone(Exception):
 async def accepted(
     services: Services,
     caller: Caller,
-    offer: Offer,
+    served_endpoint: ServedEndpoint,
     bodies: Sequence[GenerationRequest],
     *,
     base: str,
@@ -48,14 +48,14 @@ async def accepted(
     `idempotency_key` is for a single one.
     """
 
-    async def one_by_one() -> list[Accepted]:
+    async def sdpa_loop() -> list[Accepted]:
         taken: list[Accepted] = []
         try:
             for body in bodies:
                 task = await accept(
                     services.submission,
                     caller,
-                    offer,
+                    served_endpoint,
                     body,
                     base=base,
                     idempotency_key=idempotency_key,
@@ -69,7 +69,7 @@ async def accepted(
 
     # To its end, also when this request is cancelled, as the proxy does once its client is gone: half an acceptance
     # would be a task that nobody knows of.
-    accepting = asyncio.ensure_future(one_by_one())
+    accepting = asyncio.ensure_future(sdpa_loop())
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:

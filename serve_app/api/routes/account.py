@@ -20,7 +20,7 @@ from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, 
 from serve_app.api.routes.schemas import answer_refusals, elsewhere, errors, rate_limit_headers
 from serve_app.api.services import Deps
 from serve_app.submission.errors import Invalid
-from serve_app.submission.prepare import Offer, prepare
+from serve_app.submission.prepare import ServedEndpoint, prepare
 from serve_app.tasks.limits import TooFast
 
 router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
@@ -77,8 +77,8 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     try:
         body = endpoint.request_type.model_validate(request.body)
         left = await services.tasks.count_request(caller.id)
-        offer = Offer(name, endpoint, services.catalog.recipes(endpoint, services.settings))
-        prepared = await prepare(services.submission, caller, offer, body)
+        served_endpoint = ServedEndpoint(name, endpoint, services.catalog.defaults(endpoint, services.settings))
+        prepared = await prepare(services.submission, caller, served_endpoint, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [

@@ -31,24 +31,24 @@ from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
 from serve_app.config.settings import Settings
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.examples import examples
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
 from serve_app.tasks.limits import Refused
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
-def offers(catalog: Catalog, settings: Settings) -> dict[str, Offer]:
+def served_endpoints(catalog: Catalog, settings: Settings) -> dict[str, ServedEndpoint]:
     """What is served here, by path."""
     here = {
-        name: Offer(name, endpoint, catalog.recipes(endpoint, settings))
+        name: ServedEndpoint(name, endpoint, catalog.defaults(endpoint, settings))
         for name, endpoint in catalog.served.items()
         if not elsewhere(name, endpoint, settings.service)
     }
     return {f"/v1/{name}": here[own] for name, own in catalog.names.items() if own in here}
 
 
-def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> APIRouter:
+def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]) -> APIRouter:
     """One route per name of the catalog."""
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, own in catalog.names.items():
@@ -58,7 +58,7 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             continue
         routes.add_api_route(
             path,
-            _handler(offers[path]),
+            _handler(served_endpoints[path]),
             methods=["POST"],
             response_model=Submission,
             response_model_exclude_unset=True,
@@ -92,7 +92,7 @@ def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _to_try(endpoint: Endpoint) -> dict[str, Any]:
-    """Bodies for the description, which it offers to send."""
+    """Bodies for the description, which it served_endpoints to send."""
     bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
     shown = {name: {"value": body} for name, body in bodies.items()}
     return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
@@ -112,7 +112,7 @@ def _refusing(status: int, message: str) -> Callable[[], Awaitable[None]]:
     return refuse
 
 
-def _handler(offer: Offer) -> Callable[..., Awaitable[dict[str, Any]]]:
+def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def submit(
         body: BaseModel,
         request: Request,
@@ -128,18 +128,18 @@ def _handler(offer: Offer) -> Callable[..., Awaitable[dict[str, Any]]]:
             accepted = await accept(
                 services.submission,
                 caller,
-                offer,
+                served_endpoint,
                 body,
                 base=base,
                 idempotency_key=idempotency_key or "",
                 traceparent=request.headers.get("traceparent", ""),
             )
         except Refused as refusal:
-            raise answer_refusals(refusal, offer.name, services) from None
+            raise answer_refusals(refusal, served_endpoint.name, services) from None
         if accepted.requests_left is not None:
             response.headers.update(rate_limit_headers(limits, accepted.requests_left))
         return json.loads(accepted.reply)
 
     # The real type, for validation and for the API's description.
-    submit.__annotations__["body"] = offer.endpoint.request_type
+    submit.__annotations__["body"] = served_endpoint.endpoint.request_type
     return submit

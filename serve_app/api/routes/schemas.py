@@ -146,7 +146,7 @@ class TaskSummary(BaseModel):
 
 class DeliveryAttempt(BaseModel):
     at: float = Field(description="Epoch seconds")
-    status: int | None = Field(description="HTTP status of the receiver's answer; null when there was none")
+    status: int | None = Field(description="HTTP status of the destination's answer; null when there was none")
     error: str | None = Field(description="Why there was no answer")
     response: str | None = Field(description="How the answer's body begins, at most 1 KiB")
     took_s: float = Field(description="Seconds from connecting to the answer")
@@ -156,7 +156,7 @@ class TaskDelivery(BaseModel):
     """How a task's webhook fares."""
 
     id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
-    receiver: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
+    destination: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
     state: Literal["not due", "waiting", "sending", "delivered", "failed"] = Field(
         description="`not due` until the task ends; `failed` once no more attempts follow"
     )

@@ -10,7 +10,7 @@ from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.api.services import Deps, Services
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.tasks.task import Task
 from serve_app.webhooks.outbox import Delivery
 
@@ -46,9 +46,9 @@ async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
 
 def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     assert task.webhook is not None
-    receiver = receiver_of(task.webhook.url) if task.webhook.url else task.webhook.receiver
+    destination = destination_of(task.webhook.url) if task.webhook.url else task.webhook.destination
     if delivery is None:
-        return TaskDelivery(id=task.id, receiver=receiver, state="not due", next=None, attempts=[])
+        return TaskDelivery(id=task.id, destination=destination, state="not due", next=None, attempts=[])
     attempts = [
         DeliveryAttempt(
             at=attempt.at,
@@ -61,7 +61,7 @@ def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     ]
     return TaskDelivery(
         id=task.id,
-        receiver=receiver,
+        destination=destination,
         state=delivery.state.value,
         next=delivery.next,
         attempts=attempts,

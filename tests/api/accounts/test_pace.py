@@ -43,7 +43,7 @@ async def test_after_a_burst_a_key_waits_for_its_next_turn(paced: TaskStore, pas
 
 async def test_other_requests_are_counted_with_submissions_and_looks_are_not(paced: TaskStore) -> None:
     for _ in range(2 * BURST):
-        await paced.look(lane="lane", project="p", organization="acme", price=0, key_id="k")
+        await paced.look(queue="model", project="p", organization="acme", price=0, key_id="k")
     assert [await paced.count_request("k") for _ in range(BURST - 1)] == [3, 2, 1]
     assert await send(paced) == 0
     with pytest.raises(TooFast) as refused:
@@ -70,5 +70,5 @@ async def test_a_whole_burst_passes_within_one_millisecond_at_any_pace(
 ) -> None:
     script = PRELUDE.read_text() + ALL_AT_ONCE
     burst = 50
-    left = await redis.eval(script, 0, prefix, "lane", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
+    left = await redis.eval(script, 0, prefix, "model", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
     assert left == list(reversed(range(burst)))

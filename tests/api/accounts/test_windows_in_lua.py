@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 
 async def windows_in_lua(redis: Redis, times_ms: list[int]) -> list[list[list[Any]]]:
     text = joined(PRELUDE, SCRIPTS / "money.lua") + WINDOWS_OF_EACH
-    return json.loads(await redis.eval(text, 0, "unused:", "lane", json.dumps(times_ms)))  # type: ignore[misc]
+    return json.loads(await redis.eval(text, 0, "unused:", "model", json.dumps(times_ms)))  # type: ignore[misc]
 
 
 def expected(day: date) -> list[list[Any]]:

@@ -13,7 +13,7 @@ from obstore.exceptions import GenericError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
 from support.command_line import GenServe, write_config
 from support.deliveries import everything, hooked_task
-from support.tasks import ALL, LANE, make_due
+from support.tasks import ALL, QUEUE, make_due
 
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.credits import Credits
@@ -69,18 +69,18 @@ async def work(store: TaskStore) -> None:
     await KeyStore(store.redis, store.prefix).create("test")
     for task in (hooked_task(id="ended", organization=ORGANIZATION, price=100), priced_task(50, id="begun")):
         await store.submit(task)
-    for lease in await store.lease(LANE, 2, ALL):
-        await store.advance(LANE, lease.id, lease.attempt, Status.GENERATING)
-    await store.complete(LANE, "ended", 1, Status.READY, result={"key": "results/ended/1/picture.png"})
+    for lease in await store.lease(QUEUE, 2, ALL):
+        await store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING)
+    await store.complete(QUEUE, "ended", 1, Status.READY, result={"key": "results/ended/1/picture.png"})
     await store.submit(priced_task(25, id="waiting", idempotency_key="once", body_hash="b"))
 
 
 async def finish(store: TaskStore) -> None:
     """What dispatchers do that find it: leases run out, and all is done."""
-    await make_due(store, f"leased:{LANE}")
-    await store.reap(LANE)
-    for lease in await store.lease(LANE, 10, ALL):
-        assert await store.complete(LANE, lease.id, lease.attempt, Status.READY, result={})
+    await make_due(store, f"leased:{QUEUE}")
+    await store.reap(QUEUE)
+    for lease in await store.lease(QUEUE, 10, ALL):
+        assert await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
     for task_id in ("ended", "begun", "waiting"):
         task = await store.get(task_id)
         assert task is not None
@@ -148,7 +148,7 @@ def test_a_restoration_that_broke_off_is_repeated(
 ) -> None:
     async def half_done(store: TaskStore) -> None:
         await store.redis.set(f"{prefix}restoring", "{}")
-        await store.redis.set(f"{prefix}clock:{LANE}", "7")
+        await store.redis.set(f"{prefix}clock:{QUEUE}", "7")
 
     on(elsewhere.url, prefix, half_done)
     with pytest.raises(HalfRestored, match="repeat gen-serve restore"):

@@ -64,7 +64,7 @@ def test_on_a_cluster_it_says_what_the_nodes_need(
 
 @pytest.fixture
 def begun(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> GenServe:
-    """A service that has been begun, with a lane whose weights ship with it and the others' fetched when needed."""
+    """A service that has been begun, with a queue whose weights ship with it and the others' fetched when needed."""
     assert gen_serve("init").code == 0
     monkeypatch.setattr("serve_app.cluster.gpu_memory.HF_HUB_OFFLINE", False)
     return gen_serve
@@ -80,7 +80,7 @@ def test_what_one_machine_needs_is_looked_at(begun: GenServe, tmp_path: Path, mo
     monkeypatch.setenv("GEN_OBJECTS__URL", (tmp_path / "file").as_uri())
     ran = begun("check")
     assert (ran.code, "opening it failed" in ran.out) == (1, True)
-    assert ran.err == "error: not fit to serve: mend what is refused\n"
+    assert ran.err == "error: not fit to serve: fix what is refused\n"
 
 
 def test_a_cluster_has_to_be_named_and_there(begun: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 from support.command_line import GenServe
 from support.http_service import Service, running
-from support.worker import LANE
+from support.worker import QUEUE
 
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import MetricsSettings
@@ -49,15 +49,15 @@ def test_a_service_that_is_ready(client_of: GenServe, service: Service, monkeypa
         queued = {row[0]: int(row[1]) for row in ran.table[1:]}
         status = client_of("status", "--json", *metrics).json
     assert ran.out.startswith(f"{service.base_url}: ready\n")
-    assert (ran.code, queued[LANE] >= 1) == (0, True)
+    assert (ran.code, queued[QUEUE] >= 1) == (0, True)
     assert (status["base_url"], status["ready"]) == (service.base_url, True)
-    assert status["lanes"][LANE].keys() == {"queued", "leased", "suspects"}
+    assert status["models"][QUEUE].keys() == {"queued", "leased", "quarantined"}
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(service.worker.new_project("default"), Role.OPERATOR))
     heading = client_of("status").out.splitlines()[1]
     assert all(name in heading for name in ("wait s", "replicas", "last error")), "what operators see"
-    lane = client_of("status", "--json").json["lanes"][LANE]
-    assert lane["queued"] >= 1
-    assert {"predicted_wait_s", "replicas", "failures"} <= set(lane)
+    queue = client_of("status", "--json").json["models"][QUEUE]
+    assert queue["queued"] >= 1
+    assert {"predicted_wait_s", "replicas", "failures"} <= set(queue)
 
 
 def test_without_figures_it_is_said_why(client_of: GenServe) -> None:
@@ -65,7 +65,7 @@ def test_without_figures_it_is_said_why(client_of: GenServe) -> None:
     assert ran.code == 0
     assert "--metrics-url" in ran.err
     out = client_of("status", "--metrics-url", "http://127.0.0.1:1/metrics", "--json")
-    assert out.json["lanes"] is None
+    assert out.json["models"] is None
 
 
 def test_a_service_that_is_not_there(client_of: GenServe) -> None:
@@ -83,7 +83,7 @@ def test_figures_that_ask_for_a_token(
         words = ("status", "--base-url", service.base_url)
         assert "--metrics-token" in client_of(*words, notes=True).err
         monkeypatch.setenv("GEN_METRICS__TOKEN", "let me in")
-        assert json.loads(client_of(*words, "--json").out)["lanes"]
+        assert json.loads(client_of(*words, "--json").out)["models"]
 
 
 MAIN = "from serve_app.cli import main; main()"
@@ -98,7 +98,7 @@ def test_the_figures_are_served_until_it_is_stopped(gen_serve: GenServe) -> None
             url = process.stdout.readline().removeprefix("figures: ").strip()
             assert httpx2.get(url, timeout=60).status_code == 401
             told = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
-            assert 'gen_tasks_queued{lane="flux3-klein"} 0.0' in told.text
+            assert 'gen_tasks_queued{model="flux3-klein"} 0.0' in told.text
         finally:
             process.send_signal(signal.SIGTERM)
     assert process.returncode == -signal.SIGTERM

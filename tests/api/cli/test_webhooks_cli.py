@@ -19,7 +19,7 @@ from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome
 Webhooks: TypeAlias = Callable[..., Ran]
 Ended: TypeAlias = Callable[..., list[str]]
 
-RECEIVER = "https://hooks.test:443"
+DESTINATION = "https://hooks.test:443"
 SECRET = "a secret, sealed or not, is nobody's business"
 
 
@@ -60,10 +60,10 @@ def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, ended: End
     [fresh] = ended()
     listed = webhooks("list")
     rows = {row[0]: row[1:] for row in listed.table}
-    assert rows[delivered] == [RECEIVER, "delivered", "1", "HTTP 204"]
-    assert rows[failed] == [RECEIVER, "failed", "1", "could not connect"]
-    assert rows[retried][:-1] == [RECEIVER, "waiting", "1", "HTTP 503"]
-    assert rows[fresh][:-1] == [RECEIVER, "waiting", "0"]
+    assert rows[delivered] == [DESTINATION, "delivered", "1", "HTTP 204"]
+    assert rows[failed] == [DESTINATION, "failed", "1", "could not connect"]
+    assert rows[retried][:-1] == [DESTINATION, "waiting", "1", "HTTP 503"]
+    assert rows[fresh][:-1] == [DESTINATION, "waiting", "0"]
     for waiting in (retried, fresh):
         assert A_MINUTE.fullmatch(rows[waiting][-1])
     assert SECRET not in listed.out

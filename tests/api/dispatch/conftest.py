@@ -1,4 +1,4 @@
-"""A scene of lanes."""
+"""A scene of queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
-from support.lanes import PRICE, Scene
+from support.queues import PRICE, Scene
 
 from serve_app.accounts.credits import Credits
 

@@ -1,11 +1,11 @@
-"""A broken replica beside a healthy one, real engines and a real lane: whatever fails there, no task is to blame."""
+"""A broken replica beside a healthy one, real engines and a real queue: whatever fails there, no task is to blame."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from support.lanes import Scene
+from support.queues import Scene
 from support.replicas import Replicas
 from support.virtual_backend import VirtualBackend
 
@@ -63,7 +63,7 @@ async def test_a_broken_replica_is_replaced_and_ends_no_task(
     assert {task.status for task in tasks} == {Status.READY}
     assert replicas.replaced == 1
     # What fails first on a model that was proven to run may be to blame; a device that breaks blames nobody.
-    assert sum(task.strikes for task in tasks) == (0 if broken == "a device that broke" else 1)
+    assert sum(task.crashes for task in tasks) == (0 if broken == "a device that broke" else 1)
 
 
 class Ending:
@@ -90,16 +90,16 @@ async def test_storage_that_is_away_and_what_is_refused_before_it_began_count_fo
     scene.call = lambda job: next(left, None) or scene.model.generate(job)
     scene.dispatcher()
     (task,) = await scene.ended(await scene.submit())
-    assert (task.status, task.attempt, task.strikes) == (Status.READY, attempts + 1, 0)
+    assert (task.status, task.attempt, task.crashes) == (Status.READY, attempts + 1, 0)
     assert not int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task.id}", "interruptions") or 0)  # type: ignore[misc]
 
 
-async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_strike(
+async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_crash(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
     scene.dispatcher()
     (task,) = await scene.ended(await scene.submit())
-    assert (task.status, task.attempt, task.strikes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
+    assert (task.status, task.attempt, task.crashes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
     assert task.details == {"error": DEVICE_BROKEN.reason}

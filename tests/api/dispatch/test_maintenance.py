@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import LANE, new_task
+from support.tasks import QUEUE, new_task
 
 from deployments.contract.objects import ObjectStore
 from serve_app.dispatcher.maintenance import Maintenance
@@ -37,7 +37,7 @@ async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
 
 async def until_event(store: TaskStore, event: str) -> None:
     async with asyncio.timeout(60):
-        while not (await store.counts(LANE)).get(event):
+        while not (await store.counts(QUEUE)).get(event):
             await asyncio.sleep(0.02)
 
 
@@ -45,26 +45,26 @@ async def ended(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
     """Tasks with an input and a result."""
     for task_id in ids:
         await store.submit(new_task(id=task_id))
-        await store.lease(LANE, 1, 10)
+        await store.lease(QUEUE, 1, 10)
         await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
         await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
-        await store.complete(LANE, task_id, 1, Status.READY, result={})
+        await store.complete(QUEUE, task_id, 1, Status.READY, result={})
 
 
 async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store = TaskStore(redis, prefix, Limits(lease_s=1, run_s=0.5))
     for task_id in ("abandoned", "slow"):
         await store.submit(new_task(id=task_id))
-        await store.lease(LANE, 1, 10)
-    await store.advance(LANE, "slow", 1, Status.GENERATING)
-    upkeep = Maintenance(store, ObjectStore(tmp_path.as_uri()), [LANE])
+        await store.lease(QUEUE, 1, 10)
+    await store.advance(QUEUE, "slow", 1, Status.GENERATING)
+    upkeep = Maintenance(store, ObjectStore(tmp_path.as_uri()), [QUEUE])
     async with running(asyncio.create_task(upkeep.reap())):
         await until_event(store, "reaped")
         await until_event(store, "Error")
     abandoned, slow = await store.get("abandoned"), await store.get("slow")
     assert abandoned is not None
     assert slow is not None
-    assert (abandoned.status, abandoned.strikes) == (Status.PENDING, 0)
+    assert (abandoned.status, abandoned.crashes) == (Status.PENDING, 0)
     assert slow.status is Status.ERROR
     assert slow.details == {"error": "The task was not done before its deadline"}
 
@@ -77,14 +77,14 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
     try:
         store = TaskStore(redis, limits=Limits(lease_s=2))
         await store.submit(new_task(id="t"))
-        (lease,) = await store.lease(LANE, 1, 10)
+        (lease,) = await store.lease(QUEUE, 1, 10)
 
         async def heartbeat() -> None:
             while True:
-                await store.heartbeat(LANE, [(lease.id, lease.attempt)])
+                await store.heartbeat(QUEUE, [(lease.id, lease.attempt)])
                 await asyncio.sleep(0.5)
 
-        upkeep = Maintenance(store, ObjectStore((tmp_path / "objects").as_uri()), [LANE])
+        upkeep = Maintenance(store, ObjectStore((tmp_path / "objects").as_uri()), [QUEUE])
         beat = asyncio.create_task(heartbeat())
         async with running(asyncio.create_task(upkeep.reap()), beat):
             assert server.pid is not None
@@ -92,8 +92,8 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
             await asyncio.sleep(2.5)  # the hang itself: longer than the lease
             os.kill(server.pid, signal.SIGCONT)
             await asyncio.sleep(1)  # the reaper looks several times
-        assert await store.complete(LANE, "t", 1, Status.READY, result={})
-        assert "reaped" not in await store.counts(LANE)
+        assert await store.complete(QUEUE, "t", 1, Status.READY, result={})
+        assert "reaped" not in await store.counts(QUEUE)
     finally:
         await redis.aclose()
         server.stop()
@@ -120,7 +120,7 @@ async def test_sweeping_deletes_objects_records_and_folders_past_what_can_not_be
     await ended(store, objects, "locked", "old", "older", "new")
     await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
     await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
-    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(60):
+    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
         while await store.get("old") or await store.get("older"):
             await asyncio.sleep(0.02)
     assert await store.get("locked") is not None
@@ -133,11 +133,11 @@ async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redi
     store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
     for task_id in ("waiting", "cancelled", "working"):
         await store.submit(new_task(id=task_id))
-    await store.lease(LANE, 1, 10)
+    await store.lease(QUEUE, 1, 10)
     await store.cancel("cancelled", "p")
     for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):
         await objects.put(f"checkpoints/{name}", b"latents", "application/octet-stream")
-    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(60):
+    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
         while len(left := await objects.keys("checkpoints")) > 3:
             await asyncio.sleep(0.02)
     assert sorted(left) == ["checkpoints/waiting.safetensors", "checkpoints/working.safetensors", "checkpoints/x"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lanes import PRICE, Scene
+from support.queues import PRICE, Scene
 from support.tasks import new_task
 
 from serve_app.accounts.credits import Credits
@@ -36,7 +36,7 @@ async def test_a_task_whose_key_is_gone_is_an_error_and_all_others_are_done(scen
     tasks = await scene.ended(ids)
     assert [task.status for task in tasks] == [Status.READY, Status.READY, Status.ERROR, Status.READY]
     assert {task.attempt for task in tasks} == {1}
-    assert (tasks[2].details, tasks[2].strikes) == ({"error": UNREADABLE}, 0)
+    assert (tasks[2].details, tasks[2].crashes) == ({"error": UNREADABLE}, 0)
     of_old_job = await reading(scene.store, NEW).get(ids[1])
     assert of_old_job is not None
     assert (of_old_job.status, of_old_job.job, of_old_job.result is None) == (Status.READY, "", False)

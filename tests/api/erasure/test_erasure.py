@@ -14,7 +14,7 @@ from support.books import FUNDS, ORGANIZATION, assert_books_balance
 from support.executioner import Executioner, Killed
 from support.redis_contents import values
 from support.redis_process import until
-from support.tasks import LANE, make_due, new_task
+from support.tasks import QUEUE, make_due, new_task
 
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.audit import AuditLog
@@ -27,7 +27,7 @@ from serve_app.dispatcher.generation import checkpoint_of
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.submission.errors import StorageOutOfReach
@@ -102,42 +102,42 @@ class House:
         undelivered = await self._submitted(project, word)
         await self._ended(undelivered, word, Status.REQUEST_MODERATED)
         [claim] = await outbox.claim(1)
-        await outbox.record(claim, DeliveryAttempt(1.0, 500, text=word), "retry", wait_s=3600, unwell=True)
+        await outbox.record(claim, DeliveryAttempt(1.0, 500, text=word), "retry", wait_s=3600, down=True)
         running = await self._submitted(project, word)
-        [self.leased[project]] = await self.tasks.lease(LANE, 1, 100)
+        [self.leased[project]] = await self.tasks.lease(QUEUE, 1, 100)
         assert self.leased[project].id == running.id
-        await self.tasks.advance(LANE, running.id, 1, Status.GENERATING)
+        await self.tasks.advance(QUEUE, running.id, 1, Status.GENERATING)
         await self.objects.put(checkpoint_of(running.id), word.encode(), "application/octet-stream")
-        await self._submitted(project, word, lane="another")
+        await self._submitted(project, word, queue="another")
         reserved = new_task(project=project).id
         await self.tasks.reserve(reserved, project)
         await self.objects.put(f"inputs/{reserved}/0.png", word.encode(), "image/png")
-        finetune = await self.finetunes.begin(f"{word} ink", project, "gen-test", LANE)
+        finetune = await self.finetunes.begin(f"{word} ink", project, "gen-test", QUEUE)
         await self.objects.put(finetune.key, word.encode(), "application/octet-stream")
         await self.finetunes.finish(finetune, rank=1, layers=1, size=1)
 
-    async def _submitted(self, project: str, word: str, lane: str = LANE) -> NewTask:
+    async def _submitted(self, project: str, word: str, queue: str = QUEUE) -> NewTask:
         url = f"http://{word.lower()}.test/{word}"
         task = new_task(
             project=project,
-            lane=lane,
+            queue=queue,
             organization=ORGANIZATION,
             price=PRICE,
             job=f'{{"prompt": "{word}"}}',
             user=word,
             reply=f'{{"webhook_url": "{url}"}}',
-            webhook=Webhook(url, receiver_of(url), "http://service.test"),
+            webhook=Webhook(url, destination_of(url), "http://service.test"),
         )
         await self.objects.put(f"inputs/{task.id}/0.png", word.encode(), "image/png")
         await self.tasks.submit(replace(task, idempotency_key=task.id, body_hash="x"))
         return task
 
     async def _ended(self, task: NewTask, word: str, status: Status) -> None:
-        [lease] = await self.tasks.lease(LANE, 1, 100)
-        for place in ("results", "unjudged"):
+        [lease] = await self.tasks.lease(QUEUE, 1, 100)
+        for place in ("results", "unmoderated"):
             await self.objects.put(f"{place}/{task.id}/1/picture.png", word.encode(), "image/png")
         told = {"prompt": word, "key": f"results/{task.id}/1/picture.png"}
-        assert await self.tasks.complete(LANE, lease.id, lease.attempt, status, result=told, details={"why": word})
+        assert await self.tasks.complete(QUEUE, lease.id, lease.attempt, status, result=told, details={"why": word})
 
 
 @pytest.fixture
@@ -175,13 +175,13 @@ async def test_who_made_which_key_is_known_still(house: House) -> None:
 
 
 async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_time_was_over(house: House) -> None:
-    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", LANE)
+    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
     first = await house.erase(within_s=0)
     assert first.done is None
     with pytest.raises(ProjectClosed):
         await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
     with pytest.raises(registry.ProjectClosed):
-        await house.finetunes.begin("x", PROJECT.id, "gen-test", LANE)
+        await house.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
     assert await Eraser(house.redis, house.prefix, house.objects).is_under_way(PROJECT.id)
     second = await house.erase()
@@ -205,17 +205,17 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     running = house.leased[PROJECT.id]
     task_id, attempt = running.id, running.attempt
     await house.erase()
-    assert await house.tasks.heartbeat(LANE, [(task_id, attempt)]) == [(task_id, attempt)]
-    assert not await house.tasks.advance(LANE, task_id, attempt, Status.GENERATING, 0.5, {"key": MARK})
-    late = [f"results/{task_id}/1/picture.png", f"unjudged/{task_id}/1/preview.png", checkpoint_of(task_id)]
+    assert await house.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
+    assert not await house.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, 0.5, {"key": MARK})
+    late = [f"results/{task_id}/1/picture.png", f"unmoderated/{task_id}/1/preview.png", checkpoint_of(task_id)]
     for key in late:
         await house.objects.put(key, MARK.encode(), "image/png")
-    assert not await house.tasks.complete(LANE, task_id, attempt, Status.READY, result={"prompt": MARK})
-    assert await house.tasks.release(LANE, task_id, attempt, strike=True) == 0
+    assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result={"prompt": MARK})
+    assert await house.tasks.release(QUEUE, task_id, attempt, crash=True) == 0
     assert sorted(await house.found(MARK)) == sorted(late)
 
     await make_due(house.tasks, "retention")
-    sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [LANE]).sweep())
+    sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [QUEUE]).sweep())
     async with asyncio.timeout(60):
         while await house.redis.zscore(f"{house.prefix}retention", task_id) is not None:
             await asyncio.sleep(0.01)

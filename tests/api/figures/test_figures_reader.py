@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import generate_latest
 from redis.asyncio import Redis
 from support.deliveries import hooked_task
-from support.tasks import LANE, lease_one, make_due, new_task
+from support.tasks import QUEUE, lease_one, make_due, new_task
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.organizations import OrganizationStore
@@ -26,7 +26,7 @@ async def nobody() -> Mapping[str, Mapping[str, int]]:
 
 def reader_of(store: TaskStore, **changes: Any) -> FiguresReader:
     options: dict[str, Any] = {"projects": 10, "replicas": nobody}
-    return FiguresReader(store.redis, store, [LANE], **(options | changes))
+    return FiguresReader(store.redis, store, [QUEUE], **(options | changes))
 
 
 async def told(reader: FiguresReader, name: str) -> dict[tuple[str, ...], float]:
@@ -38,30 +38,30 @@ async def told(reader: FiguresReader, name: str) -> dict[tuple[str, ...], float]
 async def age(store: TaskStore, task_id: str, ms: int) -> None:
     """As if the task had been submitted so much earlier."""
     await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -ms)  # type: ignore[misc]
-    await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -ms, task_id)
+    await store.redis.zincrby(f"{store.prefix}deadlines:{QUEUE}", -ms, task_id)
 
 
 async def done(store: TaskStore, project: str = "p", device_s: float = 0.0, **changes: Any) -> None:
     task = hooked_task(project=project, **changes)
     await store.submit(task)
     lease = await lease_one(store)
-    await store.advance(LANE, lease.id, lease.attempt, Status.GENERATING)
+    await store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING)
     for _ in range(2):  # an attempt counts once, however often it publishes
-        await store.complete(LANE, lease.id, lease.attempt, Status.READY, device_s=device_s)
+        await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, device_s=device_s)
 
 
 async def test_the_longest_wait_is_that_of_a_task_which_waits(store: TaskStore) -> None:
     reader = reader_of(store)
-    assert await told(reader, "gen_tasks_oldest_wait_seconds") == {(LANE,): 0}
+    assert await told(reader, "gen_tasks_oldest_wait_seconds") == {(QUEUE,): 0}
     ids = [task.id for task in [new_task() for _ in range(3)] if await store.submit(task)]
     leased = await lease_one(store)
-    await store.advance(LANE, leased.id, leased.attempt, Status.GENERATING)  # its deadline is nearer than the others'
+    await store.advance(QUEUE, leased.id, leased.attempt, Status.GENERATING)  # its deadline is nearer than the others'
     await age(store, leased.id, 3 * HOUR_MS)
-    assert (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 60, "what is being worked on waits no more"
+    assert (await told(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 60, "what is being worked on waits no more"
     await age(store, next(each for each in ids if each != leased.id), HOUR_MS)
-    assert 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 3660
-    await store.release(LANE, leased.id, leased.attempt, strike=False)
-    assert 3 * 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 3 * 3600 + 60
+    assert 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3660
+    await store.release(QUEUE, leased.id, leased.attempt, crash=False)
+    assert 3 * 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3 * 3600 + 60
 
 
 async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None:
@@ -71,18 +71,18 @@ async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None
         """Whether leases, deadlines and the sweep are behind; since 1970, where they are."""
         reaper = await told(reader, "gen_reaper_lag_seconds")
         sweeper = await told(reader, "gen_sweeper_lag_seconds")
-        found = [reaper[LANE, "leases"], reaper[LANE, "deadlines"], sweeper[()]]
+        found = [reaper[QUEUE, "leases"], reaper[QUEUE, "deadlines"], sweeper[()]]
         assert all(lag == 0 or lag > 1e9 for lag in found)
         return [lag > 0 for lag in found]
 
     assert await lags() == [False, False, False]
     await store.submit(new_task())
     await lease_one(store)
-    await make_due(store, f"leased:{LANE}")
+    await make_due(store, f"leased:{QUEUE}")
     assert await lags() == [True, False, False]
-    await make_due(store, f"deadlines:{LANE}")
+    await make_due(store, f"deadlines:{QUEUE}")
     assert await lags() == [True, True, False]
-    await store.end_overdue(LANE)
+    await store.end_overdue(QUEUE)
     assert await lags() == [False, False, False]
     await make_due(store, "retention")
     assert await lags() == [False, False, True]
@@ -100,7 +100,7 @@ async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_mo
     ):
         await done(store, project, device_s, endpoint=endpoint, price=price, organization=DEFAULT_ORGANIZATION)
     reader = reader_of(store, projects=2)
-    assert await told(reader, "gen_device_seconds_total") == {(LANE, "gen-2-pro"): 0.5, (LANE, "gen-pro"): 5.75}
+    assert await told(reader, "gen_device_seconds_total") == {(QUEUE, "gen-2-pro"): 0.5, (QUEUE, "gen-pro"): 5.75}
     assert await told(reader, "gen_project_device_seconds_total") == {("b",): 4.0, ("a",): 2.0}
     assert await told(reader, "gen_results_total") == {("gen-2-pro",): 1, ("gen-pro",): 3}
     assert await told(reader, "gen_results_credits_total") == {("gen-2-pro",): 10, ("gen-pro",): 70}
@@ -115,12 +115,12 @@ async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_mo
 
 async def test_replicas_are_told_by_state_and_left_out_where_nobody_knows(store: TaskStore) -> None:
     async def known() -> Mapping[str, Mapping[str, int]]:
-        return {LANE: {"RUNNING": 2, "STARTING": 1}}
+        return {QUEUE: {"RUNNING": 2, "STARTING": 1}}
 
     async def out_of_reach() -> Mapping[str, Mapping[str, int]]:
         raise RuntimeError("no controller")
 
-    replicas = {(LANE, "RUNNING"): 2, (LANE, "STARTING"): 1}
+    replicas = {(QUEUE, "RUNNING"): 2, (QUEUE, "STARTING"): 1}
     assert await told(reader_of(store, replicas=known), "gen_replicas") == replicas
     lost = reader_of(store, replicas=out_of_reach)
     assert await told(lost, "gen_replicas") == {}

@@ -77,10 +77,10 @@ def test_what_is_asked_for(
     with waiting(client, lambda: generate(client, **body)) as (_, (task_id,)):
         (task,) = client.get("/v1/tasks").json()["tasks"]
         made = worker.job(task_id)
-        receiver = client.get(f"/v1/tasks/{task_id}/deliveries").json()["receiver"]
+        destination = client.get(f"/v1/tasks/{task_id}/deliveries").json()["destination"]
         client.delete(f"/v1/tasks/{task_id}")
     assert made.items() >= job.items()
-    assert (task["endpoint"], receiver) == (endpoint, "https://hooks.test:443")
+    assert (task["endpoint"], destination) == (endpoint, "https://hooks.test:443")
 
 
 @pytest.mark.parametrize("name", ["gen-9", "gen-3-video"])

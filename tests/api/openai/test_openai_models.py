@@ -10,7 +10,7 @@ from support.client import Client
 from support.http_service import StartService
 from support.openai_calls import error
 from support.pictures import picture
-from support.worker import LANE
+from support.worker import QUEUE
 
 from serve_app.accounts.roles import Role
 from serve_app.api.services import ModelStates
@@ -38,7 +38,7 @@ def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_
     services = service.app.state.services
 
     async def replicas() -> dict[str, dict[str, int]]:
-        return {LANE: {"STARTING": 1}}
+        return {QUEUE: {"STARTING": 1}}
 
     known = ModelStates(services.tasks, service.settings, services.catalog.models, replicas)
     service.app.state.services = dataclasses.replace(services, models=known)
@@ -50,7 +50,7 @@ def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_
         fleet = operator.get("/v1/admin/fleet").json()
         told = client.get("/v1/models/gen-3-image-klein").json()
         other = client.get("/v1/models/gen-2-max").json()
-    [predicted] = [lane["predicted_wait_s"] for lane in fleet["lanes"] if lane["lane"] == LANE]
+    [predicted] = [queue["predicted_wait_s"] for queue in fleet["models"] if queue["model"] == QUEUE]
     assert predicted is not None
     assert (told["state"], told["predicted_wait_s"]) == ("starting", predicted)
     assert (other["state"], other["predicted_wait_s"]) == (None, None)
@@ -68,11 +68,11 @@ def test_one_model(client: Client, start_service: StartService) -> None:
 
 
 def test_a_model_that_is_going_or_is_elsewhere(start_service: StartService, repository: Any, tmp_path: Any) -> None:
-    offered = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
-    offered["endpoints"]["gen-2-max"]["deprecated"] = {"since": "2026-01-01", "sunset": "2027-01-01"}
-    offered["endpoints"]["gen-2-pro"]["regions"] = ["eu"]
+    openai_endpoints = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
+    openai_endpoints["endpoints"]["gen-2-max"]["deprecated"] = {"since": "2026-01-01", "sunset": "2027-01-01"}
+    openai_endpoints["endpoints"]["gen-2-pro"]["regions"] = ["eu"]
     changed = tmp_path / "catalog.yaml"
-    changed.write_text(yaml.safe_dump(offered))
+    changed.write_text(yaml.safe_dump(openai_endpoints))
     regions = {"us": "https://us.test", "eu": "https://eu.test"}
     service = start_service(catalog=changed, service=ServiceSettings(region="us", regions=regions))
     with service.client() as client:

@@ -50,14 +50,14 @@ async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_ur
 async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
     settings = Settings(redis=RedisSettings(url=f"redis://:secret@127.0.0.1:{free_port()}/0"))
     [found] = await check_redis(settings, "here")
-    assert (found.verdict, "secret" in found.told) == (Verdict.REFUSED, False)
+    assert (found.verdict, "secret" in found.message) == (Verdict.REFUSED, False)
 
 
-@pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.UNUSUAL), (40.0, Verdict.REFUSED)])
+@pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.WARNING), (40.0, Verdict.REFUSED)])
 def test_clocks_are_compared(skew_s: float, verdict: Verdict) -> None:
     found = check_clock(skew_s, "here")
     assert found.verdict is verdict
-    assert ("behind" in found.told) == (skew_s > 2)
+    assert ("behind" in found.message) == (skew_s > 2)
 
 
 def at(folder: Path) -> Settings:
@@ -77,11 +77,11 @@ async def test_one_that_all_see_is_fit_and_left_as_it_was(tmp_path: Path) -> Non
 async def test_a_folder_of_each_nodes_own_is_refused(tmp_path: Path) -> None:
     seen = await write_seen(at(tmp_path / "one"))
     [found] = await check_objects(at(tmp_path / "other"), "here", seen)
-    assert (found.verdict, "another node wrote" in found.told) == (Verdict.REFUSED, True)
+    assert (found.verdict, "another node wrote" in found.message) == (Verdict.REFUSED, True)
 
 
 async def test_one_that_is_out_of_reach_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     [found] = await check_objects(at(tmp_path / "file"), "here")
-    assert (found.verdict, found.told.startswith("opening it failed")) == (Verdict.REFUSED, True)
+    assert (found.verdict, found.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
     assert await write_seen(at(tmp_path / "file")) is None

@@ -17,11 +17,11 @@ NOBODY = "redis://127.0.0.1:1"
 async def test_counts_of_several_processes_add_up(redis: Redis, prefix: str) -> None:
     for seconds in (0.003, 0.2, 400.0):
         tally = Tally()
-        tally.observe(Tallied.JUDGING, "request", seconds)
+        tally.observe(Tallied.MODERATION, "request", seconds)
         tally.count(Tallied.REFUSALS, "queue_full gen-pro")
         await tally.add_to(redis, prefix)
         await tally.add_to(redis, prefix)
-    found = TIMES.read("request", await tallied(redis, prefix, Tallied.JUDGING))
+    found = TIMES.read("request", await tallied(redis, prefix, Tallied.MODERATION))
     counted = dict(found.buckets)
     assert (counted[0.005], counted[0.1], counted[0.25], counted[180.0], found.count) == (1, 1, 2, 2, 3)
     assert found.sum == pytest.approx(400.203)

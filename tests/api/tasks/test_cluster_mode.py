@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from support.books import ORGANIZATION, PROJECT, assert_books_balance
 from support.deliveries import claimed, hooked_task, outbox_of
 from support.redis_process import RedisProcess, until
-from support.tasks import LANE, lease_one, make_due
+from support.tasks import QUEUE, lease_one, make_due
 
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
@@ -53,16 +53,16 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     await ProjectStore(redis, PREFIX).change(PROJECT, {"limit_day": 500}, "test")
     task = hooked_task(organization=ORGANIZATION, price=100, idempotency_key="once", body_hash="x")
     assert (await store.submit(task)).created
-    assert await store.with_work(LANE) == [LANE]
+    assert await store.with_work(QUEUE) == [QUEUE]
     lease = await lease_one(store)
-    assert await store.heartbeat(LANE, [(lease.id, lease.attempt)]) == []
-    assert await store.advance(LANE, task.id, lease.attempt, Status.GENERATING, progress=0.5)
-    assert await store.release(LANE, task.id, lease.attempt, strike=True) == 1
+    assert await store.heartbeat(QUEUE, [(lease.id, lease.attempt)]) == []
+    assert await store.advance(QUEUE, task.id, lease.attempt, Status.GENERATING, progress=0.5)
+    assert await store.release(QUEUE, task.id, lease.attempt, crash=True) == 1
     lease = await lease_one(store)
-    await make_due(store, f"leased:{LANE}")
-    assert await store.reap(LANE) == 1
+    await make_due(store, f"leased:{QUEUE}")
+    assert await store.reap(QUEUE) == 1
     lease = await lease_one(store)
-    assert await store.complete(LANE, task.id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
     outbox = outbox_of(store)
     claim = await claimed(outbox)
     await outbox.prolong([claim])
@@ -72,7 +72,7 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     await make_due(store, "retention")
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []
-    assert await store.end_overdue(LANE) == 0
+    assert await store.end_overdue(QUEUE) == 0
     assert await store.cancel(task.id, "p") == 0
     assert (await assert_books_balance(credits)).spent == 100
 
@@ -92,5 +92,5 @@ async def test_accounts_licences_and_tuned_models_are_kept(redis: Redis) -> None
     today = datetime.now(UTC).date()
     assert [row.count for row in await licences.reported("acme", today, today)] == [3]
     registry = FinetuneRegistry(redis, PREFIX)
-    begun = await registry.begin("ink", "site", "gen-test", LANE)
+    begun = await registry.begin("ink", "site", "gen-test", QUEUE)
     assert (await registry.finish(begun, rank=4, layers=1, size=1)).id == begun.id

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
 from support.redis_process import ReplicatedRedis
-from support.tasks import ALL, LANE, new_task
+from support.tasks import ALL, QUEUE, new_task
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage import connection
@@ -69,9 +69,9 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
 
     async def consume() -> None:
         while len(ended) < TASKS:
-            await insisted(lambda: store.reap(LANE))
-            for lease in await insisted(lambda: store.lease(LANE, 4, ALL)):
-                outcome = (LANE, lease.id, lease.attempt, Status.READY)
+            await insisted(lambda: store.reap(QUEUE))
+            for lease in await insisted(lambda: store.lease(QUEUE, 4, ALL)):
+                outcome = (QUEUE, lease.id, lease.attempt, Status.READY)
                 if await insisted(lambda outcome=outcome: store.complete(*outcome, result={})):
                     ended.add(lease.id)
 

@@ -1,4 +1,4 @@
-"""Nobody starves in the queue of a lane, and its virtual time stays in its range, whatever is asked for."""
+"""Nobody starves in the queue of a queue, and its virtual time stays in its range, whatever is asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import LANE, lease_one, new_task, stored
+from support.tasks import QUEUE, lease_one, new_task, stored
 
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -30,7 +30,7 @@ async def submit(store: TaskStore, project: str, n: int = 1, work: float = 1.0, 
 async def order(store: TaskStore) -> list[str]:
     """The projects of all waiting tasks, in the order in which single leases take them."""
     order: list[str] = []
-    while leases := await store.lease(LANE, 1, 10_000):
+    while leases := await store.lease(QUEUE, 1, 10_000):
         order.append((await stored(store, leases[0].id)).project)
     return order
 
@@ -38,7 +38,7 @@ async def order(store: TaskStore) -> list[str]:
 async def test_a_big_backlog_delays_another_project_by_one_task_at_most(store: TaskStore) -> None:
     await submit(store, "big", 300, work=3.0)
     # Some of the backlog is done already, so the clock is well under way.
-    assert len(await store.lease(LANE, 100, 10_000)) == 100
+    assert len(await store.lease(QUEUE, 100, 10_000)) == 100
     await submit(store, "small", work=3.0)
     assert "small" in (await order(store))[:2]
 
@@ -69,33 +69,33 @@ async def test_projects_that_went_idle_are_forgotten(store: TaskStore) -> None:
     for n in range(20):
         await submit(store, f"p{n}")
         await order(store)
-    assert await store.redis.zcard(f"{store.prefix}fair:{LANE}") <= 2
+    assert await store.redis.zcard(f"{store.prefix}fair:{QUEUE}") <= 2
 
 
 async def test_a_leased_task_waits_no_longer_than_others_when_time_begins_anew(store: TaskStore) -> None:
     (old,) = await submit(store, "old")
     lease = await lease_one(store)
     await store.redis.hset(f"{store.prefix}task:{old}", "vt", FAR - 1)  # type: ignore[misc]
-    await store.redis.set(f"{store.prefix}clock:{LANE}", FAR)
+    await store.redis.set(f"{store.prefix}clock:{QUEUE}", FAR)
     await submit(store, "new", 3)
-    assert await store.release(LANE, old, lease.attempt, strike=False) == 1
+    assert await store.release(QUEUE, old, lease.attempt, crash=False) == 1
     assert "old" in (await order(store))[:2]
 
 
-async def test_suspects_keep_their_place_when_time_begins_anew(store: TaskStore) -> None:
-    (suspect,) = await submit(store, "p")
+async def test_quarantined_keep_their_place_when_time_begins_anew(store: TaskStore) -> None:
+    (quarantined,) = await submit(store, "p")
     for _ in range(2):
         lease = await lease_one(store)
-        await store.release(LANE, suspect, lease.attempt, strike=True)
-    await store.redis.set(f"{store.prefix}clock:{LANE}", FAR)
+        await store.release(QUEUE, quarantined, lease.attempt, crash=True)
+    await store.redis.set(f"{store.prefix}clock:{QUEUE}", FAR)
     await submit(store, "q", 2)
-    assert (await lease_one(store)).id == suspect
+    assert (await lease_one(store)).id == quarantined
 
 
 async def test_virtual_time_that_has_come_far_begins_anew_without_a_change_of_order(store: TaskStore) -> None:
     await submit(store, "first")
     await order(store)
-    await store.redis.set(f"{store.prefix}clock:{LANE}", FAR - 1.5)
+    await store.redis.set(f"{store.prefix}clock:{QUEUE}", FAR - 1.5)
     for project in ("first", "second"):
         await submit(store, project, 6)
     taken = await order(store)
@@ -103,7 +103,7 @@ async def test_virtual_time_that_has_come_far_begins_anew_without_a_change_of_or
     for n in range(1, 12):
         ahead = taken[:n].count("first") - taken[:n].count("second")
         assert abs(ahead) <= 2 or len(set(taken[n:])) == 1, taken
-    assert float(await store.redis.get(f"{store.prefix}clock:{LANE}") or 0) < 100
+    assert float(await store.redis.get(f"{store.prefix}clock:{QUEUE}") or 0) < 100
 
 
 async def test_no_weight_goes_past_its_bounds_and_work_is_finite_and_positive(store: TaskStore) -> None:

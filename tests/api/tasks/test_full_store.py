@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 from support.deliveries import claimed, found, hooked_task, outbox_of
-from support.tasks import ALL, LANE, lease_one, new_task, stored
+from support.tasks import ALL, QUEUE, lease_one, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
@@ -69,11 +69,11 @@ async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_go
     with pytest.raises(StoreFull):
         await submitted(store)
     lease = await lease_one(store)
-    assert await store.complete(LANE, task_id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
     await use(store, 0.75)
     waiting = await submitted(store)
     await use(store, 0.95)
-    assert await store.lease(LANE, 1, ALL) == []
+    assert await store.lease(QUEUE, 1, ALL) == []
     await use(store, 0.5)
     assert (await lease_one(store)).id == waiting
 
@@ -101,19 +101,19 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
 
 async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
     ready, given_back, lost, cancelled, overdue = [await submitted(store) for _ in range(5)]
-    leases = {lease.id: lease for lease in await store.lease(LANE, 5, ALL)}
+    leases = {lease.id: lease for lease in await store.lease(QUEUE, 5, ALL)}
     await use(store, 1.5)
     await assert_full(store.redis)
     for task_id, lease in leases.items():
-        assert await store.heartbeat(LANE, [(task_id, lease.attempt)]) == []
-        assert await store.advance(LANE, task_id, lease.attempt, Status.REASONING, progress=0.5)
-    assert await store.complete(LANE, ready, 1, Status.READY, result={"key": "k" * 1000})
-    assert await store.release(LANE, given_back, 1, strike=False) == 1
+        assert await store.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
+        assert await store.advance(QUEUE, task_id, lease.attempt, Status.REASONING, progress=0.5)
+    assert await store.complete(QUEUE, ready, 1, Status.READY, result={"key": "k" * 1000})
+    assert await store.release(QUEUE, given_back, 1, crash=False) == 1
     assert await store.cancel(cancelled, "p") == 1
-    await fall_due(store, f"deadlines:{LANE}", overdue)
-    assert await store.end_overdue(LANE) == 1
-    await fall_due(store, f"leased:{LANE}", lost)
-    assert await store.reap(LANE) == 1
+    await fall_due(store, f"deadlines:{QUEUE}", overdue)
+    assert await store.end_overdue(QUEUE) == 1
+    await fall_due(store, f"leased:{QUEUE}", lost)
+    assert await store.reap(QUEUE) == 1
     statuses = {task_id: (await stored(store, task_id)).status for task_id in leases}
     assert statuses == {
         ready: Status.READY,
@@ -122,7 +122,7 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
         cancelled: Status.ERROR,
         overdue: Status.ERROR,
     }
-    assert {(await stored(store, task_id)).strikes for task_id in leases} == {0}
+    assert {(await stored(store, task_id)).crashes for task_id in leases} == {0}
 
 
 async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None:
@@ -130,7 +130,7 @@ async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None
     await store.submit(task)
     lease = await lease_one(store)
     await use(store, 1.5)
-    assert await store.complete(LANE, task.id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
     outbox = outbox_of(store)
     claim = await claimed(outbox)
     await outbox.prolong([claim])

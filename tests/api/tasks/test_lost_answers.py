@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from support.deliveries import ended, members, outbox_of
 from support.lost_answers import LosingAnswers
-from support.tasks import ALL, LANE, lease_one, limited, new_task
+from support.tasks import ALL, QUEUE, lease_one, limited, new_task
 
 from serve_app.storage import connection
 from serve_app.tasks.admission import CLAIM_S
@@ -40,16 +40,16 @@ async def test_a_repeated_lease_hands_out_the_same_tasks_and_no_more(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
     await submitted(store, 8)
-    leases = await repeating.lease(LANE, 3, ALL)
+    leases = await repeating.lease(QUEUE, 3, ALL)
     assert losing.lost
     assert [lease.attempt for lease in leases] == [1, 1, 1]
-    assert sorted(await members(store.redis, f"{store.prefix}leased:{LANE}")) == sorted(lease.id for lease in leases)
-    assert {lease.id for lease in await repeating.lease(LANE, 3, ALL)}.isdisjoint(lease.id for lease in leases)
+    assert sorted(await members(store.redis, f"{store.prefix}leased:{QUEUE}")) == sorted(lease.id for lease in leases)
+    assert {lease.id for lease in await repeating.lease(QUEUE, 3, ALL)}.isdisjoint(lease.id for lease in leases)
 
 
 async def test_what_a_lease_handed_out_is_remembered_no_longer_than_the_lease(store: TaskStore) -> None:
     await submitted(store, 1)
-    await limited(store, lease_s=7).lease(LANE, 1, ALL)
+    await limited(store, lease_s=7).lease(QUEUE, 1, ALL)
     [kept] = [key async for key in store.redis.scan_iter(f"{store.prefix}call:*", count=1000)]
     assert 0 < await store.redis.pttl(kept) <= 7000
 
@@ -66,18 +66,18 @@ async def test_a_repeated_claim_hands_out_the_same_deliveries(
 async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: LosingAnswers) -> None:
     [task_id] = await submitted(repeating, 1)
     lease = await lease_one(repeating)
-    assert await repeating.advance(LANE, task_id, lease.attempt, Status.GENERATING, progress=0.5)
-    assert await repeating.heartbeat(LANE, [(task_id, lease.attempt)]) == []
-    assert await repeating.complete(LANE, task_id, lease.attempt, Status.READY, result={})
+    assert await repeating.advance(QUEUE, task_id, lease.attempt, Status.GENERATING, progress=0.5)
+    assert await repeating.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
+    assert await repeating.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
     [other] = await submitted(repeating, 1)
     assert await repeating.cancel(other, "p") == 1
-    counts = await repeating.counts(LANE)
+    counts = await repeating.counts(QUEUE)
     assert (counts["Ready"], counts["cancelled"]) == (1, 1)
 
 
 async def look(store: TaskStore, task: NewTask) -> str | None:
     return await store.look(
-        lane=task.lane,
+        queue=task.queue,
         project=task.project,
         organization=task.organization,
         price=task.price,

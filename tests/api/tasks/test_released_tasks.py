@@ -1,9 +1,9 @@
-"""What becomes of tasks that a worker gives back, and how long they may take in all: strikes, suspects, deadlines."""
+"""What becomes of tasks that a worker gives back, and how long they may take in all: crashes, quarantine, deadlines."""
 
 from __future__ import annotations
 
 import pytest
-from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
+from support.tasks import QUEUE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -22,29 +22,29 @@ async def submitted(store: TaskStore, n: int = 1) -> list[str]:
     return [task.id for task in tasks]
 
 
-async def strike_twice(store: TaskStore, n: int = 1) -> None:
+async def crash_twice(store: TaskStore, n: int = 1) -> None:
     for attempt in (1, 2):
-        for lease in await store.lease(LANE, n, 100):
-            assert not lease.isolated
-            await store.advance(LANE, lease.id, attempt, Status.GENERATING)
-            assert await store.release(LANE, lease.id, attempt, strike=True) == 1
+        for lease in await store.lease(QUEUE, n, 100):
+            assert not lease.exclusive
+            await store.advance(QUEUE, lease.id, attempt, Status.GENERATING)
+            assert await store.release(QUEUE, lease.id, attempt, crash=True) == 1
 
 
 async def deadline(store: TaskStore, task_id: str) -> float:
-    score = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task_id)
+    score = await store.redis.zscore(f"{store.prefix}deadlines:{QUEUE}", task_id)
     assert score is not None
     return score / 1000
 
 
-async def test_suspects_run_alone_and_one_at_a_time(store: TaskStore) -> None:
-    suspects = await submitted(store, 3)
-    await strike_twice(store, 3)
+async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None:
+    quarantined = await submitted(store, 3)
+    await crash_twice(store, 3)
     [other] = await submitted(store)
-    first, second = await store.lease(LANE, 5, 100)
-    assert {first.id: first.isolated, second.id: second.isolated} == {suspects[0]: True, other: False}
-    assert await store.lease(LANE, 3, 100) == []
-    await store.complete(LANE, first.id, first.attempt, Status.READY, result={})
-    assert len(await store.lease(LANE, 3, 100)) == 1
+    first, second = await store.lease(QUEUE, 5, 100)
+    assert {first.id: first.exclusive, second.id: second.exclusive} == {quarantined[0]: True, other: False}
+    assert await store.lease(QUEUE, 3, 100) == []
+    await store.complete(QUEUE, first.id, first.attempt, Status.READY, result={})
+    assert len(await store.lease(QUEUE, 3, 100)) == 1
 
 
 async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) -> None:
@@ -52,16 +52,16 @@ async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) ->
     most = store.limits.max_losses
     for attempt in range(1, most + 1):
         await lease_one(store)
-        ended = await store.release(LANE, task_id, attempt, strike=True, alone=False)
+        ended = await store.release(QUEUE, task_id, attempt, crash=True, alone=False)
         assert ended == (2 if attempt == most else 1)
     assert await status_of(store, task_id) is Status.ERROR
 
 
-async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
+async def test_the_third_crash_alone_ends_a_task(store: TaskStore) -> None:
     [task_id] = await submitted(store)
-    await strike_twice(store)
+    await crash_twice(store)
     await lease_one(store)
-    assert await store.release(LANE, task_id, 3, strike=True, alone=True) == 2
+    assert await store.release(QUEUE, task_id, 3, crash=True, alone=True) == 2
     record = await stored(store, task_id)
     assert (record.status, "worker" in (record.details or {})["error"]) == (Status.ERROR, True)
     await assert_gone_from_indexes(store, task_id)
@@ -76,33 +76,33 @@ async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_g
     for attempt in range(1, most + 1):
         lease = await lease_one(store)
         alone = interrupted and 2 * (attempt - 1) >= most
-        assert lease.isolated == alone, "what others may interrupt gets a worker to itself"
+        assert lease.exclusive == alone, "what others may interrupt gets a worker to itself"
         ended = await store.release(
-            LANE, task_id, attempt, strike=False, interrupted=interrupted, reason="the model broke"
+            QUEUE, task_id, attempt, crash=False, interrupted=interrupted, reason="the model broke"
         )
         assert ended == (2 if interrupted and attempt == most else 1)
     record = await stored(store, task_id)
-    assert (record.status, record.strikes) == (Status.ERROR if interrupted else Status.PENDING, 0)
+    assert (record.status, record.crashes) == (Status.ERROR if interrupted else Status.PENDING, 0)
     if interrupted:
         assert record.details == {"error": "the model broke"}
-        assert (await store.counts(LANE))["interruptions"] == most
+        assert (await store.counts(QUEUE))["interruptions"] == most
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_only_work_that_had_begun_costs_a_strike_when_its_dispatcher_is_lost(
+async def test_only_work_that_had_begun_costs_a_crash_when_its_dispatcher_is_lost(
     store: TaskStore, begun: bool
 ) -> None:
     [task_id] = await submitted(store)
     lease = await lease_one(store)
-    await store.advance(LANE, task_id, lease.attempt, Status.GENERATING)
-    assert await store.release(LANE, task_id, lease.attempt, strike=False) == 1, "what another began is no strike"
+    await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING)
+    assert await store.release(QUEUE, task_id, lease.attempt, crash=False) == 1, "what another began is no crash"
     for _ in range(2):
         lease = await lease_one(store)
-        await store.advance(LANE, task_id, lease.attempt, Status.GENERATING if begun else Status.REASONING)
-        await make_due(store, f"leased:{LANE}")
-        assert await store.reap(LANE) == 1
+        await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING if begun else Status.REASONING)
+        await make_due(store, f"leased:{QUEUE}")
+        assert await store.reap(QUEUE) == 1
     task = await stored(store, task_id)
-    assert (task.status, task.strikes) == (Status.PENDING, 2 if begun else 0)
+    assert (task.status, task.crashes) == (Status.PENDING, 2 if begun else 0)
 
 
 async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskStore) -> None:
@@ -110,39 +110,39 @@ async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskS
     in_queue = await deadline(short, task_id)
     assert (await lease_one(short)).left_s is None, "the start of its work sets its deadline"
     assert await deadline(short, task_id) == in_queue, "a lease is not yet a start"
-    await short.advance(LANE, task_id, 1, Status.GENERATING)
+    await short.advance(QUEUE, task_id, 1, Status.GENERATING)
     started = await deadline(short, task_id)
     assert 900 < in_queue - started < 1000
-    await short.release(LANE, task_id, 1, strike=True)
-    await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -20_000, task_id)
+    await short.release(QUEUE, task_id, 1, crash=True)
+    await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -20_000, task_id)
     left_s = (await lease_one(short)).left_s
     assert left_s is not None
     assert 0 < left_s <= 30
-    await short.advance(LANE, task_id, 2, Status.GENERATING)
+    await short.advance(QUEUE, task_id, 2, Status.GENERATING)
     assert await deadline(short, task_id) == started - 20
 
 
-async def test_the_clock_of_a_suspect_stands_still_while_it_waits_for_its_turn(short: TaskStore) -> None:
+async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_turn(short: TaskStore) -> None:
     """Each is alone with a worker, so the last of many waits long for what one of the others did."""
     both = await submitted(short, 2)
     for attempt in (1, 2):
-        for lease in await short.lease(LANE, 2, 100):
-            await short.advance(LANE, lease.id, attempt, Status.GENERATING)
-            await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -10_000, lease.id)
-            assert await short.release(LANE, lease.id, attempt, strike=True) == 1
+        for lease in await short.lease(QUEUE, 2, 100):
+            await short.advance(QUEUE, lease.id, attempt, Status.GENERATING)
+            await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -10_000, lease.id)
+            assert await short.release(QUEUE, lease.id, attempt, crash=True) == 1
     for task_id in both:  # longer than tasks may run, and less than they may wait
-        await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -500_000, task_id)
-    assert await short.end_overdue(LANE) == 0
+        await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -500_000, task_id)
+    assert await short.end_overdue(QUEUE) == 0
     for last in (False, True):
         lease = await lease_one(short)
-        assert lease.isolated
+        assert lease.exclusive
         assert lease.left_s is not None
         assert 25 < lease.left_s <= 30, "of 50 s, 20 were spent at work"
         if not last:
-            assert await short.complete(LANE, lease.id, lease.attempt, Status.READY, result={})
+            assert await short.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
         else:
-            await short.redis.zincrby(f"{short.prefix}deadlines:{LANE}", -31_000, lease.id)
-    assert await short.end_overdue(LANE) == 1, "at work it goes on"
+            await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -31_000, lease.id)
+    assert await short.end_overdue(QUEUE) == 1, "at work it goes on"
 
 
 async def test_work_may_be_given_longer_than_other_work(short: TaskStore) -> None:
@@ -150,7 +150,7 @@ async def test_work_may_be_given_longer_than_other_work(short: TaskStore) -> Non
     for run_s in (None, 500):
         [task_id] = await submitted(short)
         await lease_one(short)
-        assert await short.advance(LANE, task_id, 1, Status.GENERATING, run_s=run_s)
+        assert await short.advance(QUEUE, task_id, 1, Status.GENERATING, run_s=run_s)
         started = await short.redis.hget(f"{short.prefix}task:{task_id}", "started")  # type: ignore[misc]
         deadlines.append(round(1000 * await deadline(short, task_id)) - int(started or 0))
     assert deadlines == [50_000, 500_000]

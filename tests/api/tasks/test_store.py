@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
+from support.tasks import QUEUE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage.pages import page
@@ -29,13 +29,13 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await status_of(store, task.id) is Status.PENDING
 
     lease = await lease_one(store)
-    assert (lease.id, lease.attempt, lease.isolated, lease.job) == (task.id, 1, False, task.job)
+    assert (lease.id, lease.attempt, lease.exclusive, lease.job) == (task.id, 1, False, task.job)
     assert (lease.project, lease.traceparent) == (task.project, task.traceparent)
     assert lease.created <= lease.began
-    assert await store.advance(LANE, task.id, 1, Status.REASONING)
+    assert await store.advance(QUEUE, task.id, 1, Status.REASONING)
     assert await status_of(store, task.id) is Status.REASONING
-    assert await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.5)
-    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
+    assert await store.advance(QUEUE, task.id, 1, Status.GENERATING, progress=0.5)
+    assert await store.complete(QUEUE, task.id, 1, Status.READY, result={"key": "k"})
 
     record = await stored(store, task.id)
     assert (record.status, record.result, record.cost, record.attempt) == (Status.READY, {"key": "k"}, 900, 1)
@@ -48,16 +48,16 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     task_id = await submitted(store)
     await lease_one(store)
-    assert await store.release(LANE, task_id, 1, strike=False) == 1
+    assert await store.release(QUEUE, task_id, 1, crash=False) == 1
     await lease_one(store)
-    assert not await store.advance(LANE, task_id, 1, Status.GENERATING, progress=0.9)
-    assert not await store.complete(LANE, task_id, 1, Status.READY, result={"key": "zombie"})
-    assert await store.release(LANE, task_id, 1, strike=True) == 0
-    assert await store.heartbeat(LANE, [(task_id, 1)]) == [(task_id, 1)]
-    assert await store.heartbeat(LANE, [(task_id, 2)]) == []
-    assert await store.complete(LANE, task_id, 2, Status.READY, result={"key": "right"})
+    assert not await store.advance(QUEUE, task_id, 1, Status.GENERATING, progress=0.9)
+    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result={"key": "zombie"})
+    assert await store.release(QUEUE, task_id, 1, crash=True) == 0
+    assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
+    assert await store.heartbeat(QUEUE, [(task_id, 2)]) == []
+    assert await store.complete(QUEUE, task_id, 2, Status.READY, result={"key": "right"})
     record = await stored(store, task_id)
-    assert (record.result, record.strikes) == ({"key": "right"}, 0)
+    assert (record.result, record.crashes) == ({"key": "right"}, 0)
 
 
 async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reaper_still_counts(
@@ -65,21 +65,21 @@ async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reape
 ) -> None:
     task_id = await submitted(store)
     await lease_one(store)
-    await make_due(store, f"leased:{LANE}")
-    assert await store.heartbeat(LANE, [(task_id, 1)]) == []
-    assert await store.reap(LANE) == 0
-    await make_due(store, f"leased:{LANE}")
-    assert await store.reap(LANE) == 1
+    await make_due(store, f"leased:{QUEUE}")
+    assert await store.heartbeat(QUEUE, [(task_id, 1)]) == []
+    assert await store.reap(QUEUE) == 0
+    await make_due(store, f"leased:{QUEUE}")
+    assert await store.reap(QUEUE) == 1
     assert await status_of(store, task_id) is Status.PENDING
-    assert await store.complete(LANE, task_id, 1, Status.READY, result={"key": "k"})
-    assert await store.lease(LANE, 1, 100) == []
+    assert await store.complete(QUEUE, task_id, 1, Status.READY, result={"key": "k"})
+    assert await store.lease(QUEUE, 1, 100) == []
     await assert_gone_from_indexes(store, task_id)
 
 
-async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
+async def test_the_window_bounds_all_leases_of_a_queue(store: TaskStore) -> None:
     for _ in range(5):
         await submitted(store)
-    assert [len(await store.lease(LANE, n, 3)) for n in (2, 4, 1)] == [2, 1, 0]
+    assert [len(await store.lease(QUEUE, n, 3)) for n in (2, 4, 1)] == [2, 1, 0]
 
 
 async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
@@ -92,8 +92,8 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
         message = await pubsub.get_message(timeout=2)
     assert message is not None
     assert message["data"] == task_id
-    assert await store.heartbeat(LANE, [(task_id, 1)]) == [(task_id, 1)]
-    assert not await store.complete(LANE, task_id, 1, Status.READY, result={})
+    assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
+    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result={})
     assert await status_of(store, task_id) is Status.ERROR
 
 
@@ -141,7 +141,7 @@ async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) 
     draft, other = new_task(), new_task()
     for task in (draft, other):
         await quick.submit(task)
-        await quick.complete(LANE, (await lease_one(quick)).id, 1, Status.READY)
+        await quick.complete(QUEUE, (await lease_one(quick)).id, 1, Status.READY)
     key = f"{store.prefix}retention"
     before = await store.redis.zscore(key, other.id)
     await quick.submit(new_task(needs=draft.id))
@@ -195,16 +195,16 @@ async def started(store: TaskStore, waited_ms: int = 0) -> str:
     await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -waited_ms)  # type: ignore[misc]
     await lease_one(store)
     for progress in (0.0, 0.5):
-        await store.advance(LANE, task_id, 1, Status.GENERATING, progress=progress)
+        await store.advance(QUEUE, task_id, 1, Status.GENERATING, progress=progress)
     return task_id
 
 
 async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(store: TaskStore) -> None:
     statuses = {0: Status.READY, 700: Status.ERROR, 7_200_000: Status.CONTENT_MODERATED}
     for waited_ms, status in statuses.items():
-        await store.complete(LANE, await started(store, waited_ms), 1, status)
+        await store.complete(QUEUE, await started(store, waited_ms), 1, status)
     await store.cancel(await submitted(store), "p")
-    found = await timings(store.redis, store.prefix, LANE)
+    found = await timings(store.redis, store.prefix, QUEUE)
     counted = dict(found[WAIT].buckets)
     assert (counted[0.5], counted[1.0], counted[3600.0], counted[float("inf")]) == (1, 2, 2, 3)
     assert found[WAIT].sum >= 2 * 3600 + 0.7

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 from support.machines import RedisMachine, run_machine
-from support.tasks import LANE, new_task
+from support.tasks import QUEUE, new_task
 
 from serve_app.tasks.limits import Limits, TooLate, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
 
-LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5, max_interruptions=4)
+LIMITS = Limits(max_active=6, max_crashes=3, max_losses=5, max_interruptions=4)
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -55,17 +55,17 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(target=leases, n=st.integers(1, 3), window=st.integers(1, 6))
         def lease(self, n: int, window: int) -> Any:
-            leases: list[Lease] = self.do(self.store.lease(LANE, n, window))
+            leases: list[Lease] = self.do(self.store.lease(QUEUE, n, window))
             self.leased.update(lease.id for lease in leases)
             return multiple(*leases)
 
         @rule(lease=leases)
         def heartbeat(self, lease: Lease) -> None:
-            self.do(self.store.heartbeat(LANE, [(lease.id, lease.attempt)]))
+            self.do(self.store.heartbeat(QUEUE, [(lease.id, lease.attempt)]))
 
         @rule(lease=leases, progress=st.floats(0, 1), phase=st.sampled_from((Status.REASONING, Status.GENERATING)))
         def advance(self, lease: Lease, progress: float, phase: Status) -> None:
-            current = self.do(self.store.advance(LANE, lease.id, lease.attempt, phase, progress=progress))
+            current = self.do(self.store.advance(QUEUE, lease.id, lease.attempt, phase, progress=progress))
             if current and phase is Status.GENERATING:
                 self.begun.add((lease.id, lease.attempt))
 
@@ -73,7 +73,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def complete(self, lease: Lease, outcome: Status) -> None:
             before = lease.id in self.swept or self.seen[lease.id].status.terminal
             published = self.do(
-                self.store.complete(LANE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
+                self.store.complete(QUEUE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
             )
             if published and not before:
                 assert lease.id not in self.published
@@ -81,12 +81,12 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             elif published:
                 assert self.published.get(lease.id) == lease.attempt
 
-        @rule(lease=consumes(leases), why=st.sampled_from(("strike", "interrupted", "given back")))
+        @rule(lease=consumes(leases), why=st.sampled_from(("crash", "interrupted", "given back")))
         def release(self, lease: Lease, why: str) -> None:
-            strike, interrupted, alone = why == "strike", why == "interrupted", lease.isolated
-            held = (LANE, lease.id, lease.attempt)
-            taken = self.do(self.store.release(*held, strike=strike, alone=alone, interrupted=interrupted))
-            self.losses[lease.id] += strike and taken != 0
+            crash, interrupted, alone = why == "crash", why == "interrupted", lease.exclusive
+            held = (QUEUE, lease.id, lease.attempt)
+            taken = self.do(self.store.release(*held, crash=crash, alone=alone, interrupted=interrupted))
+            self.losses[lease.id] += crash and taken != 0
 
         @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
         def cancel(self, pick: int, project: str) -> None:
@@ -99,18 +99,18 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule()
         def dispatchers_die_and_are_reaped(self) -> None:
-            key = f"{self.store.prefix}leased:{LANE}"
+            key = f"{self.store.prefix}leased:{QUEUE}"
             for member in self.do(self.redis.zrange(key, 0, -1)):
                 self.do(self.redis.zadd(key, {member: 1}))
                 self.losses[member] += (member, self.leased[member]) in self.begun
-            self.do(self.store.reap(LANE))
+            self.do(self.store.reap(QUEUE))
 
         @rule()
         def the_oldest_deadline_passes(self) -> None:
-            key = f"{self.store.prefix}deadlines:{LANE}"
+            key = f"{self.store.prefix}deadlines:{QUEUE}"
             for member in self.do(self.redis.zrange(key, 0, 0)):
                 self.do(self.redis.zadd(key, {member: 1}))
-            self.do(self.store.end_overdue(LANE))
+            self.do(self.store.end_overdue(QUEUE))
 
         @rule()
         def the_oldest_that_ended_is_swept(self) -> None:
@@ -147,24 +147,24 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert self.do(self.store.get(task_id)).attempt == self.leased[task_id]
 
         @invariant()
-        def strikes_are_losses(self) -> None:
+        def crashes_are_losses(self) -> None:
             for task_id in self.ids:
-                assert self.do(self.store.get(task_id)).strikes <= self.losses[task_id]
+                assert self.do(self.store.get(task_id)).crashes <= self.losses[task_id]
 
         @invariant()
         def one_place(self) -> None:
             members: dict[str, set[str]] = {
-                name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{LANE}", 0, -1)))
-                for name in ("queued", "suspects", "leased", "deadlines")
+                name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{QUEUE}", 0, -1)))
+                for name in ("queued", "quarantined", "leased", "deadlines")
             }
             expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
-            isolated = self.do(self.redis.smembers(f"{self.store.prefix}isolated:{LANE}"))
+            exclusive = self.do(self.redis.smembers(f"{self.store.prefix}exclusive:{QUEUE}"))
             tasks = {task_id: self.do(self.store.get(task_id)) for task_id in self.ids}
             alive = {i for i, task in tasks.items() if not task.status.terminal}
             assert members["deadlines"] == alive
             assert expiring == set(tasks) - alive
-            assert isolated <= members["leased"]
-            places = [members["queued"], members["suspects"], members["leased"]]
+            assert exclusive <= members["leased"]
+            places = [members["queued"], members["quarantined"], members["leased"]]
             assert set().union(*places) == alive
             assert sum(map(len, places)) == len(alive), "a task waits in two places"
             for project in "ab":

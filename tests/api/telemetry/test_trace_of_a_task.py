@@ -1,4 +1,4 @@
-"""One task through the real ingress, lane, model and sender, each of which sends its spans to a collector of ours."""
+"""One task through the real ingress, queue, model and sender, each of which sends its spans to a collector of ours."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from support.client import HOOK_HOST
+from support.destination import Destination, Received, receiving
 from support.http_service import Service, running
 from support.otlp_collector import Collector, collecting
-from support.receiver import Received, Receiver, receiving
 from support.sender import outcome_of
 from support.sender import running as sending
 
@@ -26,7 +26,7 @@ from deployments.telemetry.tracing import tracer_of
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings, TracingSettings
 from serve_app.dispatcher.attempt import Dependencies, Timeouts
-from serve_app.dispatcher.queue import Lane
+from serve_app.dispatcher.queue import ModelQueue
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
@@ -36,7 +36,7 @@ from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 
-LANE = "flux3-klein"
+QUEUE = "flux3-klein"
 PROMPT = "a crimson lighthouse that nobody else asks for"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -63,7 +63,7 @@ async def here(host: str, port: int) -> list[str]:
 
 
 async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
-    """The task made, judged and told of. What the model was asked for."""
+    """The task made, moderated and told of. What the model was asked for."""
     settings = service.settings
     spec, prefix = settings.tracing.spec(), settings.redis.prefix
     redis = connection.connect(settings.redis_url)
@@ -81,17 +81,17 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         return Call(media, job)
 
     dependencies = Dependencies(call, Timeouts(60, 60), gate=gate, objects=objects, tracer=dispatching)
-    lane = Lane(LANE, tasks, dependencies, DispatcherSettings(), ModelSettings())
+    queue = ModelQueue(QUEUE, tasks, dependencies, DispatcherSettings(), ModelSettings())
     presenter = Presenter(objects, service.app.state.services.links, settings.links.image_life_s)
     guard = UrlGuard([HOOK_HOST], here)
     sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, tracer=telling)
-    leasing = asyncio.create_task(lane.lease())
+    leasing = asyncio.create_task(queue.lease())
     try:
         async with sending(sender), asyncio.timeout(60):
             while not await outbox.get(task_id):
                 await asyncio.sleep(0.01)
             await outcome_of(outbox, [task_id])
-        await lane.drain(0)
+        await queue.drain(0)
     finally:
         leasing.cancel()
         media._engine.stop()
@@ -101,10 +101,10 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     return jobs
 
 
-def submitted(service: Service, receiver: Receiver, headers: dict[str, str]) -> tuple[str, str]:
+def submitted(service: Service, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
     """The task's id, and the key it was submitted with."""
     with service.client(headers=headers) as client:
-        return client.accepted(prompt=PROMPT, webhook_url=f"http://{HOOK_HOST}:{receiver.port}/done"), client.secret
+        return client.accepted(prompt=PROMPT, webhook_url=f"http://{HOOK_HOST}:{destination.port}/done"), client.secret
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def trace(tmp_path: Path, redis_url: str, repository: Path) -> Callable[..., Tra
 
     def trace(headers: dict[str, str], **settings: Any) -> Traced:
         async def through(service: Service) -> Traced:
-            async with receiving() as receiver:
-                task, key = await asyncio.to_thread(submitted, service, receiver, headers)
+            async with receiving() as destination:
+                task, key = await asyncio.to_thread(submitted, service, destination, headers)
                 [job] = await worked_off(service, task)
-                [told] = receiver.received
+                [told] = destination.received
             return Traced(task, key, job, told)
 
         with running(tmp_path / "data", redis_url, repository, **settings) as service:
@@ -153,23 +153,23 @@ def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., Traced],
         "submit": ("ingress", "server", "the client's"),
         "queue": ("dispatcher", "internal", "submit"),
         "attempt": ("dispatcher", "consumer", "submit"),
-        "judge request": ("dispatcher", "internal", "attempt"),
+        "moderate request": ("dispatcher", "internal", "attempt"),
         "model": ("dispatcher", "client", "attempt"),
         "wait": ("model", "internal", "model"),
         "encode": ("model", "internal", "model"),
         "steps": ("model", "internal", "model"),
         "finish": ("model", "internal", "model"),
         "store": ("model", "internal", "model"),
-        "judge result": ("dispatcher", "internal", "attempt"),
+        "moderate result": ("dispatcher", "internal", "attempt"),
         "publish": ("dispatcher", "internal", "attempt"),
         "webhook": ("webhook-sender", "client", "submit"),
     }
     assert len(collector.spans) == len(tree), "each once"
     assert not [span.name for span in collector.spans if span.failed]
     assert {span.attributes["gen.task"] for span in collector.spans} == {seen.task}
-    for name in ("queue", "attempt", "judge request", "model", "judge result", "publish", "webhook"):
+    for name in ("queue", "attempt", "moderate request", "model", "moderate result", "publish", "webhook"):
         said = collector.one(name).attributes
-        assert (said["gen.lane"], said["gen.attempt"]) == (LANE, 1)
+        assert (said["gen.queue"], said["gen.attempt"]) == (QUEUE, 1)
         assert said["gen.project"] == collector.one("submit").attributes["gen.project"]
     assert collector.one("publish").attributes["gen.status"] == "Ready"
     assert collector.one("webhook").attributes["http.response.status_code"] == 204

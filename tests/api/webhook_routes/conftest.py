@@ -1,4 +1,4 @@
-"""A service whose outbox no other test fills, and a receiver."""
+"""A service whose outbox no other test fills, and a destination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 1_000_000
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One of its own: a sender here must not see what other tests leave in the outbox."""
     tasks = TaskSettings(max_queued=MANY, lease_s=3600, requests_per_s=MANY, burst=MANY)
-    webhooks = WebhookSettings(schedule_s=(3600, 3600), jitter=0, trips_after=MANY)
+    webhooks = WebhookSettings(schedule_s=(3600, 3600), jitter=0, failure_threshold=MANY)
     folder = tmp_path_factory.mktemp("deliveries")
     with running(folder, redis_url, repository, tasks=tasks, webhooks=webhooks) as service:
         yield service

@@ -10,7 +10,7 @@ from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 
 
 @promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")
@@ -20,7 +20,13 @@ def test_it_waits_from_the_end_on_and_not_before(client: Client, worker: Worker)
     assert "not ended" in refusal(replay(client, early), 409)
     assert deliveries(client, early)["state"] == "not due"
     finished = {task["id"]: task["finished"] for task in client.get("/v1/tasks").json()["tasks"]}
-    told = {"id": task_id, "receiver": receiver_of(HOOK), "state": "waiting", "next": finished[task_id], "attempts": []}
+    told = {
+        "id": task_id,
+        "destination": destination_of(HOOK),
+        "state": "waiting",
+        "next": finished[task_id],
+        "attempts": [],
+    }
     assert deliveries(client, task_id) == told
 
 
@@ -33,7 +39,7 @@ def test_a_delivery_is_told_with_its_attempts_and_can_be_sent_again(
     send(service)
     told = deliveries(client, task_id)
     (attempt,) = told.pop("attempts")
-    assert told == {"id": task_id, "receiver": receiver_of(hook.url("/done")), "state": "delivered", "next": None}
+    assert told == {"id": task_id, "destination": destination_of(hook.url("/done")), "state": "delivered", "next": None}
     assert attempt.pop("at") > 1_700_000_000
     assert 0 <= attempt.pop("took_s") < 60
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}
@@ -86,14 +92,14 @@ def test_tasks_of_others_and_unknown_ones_look_the_same(
                 assert refusal(response, 404) == "There is no such task"
 
 
-def test_what_one_organization_calls_is_another_receiver_than_what_another_calls(
+def test_what_one_organization_calls_is_another_destination_than_what_another_calls(
     client: Client, service: Service
 ) -> None:
-    def receiver(who: Client, url: str) -> str:
+    def destination(who: Client, url: str) -> str:
         task = service.worker.run(service.worker.tasks.get(who.accepted(webhook_url=url)))
         assert task is not None
         assert task.webhook is not None
-        return task.webhook.receiver
+        return task.webhook.destination
 
     with service.client(organization=service.worker.new_organization(100)) as stranger:
-        assert receiver(client, HOOK) == receiver(client, f"{HOOK}/elsewhere") != receiver(stranger, HOOK)
+        assert destination(client, HOOK) == destination(client, f"{HOOK}/elsewhere") != destination(stranger, HOOK)

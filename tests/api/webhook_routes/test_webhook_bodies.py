@@ -1,4 +1,4 @@
-"""What the receiver of a webhook gets: what polling answers, and never a secret."""
+"""What the destination of a webhook gets: what polling answers, and never a secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.worker import Worker
 from serve_app.encryption import Sealer
 from serve_app.tasks.task import Status
 
-SECRET = "whsec_" + base64.b64encode(b"known to the receiver and to us!").decode()
+SECRET = "whsec_" + base64.b64encode(b"known to the destination and to us!").decode()
 
 
 OUTCOMES: dict[str, tuple[Status, dict[str, Any] | None]] = {

@@ -1,4 +1,4 @@
-"""A store that takes as many tasks as tests like, an outbox over it, and receivers."""
+"""A store that takes as many tasks as tests like, an outbox over it, and destinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support.deliveries import HOUR_S, LIMITS, one_ended, outbox_of
-from support.receiver import Receiver, receiving
+from support.destination import Destination, receiving
 from support.sender import attempted, running, sender_of
 
 from serve_app.inputs.url_guard import UrlGuard
@@ -28,15 +28,15 @@ def outbox(store: TaskStore) -> Outbox:
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
+async def destination() -> AsyncIterator[Destination]:
+    async with receiving() as destination:
+        yield destination
 
 
 @pytest.fixture
-async def other_receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
+async def other_destination() -> AsyncIterator[Destination]:
+    async with receiving() as destination:
+        yield destination
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A receiver that is down is left alone for a while, then asked once whether it is back; no other one notices."""
+"""A destination that is down is left alone for a while, then asked once whether it is back; no other one notices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 from support.deliveries import (
+    DESTINATION,
     DOWN,
     HOUR_S,
     OK,
     OTHER_URL,
-    RECEIVER,
     claimed,
     ended,
     found,
@@ -27,17 +27,23 @@ from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
 
 TRIPS = 3
-PER_RECEIVER = 4
+PER_DESTINATION = 4
 
 
 @pytest.fixture
 def outbox(store: TaskStore) -> Outbox:
     """Pauses last for hours; tests that want one to end say so."""
-    return outbox_of(store, trips_after=TRIPS, per_receiver=PER_RECEIVER, shut_s=HOUR_S, most_shut_s=4 * HOUR_S)
+    return outbox_of(
+        store,
+        failure_threshold=TRIPS,
+        per_destination=PER_DESTINATION,
+        circuit_open_s=HOUR_S,
+        max_circuit_open_s=4 * HOUR_S,
+    )
 
 
 async def fails(outbox: Outbox, claim: Claim) -> None:
-    assert await outbox.record(claim, DOWN, "retry", unwell=True)
+    assert await outbox.record(claim, DOWN, "retry", down=True)
 
 
 async def trip(outbox: Outbox) -> None:
@@ -45,15 +51,15 @@ async def trip(outbox: Outbox) -> None:
         await fails(outbox, await claimed(outbox))
 
 
-async def health(outbox: Outbox, receiver: str = RECEIVER) -> dict[str, str]:
-    key = f"{outbox.channel.removesuffix('outbox')}receiver:{receiver}"
+async def health(outbox: Outbox, destination: str = DESTINATION) -> dict[str, str]:
+    key = f"{outbox.channel.removesuffix('outbox')}destination:{destination}"
     return await cast(Awaitable[dict[str, str]], outbox.redis.hgetall(key))
 
 
 async def pause_s(outbox: Outbox) -> float:
-    """How much longer the receiver is left alone."""
+    """How much longer the destination is left alone."""
     seconds, micros = await cast(Awaitable[tuple[int, int]], outbox.redis.time())
-    return int((await health(outbox))["shut_until"]) / 1000 - int(seconds) - int(micros) / 1e6
+    return int((await health(outbox))["open_until"]) / 1000 - int(seconds) - int(micros) / 1e6
 
 
 async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskStore, outbox: Outbox) -> None:
@@ -73,7 +79,7 @@ async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(store:
         for _ in range(TRIPS - 1):
             await fails(outbox, await claimed(outbox))
         await outbox.record(await claimed(outbox), OK, outcome)
-    assert len(await outbox.claim(10)) == PER_RECEIVER
+    assert len(await outbox.claim(10)) == PER_DESTINATION
 
 
 async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, outbox: Outbox) -> None:
@@ -86,7 +92,7 @@ async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, ou
     assert await outbox.claim(10) == [], "that one is on its way"
     assert await outbox.record(trial, OK, "delivered")
     assert await health(outbox) == {}
-    assert len(await outbox.claim(10)) == PER_RECEIVER
+    assert len(await outbox.claim(10)) == PER_DESTINATION
 
 
 async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -> None:
@@ -102,16 +108,24 @@ async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -
 
 
 async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskStore) -> None:
-    outbox = outbox_of(store, trips_after=TRIPS, per_receiver=20, shut_s=HOUR_S, most_shut_s=100 * HOUR_S)
+    outbox = outbox_of(
+        store, failure_threshold=TRIPS, per_destination=20, circuit_open_s=HOUR_S, max_circuit_open_s=100 * HOUR_S
+    )
     await ended(store, 20)
     for claim in await outbox.claim(20):
         await fails(outbox, claim)
-    assert (await health(outbox))["times_shut"] == "1"
+    assert (await health(outbox))["times_opened"] == "1"
 
 
-async def test_of_a_receiver_that_is_never_back_even_what_was_not_tried_is_given_up(store: TaskStore) -> None:
+async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_given_up(store: TaskStore) -> None:
     outbox = outbox_of(
-        store, schedule_s=(0.2, 0.2), timeout_s=0.1, trips_after=1, shut_s=0.05, most_shut_s=0.05, per_receiver=2
+        store,
+        schedule_s=(0.2, 0.2),
+        timeout_s=0.1,
+        failure_threshold=1,
+        circuit_open_s=0.05,
+        max_circuit_open_s=0.05,
+        per_destination=2,
     )
     ids = await ended(store, 150)
     tried: set[str] = set()
@@ -119,7 +133,7 @@ async def test_of_a_receiver_that_is_never_back_even_what_was_not_tried_is_given
     async def all_are_given_up() -> bool:
         for claim in await outbox.claim(10):
             tried.add(claim.id)
-            await outbox.record(claim, DOWN, "retry", wait_s=0.2, unwell=True)
+            await outbox.record(claim, DOWN, "retry", wait_s=0.2, down=True)
         return len(await members(store.redis, f"{store.prefix}undelivered")) == len(ids)
 
     await until(all_are_given_up)
@@ -128,23 +142,23 @@ async def test_of_a_receiver_that_is_never_back_even_what_was_not_tried_is_given
     for task_id in untried:
         delivery = await found(outbox, task_id)
         assert (delivery.state, delivery.attempts, delivery.next) == (State.FAILED, 0, None)
-        assert [attempt.error for attempt in delivery.log] == ["the receiver was never back"]
+        assert [attempt.error for attempt in delivery.log] == ["the destination was never back"]
     await time_passes(outbox)
     assert await outbox.claim(10) == []
     assert await members(store.redis, outbox.channel) == []
 
 
 async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: TaskStore, outbox: Outbox) -> None:
-    """The receiver is well; it was the senders that were away."""
+    """The destination is well; it was the senders that were away."""
     [task_id] = await ended(store)
     await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
     assert [claim.id for claim in await outbox.claim(10)] == [task_id]
 
 
-async def test_a_replay_tries_a_receiver_that_is_left_alone(store: TaskStore) -> None:
-    outbox = outbox_of(store, trips_after=1, shut_s=HOUR_S)
+async def test_a_replay_tries_a_destination_that_is_left_alone(store: TaskStore) -> None:
+    outbox = outbox_of(store, failure_threshold=1, circuit_open_s=HOUR_S)
     task_id = await one_ended(store)
-    await outbox.record(await claimed(outbox), DOWN, "failed", unwell=True)
+    await outbox.record(await claimed(outbox), DOWN, "failed", down=True)
     later = await one_ended(store)
     assert await outbox.claim(10) == []
     assert await outbox.replay(task_id)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support.deliveries import (
+    DESTINATION,
     DOWN,
     LIMITS,
     OK,
-    OTHER_RECEIVER,
+    OTHER_DESTINATION,
     OTHER_URL,
-    RECEIVER,
     URL,
     claimed,
     ended,
@@ -29,7 +29,7 @@ from support.deliveries import (
     time_passes,
     until,
 )
-from support.tasks import LANE
+from support.tasks import QUEUE
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -41,7 +41,7 @@ End = Callable[[TaskStore, str], Awaitable[None]]
 
 def completed(status: Status) -> End:
     async def end(store: TaskStore, task_id: str) -> None:
-        assert await store.complete(LANE, task_id, 1, status)
+        assert await store.complete(QUEUE, task_id, 1, status)
 
     return end
 
@@ -51,22 +51,22 @@ async def cancelled(store: TaskStore, task_id: str) -> None:
 
 
 async def past_its_deadline(store: TaskStore, task_id: str) -> None:
-    await store.redis.zadd(f"{store.prefix}deadlines:{LANE}", {task_id: 1})
-    assert await store.end_overdue(LANE) == 1
+    await store.redis.zadd(f"{store.prefix}deadlines:{QUEUE}", {task_id: 1})
+    assert await store.end_overdue(QUEUE) == 1
 
 
 async def lost_too_often(store: TaskStore, task_id: str) -> None:
     for attempt in range(1, LIMITS.max_losses + 1):
-        await store.advance(LANE, task_id, attempt, Status.GENERATING)
-        await store.redis.zadd(f"{store.prefix}leased:{LANE}", {task_id: 1})
-        assert await store.reap(LANE) == 1
-        await store.lease(LANE, 1, 100)
+        await store.advance(QUEUE, task_id, attempt, Status.GENERATING)
+        await store.redis.zadd(f"{store.prefix}leased:{QUEUE}", {task_id: 1})
+        assert await store.reap(QUEUE) == 1
+        await store.lease(QUEUE, 1, 100)
 
 
 async def struck_alone(store: TaskStore, task_id: str) -> None:
-    for attempt in range(1, LIMITS.max_strikes + 1):
-        await store.release(LANE, task_id, attempt, strike=True, alone=attempt == LIMITS.max_strikes)
-        await store.lease(LANE, 1, 100)
+    for attempt in range(1, LIMITS.max_crashes + 1):
+        await store.release(QUEUE, task_id, attempt, crash=True, alone=attempt == LIMITS.max_crashes)
+        await store.lease(QUEUE, 1, 100)
 
 
 ENDS: dict[str, End] = {
@@ -85,14 +85,14 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
 ) -> None:
     task = hooked_task()
     await store.submit(task)
-    await store.lease(LANE, 1, 100)
+    await store.lease(QUEUE, 1, 100)
     assert await outbox.get(task.id) is None
     assert await outbox.claim(10) == []
     await end(store, task.id)
     ended = await store.get(task.id)
     assert ended is not None
     delivery = await found(outbox, task.id)
-    assert (delivery.state, delivery.receiver, delivery.attempts) == (State.WAITING, RECEIVER, 0)
+    assert (delivery.state, delivery.destination, delivery.attempts) == (State.WAITING, DESTINATION, 0)
     assert (delivery.created, delivery.next, delivery.log) == (ended.finished, ended.finished, ())
     assert delivery.finished is None
     claim = await claimed(outbox)
@@ -105,7 +105,7 @@ async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_he
     await one_ended(store)  # the first time, the script itself may have to be brought to the server
     task = hooked_task()
     await store.submit(task)
-    await store.lease(LANE, 1, 100)
+    await store.lease(QUEUE, 1, 100)
     calls: list[Any] = []
     execute = Redis.execute_command
 
@@ -118,27 +118,29 @@ async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_he
         assert (await told.get_message(timeout=60) or {})["type"] == "subscribe"
         with monkeypatch.context() as patched:
             patched.setattr(Redis, "execute_command", noted)
-            await store.complete(LANE, task.id, 1, Status.READY)
+            await store.complete(QUEUE, task.id, 1, Status.READY)
         assert (await told.get_message(timeout=60) or {})["type"] == "message"
     assert calls == ["EVALSHA"]
     assert (await found(outbox, task.id)).state is State.WAITING
 
 
-async def test_a_receiver_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+async def test_a_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     for url in (URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"):
         await one_ended(store, url)
-    receivers = [f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")]
-    assert sorted(await members(redis, outbox.channel)) == receivers
-    assert len(await members(redis, f"{outbox.channel}:{RECEIVER}")) == 2
+    destinations = [
+        f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")
+    ]
+    assert sorted(await members(redis, outbox.channel)) == destinations
+    assert len(await members(redis, f"{outbox.channel}:{DESTINATION}")) == 2
 
 
-async def test_receivers_of_an_organization_that_has_all_its_calls_hinder_no_other(
+async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_other(
     store: TaskStore, redis: Redis
 ) -> None:
     """More of them are due, and for longer, than are looked at in one step."""
     outbox = outbox_of(store, per_organization=2)
     for number in range(5):
-        await ended(store, 1, f"http://receiver-{number}.test/")
+        await ended(store, 1, f"http://destination-{number}.test/")
     claims = await outbox.claim(10)
     assert len(claims) == 2
     await redis.zadd(outbox.channel, {f"http://never-{number}.test:80 default": number for number in range(5000)})
@@ -149,11 +151,11 @@ async def test_receivers_of_an_organization_that_has_all_its_calls_hinder_no_oth
     assert len([claim for _ in range(200) for claim in await outbox.claim(10)]) == 1
 
 
-async def test_of_one_receiver_the_oldest_come_first(store: TaskStore) -> None:
-    outbox = outbox_of(store, per_receiver=100)
+async def test_of_one_destination_the_oldest_come_first(store: TaskStore) -> None:
+    outbox = outbox_of(store, per_destination=100)
     ids = await ended(store, 4)
     turns = dict(zip(ids, (3, 1, 4, 2), strict=True))
-    await store.redis.zadd(f"{store.prefix}outbox:{RECEIVER}", turns)
+    await store.redis.zadd(f"{store.prefix}outbox:{DESTINATION}", turns)
     assert [(await claimed(outbox)).id for _ in ids] == sorted(ids, key=turns.__getitem__)
 
 
@@ -163,7 +165,7 @@ async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wa
     await outbox.record(await claimed(outbox), DOWN, "retry", wait_s=0.2)
     waiting = await found(outbox, task_id)
     assert waiting.next is not None
-    assert await store.redis.zscore(outbox.channel, RECEIVER) == waiting.next * 1000
+    assert await store.redis.zscore(outbox.channel, DESTINATION) == waiting.next * 1000
     assert 0.2 <= waiting.next - waiting.created < 60
     fresh = await one_ended(store)
     assert (await claimed(outbox)).id == fresh
@@ -181,7 +183,7 @@ async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wa
 async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
     ids = await ended(store, 2)
     kept, lost = await outbox.claim(2)
-    await store.redis.zadd(f"{store.prefix}sending:{RECEIVER}", dict.fromkeys(ids, 1))
+    await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
     await outbox.prolong([])
     await outbox.prolong([kept, replace(lost, number=lost.number + 1), Claim("unknown", 1, 1)])
     await time_passes(outbox, claims=False)
@@ -189,19 +191,19 @@ async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskS
     assert await outbox.record(kept, OK, "delivered")
 
 
-async def test_idle_receivers_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+async def test_idle_destinations_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     await ended(store, 2)
     await one_ended(store, OTHER_URL)
     for claim in await outbox.claim(10):
         await outbox.record(claim, OK, "delivered")
     assert await members(redis, outbox.channel) == []
     await one_ended(store, OTHER_URL)
-    assert await members(redis, outbox.channel) == [OTHER_RECEIVER]
+    assert await members(redis, outbox.channel) == [OTHER_DESTINATION]
 
 
 @pytest.mark.parametrize("failed", [False, True])
 async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: TaskStore, failed: bool) -> None:
-    outbox = outbox_of(store, per_receiver=100)
+    outbox = outbox_of(store, per_destination=100)
     ids = await ended(store, 3) + await ended(store, 2, OTHER_URL)
     for claim in await outbox.claim(100) if failed else []:
         await outbox.record(claim, DOWN, "failed")

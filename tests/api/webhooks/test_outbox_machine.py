@@ -9,34 +9,39 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 from support.deliveries import (
+    DESTINATION,
     DOWN,
     LIMITS,
-    OTHER_RECEIVER,
+    OTHER_DESTINATION,
     OTHER_URL,
-    RECEIVER,
     URL,
     everything,
     hooked_task,
     time_passes,
 )
 from support.machines import PHASES, RedisMachine, run_machine
-from support.tasks import LANE
+from support.tasks import QUEUE
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State, max_attempts
 
 POLICY = WebhookSettings(
-    schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240
+    schedule_s=(60, 60, 60),
+    per_destination=3,
+    per_organization=4,
+    failure_threshold=2,
+    circuit_open_s=60,
+    max_circuit_open_s=240,
 )
 ON_THE_WAY = {State.WAITING, State.SENDING}
 
 
 @dataclass
 class Expected:
-    receiver: str
+    destination: str
     state: State = State.WAITING
     attempts: int = 0
     number: int = 0
@@ -85,10 +90,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             if cancelled:
                 self.do(self.store.cancel(task.id, "p"))
             else:
-                [lease] = self.do(self.store.lease(LANE, 1, 1000))
-                self.do(self.store.complete(LANE, lease.id, lease.attempt, Status.READY))
+                [lease] = self.do(self.store.lease(QUEUE, 1, 1000))
+                self.do(self.store.complete(QUEUE, lease.id, lease.attempt, Status.READY))
             if url:
-                self.expected[task.id] = Expected(f"{receiver_of(url)} default")
+                self.expected[task.id] = Expected(f"{destination_of(url)} default")
             else:
                 self.silent.append(task.id)
 
@@ -99,15 +104,15 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert len({claim.id for claim in claims}) == len(claims)
             return multiple(*map(self.taken, claims))
 
-        @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), unwell=st.booleans())
-        def record(self, claim: Claim, outcome: Outcome, unwell: bool) -> None:
+        @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), down=st.booleans())
+        def record(self, claim: Claim, outcome: Outcome, down: bool) -> None:
             if outcome == "retry" and claim.attempt >= max_attempts(POLICY):
                 outcome = "failed"
             delivery = self.expected.get(claim.id)
             held = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
             before = None if held else self.do(everything(self.store))
             recorded = self.do(
-                self.outbox.record(claim, DOWN, outcome, wait_s=60, unwell=unwell and outcome != "delivered")
+                self.outbox.record(claim, DOWN, outcome, wait_s=60, down=down and outcome != "delivered")
             )
             assert recorded == held
             if held and delivery is not None:
@@ -184,7 +189,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert {delivery.id for delivery in deliveries} == set(self.expected)
             for delivery in deliveries:
                 expected = self.expected[delivery.id]
-                assert (delivery.state, delivery.receiver) == (expected.state, expected.receiver)
+                assert (delivery.state, delivery.destination) == (expected.state, expected.destination)
                 assert delivery.attempts == expected.attempts <= max_attempts(POLICY)
                 assert len(delivery.log) == min(expected.noted, 50)
                 assert (delivery.next is not None) == (delivery.state is State.WAITING)
@@ -200,34 +205,36 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             def members(index: str) -> set[str]:
                 return {member for member, _ in kept.get(index, [])}
 
-            def having(*states: State, receiver: str | None = None) -> set[str]:
-                return {i for i, d in self.expected.items() if d.state in states and receiver in (None, d.receiver)}
+            def having(*states: State, destination: str | None = None) -> set[str]:
+                return {
+                    i for i, d in self.expected.items() if d.state in states and destination in (None, d.destination)
+                }
 
             assert members("deliveries") == set(self.expected)
             assert members("undelivered") == having(State.FAILED)
             assert members("pending") == having(*ON_THE_WAY)
             assert members("calls:default") == having(State.SENDING)
             assert len(members("calls:default")) <= POLICY.per_organization
-            for receiver in (RECEIVER, OTHER_RECEIVER):
-                assert members(f"outbox:{receiver}") == having(State.WAITING, receiver=receiver)
-                assert members(f"sending:{receiver}") == having(State.SENDING, receiver=receiver)
-                assert len(members(f"sending:{receiver}")) <= POLICY.per_receiver
-                if having(*ON_THE_WAY, receiver=receiver):
-                    assert receiver in members("outbox"), "nobody would ever look at it"
+            for destination in (DESTINATION, OTHER_DESTINATION):
+                assert members(f"outbox:{destination}") == having(State.WAITING, destination=destination)
+                assert members(f"sending:{destination}") == having(State.SENDING, destination=destination)
+                assert len(members(f"sending:{destination}")) <= POLICY.per_destination
+                if having(*ON_THE_WAY, destination=destination):
+                    assert destination in members("outbox"), "nobody would ever look at it"
             known = {name.partition(":")[2] for name in kept if name.partition(":")[0] in ("delivery", "attempts")}
             assert known <= set(self.expected), "of tasks that are forgotten nothing is left"
 
         @invariant()
-        def receivers_are_looked_at_in_time(self) -> None:
+        def destinations_are_looked_at_in_time(self) -> None:
             kept: dict[str, Any] = self.do(everything(self.store))
             looks = dict(kept.get(f"{self.prefix}outbox", []))
             seconds, _ = self.do(self.redis.time())
-            for receiver in {d.receiver for d in self.expected.values() if d.state is State.WAITING}:
-                if kept.get(f"{self.prefix}sending:{receiver}"):
+            for destination in {d.destination for d in self.expected.values() if d.state is State.WAITING}:
+                if kept.get(f"{self.prefix}sending:{destination}"):
                     continue  # then also the end of a call leads to the next look
-                first = min(at for _, at in kept[f"{self.prefix}outbox:{receiver}"])
-                shut_until = float(kept.get(f"{self.prefix}receiver:{receiver}", {}).get("shut_until", 0))
-                assert looks[receiver] <= max(first, shut_until, (seconds + 1) * 1000)
+                first = min(at for _, at in kept[f"{self.prefix}outbox:{destination}"])
+                open_until = float(kept.get(f"{self.prefix}destination:{destination}", {}).get("open_until", 0))
+                assert looks[destination] <= max(first, open_until, (seconds + 1) * 1000)
 
     return OutboxMachine
 

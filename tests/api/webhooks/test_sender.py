@@ -1,4 +1,4 @@
-"""What a sender says to a receiver, and what it makes of each answer, however odd."""
+"""What a sender says to a destination, and what it makes of each answer, however odd."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
 from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
-from support.receiver import Receiver, Reply, breaks_off, http, is_silent_after_the_head, never_stops
+from support.destination import Destination, Reply, breaks_off, http, is_silent_after_the_head, never_stops
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, presenter, running, sender_of
 
 from serve_app.encryption import Sealer, new_key
-from serve_app.inputs.url_guard import UrlGuard, receiver_of
+from serve_app.inputs.url_guard import UrlGuard, destination_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.tasks.views import Presenter, encoded
@@ -30,14 +30,14 @@ RESULT = {"key": "results/x/1/picture.jpeg", "prompt": "Küche in 東京 🍜", 
 
 @pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
 async def test_what_is_sent(
-    deliver: Deliver, store: TaskStore, receiver: Receiver, tmp_path: Path, secret: str
+    deliver: Deliver, store: TaskStore, destination: Destination, tmp_path: Path, secret: str
 ) -> None:
     sealed = SEALER.seal(secret) if secret else ""
     before = datetime.now(UTC).timestamp()
-    delivery = await deliver(receiver.url("/hook?of=ours"), secret=sealed, result=RESULT)
+    delivery = await deliver(destination.url("/hook?of=ours"), secret=sealed, result=RESULT)
     assert (delivery.state, delivery.attempts) == (State.DELIVERED, 1)
     assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(204, "")]
-    [call] = receiver.received
+    [call] = destination.received
     task = await store.get(delivery.id)
     assert task is not None
     assert (call.path, call.id) == ("/hook?of=ours", delivery.id)
@@ -64,10 +64,10 @@ async def test_what_is_sent(
     ],
 )
 async def test_an_answer_is_a_delivery_or_followed_by_another_try(
-    deliver: Deliver, receiver: Receiver, status: int, state: State
+    deliver: Deliver, destination: Destination, status: int, state: State
 ) -> None:
-    receiver.reply = http(status, b"" if status == 304 else b"no thanks")
-    delivery = await deliver(receiver.url())
+    destination.reply = http(status, b"" if status == 304 else b"no thanks")
+    delivery = await deliver(destination.url())
     [attempt] = delivery.log
     assert (delivery.state, attempt.status, attempt.error) == (state, status, "")
     assert attempt.text == ("" if status == 304 else "no thanks")
@@ -76,74 +76,78 @@ async def test_an_answer_is_a_delivery_or_followed_by_another_try(
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_a_receiver_that_asks_for_time_gets_it(deliver: Deliver, receiver: Receiver, form: str) -> None:
+async def test_a_destination_that_asks_for_time_gets_it(deliver: Deliver, destination: Destination, form: str) -> None:
     wish_s = 3 * HOUR_S
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=wish_s), usegmt=True)
-    receiver.reply = http(404, retry_after=f"{wish_s:.0f}" if form == "seconds" else date)
-    delivery = await deliver(receiver.url())
+    destination.reply = http(404, retry_after=f"{wish_s:.0f}" if form == "seconds" else date)
+    delivery = await deliver(destination.url())
     assert delivery.next == pytest.approx(delivery.created + wish_s, abs=60)
 
 
 async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_then_until_the_last(
-    deliver: Deliver, store: TaskStore, receiver: Receiver
+    deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
     outbox = outbox_of(store, schedule_s=(QUICK_S, QUICK_S))
-    receiver.replies = [http(500, b"oops"), breaks_off, http(404)]
-    delivery = await deliver(receiver.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
+    destination.replies = [http(500, b"oops"), breaks_off, http(404)]
+    delivery = await deliver(destination.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
     assert (delivery.state, delivery.attempts) == (State.FAILED, 3)
     assert [attempt.status for attempt in delivery.log] == [500, None, 404]
-    assert receiver.ids == [delivery.id] * 3
-    assert len({call.body.partition(b"?se=")[0] for call in receiver.received}) == 1
-    for call in receiver.received:
+    assert destination.ids == [delivery.id] * 3
+    assert len({call.body.partition(b"?se=")[0] for call in destination.received}) == 1
+    for call in destination.received:
         Webhook(b"the secret").verify(call.body, call.headers)
 
 
-async def test_a_redirect_is_not_followed(deliver: Deliver, receiver: Receiver, other_receiver: Receiver) -> None:
+async def test_a_redirect_is_not_followed(
+    deliver: Deliver, destination: Destination, other_destination: Destination
+) -> None:
     for status in (301, 307):
-        receiver.reply = http(status, location=other_receiver.url())
-        delivery = await deliver(receiver.url())
+        destination.reply = http(status, location=other_destination.url())
+        delivery = await deliver(destination.url())
         assert (delivery.state, delivery.log[0].status) == (State.WAITING, status)
-    assert other_receiver.connections == 0
+    assert other_destination.connections == 0
 
 
-async def test_a_name_that_changed_to_an_inside_address_is_not_called(deliver: Deliver, receiver: Receiver) -> None:
+async def test_a_name_that_changed_to_an_inside_address_is_not_called(
+    deliver: Deliver, destination: Destination
+) -> None:
     answers = [["93.184.215.14"], ["127.0.0.1"], ["93.184.215.14", "127.0.0.1"]]
 
     async def resolve(host: str, port: int) -> list[str]:
         return answers.pop(0)
 
     guard = UrlGuard(resolve=resolve)
-    url = receiver.url(host="rebound.test")
+    url = destination.url(host="rebound.test")
     await guard.check(url)  # as at submission
     for _ in range(2):
         delivery = await deliver(url, guard=UrlGuard(resolve=resolve))
         [attempt] = delivery.log
         assert (attempt.status, attempt.error) == (None, "the host of the URL is not on the public internet")
         assert delivery.state is State.WAITING
-    assert (receiver.connections, answers) == (0, [])
+    assert (destination.connections, answers) == (0, [])
 
 
 async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
-    deliver: Deliver, receiver: Receiver
+    deliver: Deliver, destination: Destination
 ) -> None:
     async def resolve(host: str, port: int) -> list[str]:
-        assert (host, port) == ("hooks.test", receiver.port)
+        assert (host, port) == ("hooks.test", destination.port)
         return ["127.0.0.1"]
 
-    await deliver(receiver.url(host="hooks.test"), guard=UrlGuard(LOOPBACK, resolve))
-    [call] = receiver.received
-    assert call.headers["host"] == f"hooks.test:{receiver.port}"
+    await deliver(destination.url(host="hooks.test"), guard=UrlGuard(LOOPBACK, resolve))
+    [call] = destination.received
+    assert call.headers["host"] == f"hooks.test:{destination.port}"
 
 
-async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_receiver(
-    deliver: Deliver, store: TaskStore, receiver: Receiver
+async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_destination(
+    deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
-    key = f"{store.prefix}receiver:{receiver_of(receiver.url())} default"
-    health = {"failures": "5", "times_shut": "3", "shut_until": "1"}
+    key = f"{store.prefix}destination:{destination_of(destination.url())} default"
+    health = {"failures": "5", "times_opened": "3", "open_until": "1"}
     await store.redis.hset(key, mapping=health)  # type: ignore[misc]
-    delivery = await deliver(receiver.url(), secret=Sealer([new_key()]).seal("lost"))
+    delivery = await deliver(destination.url(), secret=Sealer([new_key()]).seal("lost"))
     assert (delivery.state, "sealing.keys" in delivery.log[0].error) == (State.FAILED, True)
-    assert receiver.connections == 0
+    assert destination.connections == 0
     assert await store.redis.hgetall(key) == health  # type: ignore[misc]
 
 
@@ -155,10 +159,12 @@ async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp
     assert (delivery.state, delivery.log[0].error) == (State.FAILED, "the task is no longer kept")
 
 
-async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(
-    deliver: Deliver, store: TaskStore, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_destinations(
+    deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outbox = outbox_of(store, schedule_s=(QUICK_S,), jitter=0, trips_after=1, shut_s=HOUR_S, most_shut_s=HOUR_S)
+    outbox = outbox_of(
+        store, schedule_s=(QUICK_S,), jitter=0, failure_threshold=1, circuit_open_s=HOUR_S, max_circuit_open_s=HOUR_S
+    )
     body, away = Presenter.body, iter([True])
 
     async def signed(self: Presenter, task: Task, base: str) -> dict[str, Any]:
@@ -167,11 +173,11 @@ async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault
         return await body(self, task, base)
 
     monkeypatch.setattr(Presenter, "body", signed)
-    delivery = await deliver(receiver.url(), 2, outbox, result=RESULT)
+    delivery = await deliver(destination.url(), 2, outbox, result=RESULT)
     first, second = delivery.log
     assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)
     assert "object store" in first.error
-    assert len(receiver.received) == 1
+    assert len(destination.received) == 1
 
 
 BROKE = "the connection broke, or what came was not HTTP"
@@ -190,12 +196,12 @@ BAD: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize(("reply", "error"), BAD.values(), ids=BAD)
-async def test_a_receiver_that_misbehaves_is_tried_again(
-    deliver: Deliver, store: TaskStore, receiver: Receiver, reply: Reply, error: str
+async def test_a_destination_that_misbehaves_is_tried_again(
+    deliver: Deliver, store: TaskStore, destination: Destination, reply: Reply, error: str
 ) -> None:
     outbox = outbox_of(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent_after_the_head else 60)
-    receiver.replies = [reply]
-    delivery = await deliver(receiver.url(), 2, outbox)
+    destination.replies = [reply]
+    delivery = await deliver(destination.url(), 2, outbox)
     first, second = delivery.log
     assert (first.status, first.error, second.status) == (None, error, 204)
 
@@ -206,21 +212,21 @@ async def test_a_receiver_that_misbehaves_is_tried_again(
     ids=["endless", "long"],
 )
 async def test_of_a_long_answer_only_the_beginning_is_kept(
-    deliver: Deliver, receiver: Receiver, reply: Reply, text: str
+    deliver: Deliver, destination: Destination, reply: Reply, text: str
 ) -> None:
-    receiver.reply = reply
-    delivery = await deliver(receiver.url())
+    destination.reply = reply
+    delivery = await deliver(destination.url())
     assert (delivery.state, delivery.log[0].text) == (State.DELIVERED, text)
 
 
-async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, receiver: Receiver) -> None:
+async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, destination: Destination) -> None:
     endless_name = b"\x1f\x8b\x08\x08" + bytes(6) + b"x" * 100_000_000  # yields nothing, however much there is
     packed = gzip.compress(gzip.compress(endless_name, 9), 9)
     for body, encoding in ((gzip.compress(bytes(100_000_000), 9), "gzip"), (packed, "gzip, gzip, gzip")):
-        receiver.reply = http(200, body, content_encoding=encoding)
+        destination.reply = http(200, body, content_encoding=encoding)
         tracemalloc.start()
         try:
-            delivery = await deliver(receiver.url())
+            delivery = await deliver(destination.url())
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Senders that die, stop, lose Redis or meet dead receivers: every webhook arrives all the same."""
+"""Senders that die, stop, lose Redis or meet dead destinations: every webhook arrives all the same."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError
 from support.deliveries import HOUR_S, LIMITS, ended, one_ended, outbox_of, time_passes, until
-from support.receiver import Receiver
+from support.destination import Destination
 from support.sender import QUICK_S, kill, outcome_of, running, sender_of, started
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import receiver_of
+from serve_app.inputs.url_guard import destination_of
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
@@ -31,50 +31,50 @@ class Forgetful(Outbox):
 
 
 async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
-    store: TaskStore, receiver: Receiver, tmp_path: Path
+    store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = outbox_of(store)
-    task_id = await one_ended(store, receiver.url())
+    task_id = await one_ended(store, destination.url())
     async with running(sender_of(Forgetful(store.redis, store.prefix), store, tmp_path)):
-        await receiver.has(1)
+        await destination.has(1)
     await time_passes(outbox)
     async with running(sender_of(outbox, store, tmp_path)):
         [delivery] = await outcome_of(outbox, [task_id])
     assert delivery.state is State.DELIVERED
-    assert receiver.ids == [task_id] * 2
+    assert destination.ids == [task_id] * 2
     assert delivery.attempts == 2
     assert delivery.log[0].error == "the sender was lost on the way"
-    assert len({call.body for call in receiver.received}) == 1
+    assert len({call.body for call in destination.received}) == 1
 
 
 async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
-    store: TaskStore, receiver: Receiver, tmp_path: Path
+    store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store, concurrency=3, per_receiver=100)
-    receiver.replies = [receiver.hang] * 3
-    ids = await ended(store, 5, receiver.url())
+    outbox = outbox_of(store, concurrency=3, per_destination=100)
+    destination.replies = [destination.hang] * 3
+    ids = await ended(store, 5, destination.url())
     victim = sender_of(outbox, store, tmp_path)
     loops = started(victim)
-    await receiver.has(3)
+    await destination.has(3)
     assert len(await ends_of(store, f"{store.prefix}calls:default")) == 3, "so many at a time and no more"
     await kill(victim, loops)
-    lost = list(receiver.ids)
+    lost = list(destination.ids)
     await time_passes(outbox)
     async with running(sender_of(outbox, store, tmp_path)):
         deliveries = await outcome_of(outbox, ids)
     assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
-    assert sorted(receiver.ids) == sorted(ids + lost)
+    assert sorted(destination.ids) == sorted(ids + lost)
 
 
 async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
-    store: TaskStore, receiver: Receiver, tmp_path: Path
+    store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = outbox_of(store, claim_s=CLAIM_S)
-    receiver.reply = receiver.hang
-    ids = await ended(store, 4, receiver.url())
-    key = f"{store.prefix}sending:{receiver_of(receiver.url())} default"
+    destination.reply = destination.hang
+    ids = await ended(store, 4, destination.url())
+    key = f"{store.prefix}sending:{destination_of(destination.url())} default"
     async with running(sender_of(outbox, store, tmp_path)), running(sender_of(outbox, store, tmp_path)):
-        await receiver.has(4)
+        await destination.has(4)
         first = max(await ends_of(store, key))
 
         async def prolonged_past_its_first_end() -> bool:
@@ -82,9 +82,9 @@ async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
             return len(ends) == 4 and min(ends) > first + 1000 * CLAIM_S
 
         await until(prolonged_past_its_first_end)
-        receiver.let_go()
+        destination.let_go()
         deliveries = await outcome_of(outbox, ids)
-    assert sorted(receiver.ids) == sorted(ids)
+    assert sorted(destination.ids) == sorted(ids)
     assert {(delivery.state, delivery.attempts) for delivery in deliveries} == {(State.DELIVERED, 1)}
 
 
@@ -93,42 +93,42 @@ async def ends_of(store: TaskStore, key: str) -> list[float]:
 
 
 async def test_draining_finishes_what_is_on_its_way_and_begins_nothing(
-    store: TaskStore, receiver: Receiver, tmp_path: Path
+    store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = outbox_of(store)
-    receiver.reply = receiver.hang
-    begun = await ended(store, 3, receiver.url())
+    destination.reply = destination.hang
+    begun = await ended(store, 3, destination.url())
     sender = sender_of(outbox, store, tmp_path)
     loops = started(sender)
-    await receiver.has(3)
+    await destination.has(3)
     drained = asyncio.create_task(sender.drain())
     await asyncio.sleep(0)
-    later = await one_ended(store, receiver.url())
+    later = await one_ended(store, destination.url())
     assert not drained.done()
-    receiver.let_go()
+    destination.let_go()
     await drained
     assert {delivery.state for delivery in await outcome_of(outbox, begun)} == {State.DELIVERED}
     await kill(sender, loops)
-    assert sorted(receiver.ids) == sorted(begun)
+    assert sorted(destination.ids) == sorted(begun)
     [left] = await outcome_of(outbox, [later], State.WAITING)
     assert left.attempts == 0
 
 
-async def test_a_dead_receiver_with_a_thousand_deliveries_keeps_nobody_waiting(
-    store: TaskStore, receiver: Receiver, other_receiver: Receiver, tmp_path: Path
+async def test_a_dead_destination_with_a_thousand_deliveries_keeps_nobody_waiting(
+    store: TaskStore, destination: Destination, other_destination: Destination, tmp_path: Path
 ) -> None:
     outbox = outbox_of(store, timeout_s=HOUR_S)
-    receiver.reply = receiver.hang
-    dead = await ended(store, 1000, receiver.url())
-    well = await ended(store, 40, other_receiver.url())
+    destination.reply = destination.hang
+    dead = await ended(store, 1000, destination.url())
+    well = await ended(store, 40, other_destination.url())
     async with running(sender_of(outbox, store, tmp_path)):
-        await receiver.has(outbox.policy.per_receiver)
+        await destination.has(outbox.policy.per_destination)
         await outcome_of(outbox, well, State.DELIVERED)
-        later = await ended(store, 10, other_receiver.url())
+        later = await ended(store, 10, other_destination.url())
         await outcome_of(outbox, later, State.DELIVERED)
         stuck = await outcome_of(outbox, dead, *State)
-    assert sorted(other_receiver.ids) == sorted(well + later)
-    assert receiver.busiest == len(receiver.received) == outbox.policy.per_receiver
+    assert sorted(other_destination.ids) == sorted(well + later)
+    assert destination.busiest == len(destination.received) == outbox.policy.per_destination
     assert {delivery.state for delivery in stuck} == {State.WAITING, State.SENDING}
     assert not any(delivery.log for delivery in stuck), "not one of them came to an end meanwhile"
 
@@ -142,25 +142,25 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
 
 
 async def test_a_restart_of_redis_amid_deliveries_loses_none(
-    own_redis: EmbeddedRedis, receiver: Receiver, other_receiver: Receiver, tmp_path: Path, prefix: str
+    own_redis: EmbeddedRedis, destination: Destination, other_destination: Destination, tmp_path: Path, prefix: str
 ) -> None:
     redis = connection.connect(own_redis.url)
     store = TaskStore(redis, prefix, LIMITS)
-    outbox = Outbox(redis, prefix, WebhookSettings(claim_s=1, schedule_s=(QUICK_S,) * 5, per_receiver=4))
-    receiver.reply = receiver.hang
+    outbox = Outbox(redis, prefix, WebhookSettings(claim_s=1, schedule_s=(QUICK_S,) * 5, per_destination=4))
+    destination.reply = destination.hang
     try:
-        ids = await ended(store, 12, receiver.url()) + await ended(store, 12, other_receiver.url())
+        ids = await ended(store, 12, destination.url()) + await ended(store, 12, other_destination.url())
         async with running(sender_of(outbox, store, tmp_path)):
-            await receiver.has(4)
+            await destination.has(4)
             assert own_redis._process is not None
             own_redis._process.kill()
             own_redis._process.wait(60)
-            receiver.let_go()
+            destination.let_go()
             own_redis.revive()
             deliveries = await outcome_of(outbox, ids)
-            fresh = await one_ended(store, other_receiver.url())
+            fresh = await one_ended(store, other_destination.url())
             await outcome_of(outbox, [fresh], State.DELIVERED)
         assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
-        assert set(receiver.ids) | set(other_receiver.ids) == {*ids, fresh}
+        assert set(destination.ids) | set(other_destination.ids) == {*ids, fresh}
     finally:
         await redis.aclose()

@@ -6,37 +6,37 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 from support.browser import Behind, around, asked_for
-from support.worker import LANE
+from support.worker import QUEUE
 
 from serve_app.tasks.task import Status
 
 
-def test_lanes_show_what_waits_and_runs_in_their_places(page: Page, behind: Behind) -> None:
+def test_queues_show_what_waits_and_runs_in_their_places(page: Page, behind: Behind) -> None:
     task_id = asked_for(page, "a star for the fleet")
     page.goto("/fleet")
-    lane = page.get_by_role("article", name=LANE, exact=True)
-    told = page.request.get("/v1/admin/fleet").json()["lanes"]
-    before = next(each for each in told if each["lane"] == LANE)
-    expect(lane).to_contain_text(f"{before['running']} running, {before['queued']} waiting")
-    lane.evaluate("element => (element.dataset.same = 'yes')")
+    queue = page.get_by_role("article", name=QUEUE, exact=True)
+    told = page.request.get("/v1/admin/fleet").json()["models"]
+    before = next(each for each in told if each["model"] == QUEUE)
+    expect(queue).to_contain_text(f"{before['running']} running, {before['queued']} waiting")
+    queue.evaluate("element => (element.dataset.same = 'yes')")
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
-    expect(lane).to_contain_text(f"{before['running'] + before['queued']} running, 0 waiting")
+    expect(queue).to_contain_text(f"{before['running'] + before['queued']} running, 0 waiting")
     # It is the same element: nothing was taken away and drawn again.
-    expect(lane).to_have_attribute("data-same", "yes")
+    expect(queue).to_have_attribute("data-same", "yes")
     expect(page.get_by_role("article")).to_have_count(len(told))
 
 
 def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
-    def lane(name: str, queued: int, queued_s: float | None) -> dict[str, Any]:
+    def queue(name: str, queued: int, queued_s: float | None) -> dict[str, Any]:
         known = {"tasks": 8, "mean": 4.0, "half": 5.0, "most": 150.0}
         times = known if queued_s is not None else dict.fromkeys(known) | {"tasks": 0}
         failures = [{"task": "1", "endpoint": "gen-2-max", "at": 1.7e9, "error": "out of memory"}]
-        told = {"lane": name, "queued": queued, "suspects": 0, "running": 1, "ended": {"Ready": 1200}, "batch": 4}
+        told = {"model": name, "queued": queued, "quarantined": 0, "running": 1, "ended": {"Ready": 1200}, "batch": 4}
         told |= {"step_s": 0.125, "replicas": {"RUNNING": 2, "STARTING": 1}, "failures": failures}
         return told | {"queued_s": queued_s, "predicted_wait_s": queued_s, "wait": times, "work": times}
 
-    lanes = [lane("long", 60, 240.0), lane("short", 15, 60.0), lane("new", 3, None)]
-    fleet = {"lanes": lanes, "store_bytes": 2**20, "store_limit_bytes": 2**22}
+    queues = [queue("long", 60, 240.0), queue("short", 15, 60.0), queue("new", 3, None)]
+    fleet = {"models": queues, "store_bytes": 2**20, "store_limit_bytes": 2**22}
     page.route("**/v1/admin/fleet", lambda route: route.fulfill(json=fleet))
     page.goto("/fleet")
     bars = [page.get_by_role("meter", name=f"Work that waits in {name}").locator("div") for name in ("long", "short")]

@@ -87,7 +87,7 @@ def test_a_picture_is_shared_by_a_link_and_becomes_that_of_the_next_request(page
 @pytest.mark.slow
 def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind, service: Service) -> None:
     def refused_once(worker: Worker) -> None:
-        """One attempt at every delivery that is due, which its receiver is too busy for."""
+        """One attempt at every delivery that is due, which its destination is too busy for."""
 
         async def attempt() -> None:
             outbox = Outbox(worker.tasks.redis, worker.tasks.prefix, at_rest=service.settings.at_rest())

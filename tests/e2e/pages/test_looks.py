@@ -168,13 +168,13 @@ def fleet(page: Page, studio: Studio) -> None:
 
     def busier(route: Route) -> None:
         answer = route.fetch().json()
-        for lane, (queued, runs, mean) in zip(
-            answer["lanes"], ((24, 8, 4.2), (3, 2, 21.0), (9, 4, 12.5)), strict=False
+        for queue, (queued, runs, mean) in zip(
+            answer["models"], ((24, 8, 4.2), (3, 2, 21.0), (9, 4, 12.5)), strict=False
         ):
-            lane |= {"queued": queued, "running": runs, "batch": 8, "step_s": mean / 20, "replicas": {"RUNNING": 2}}
-            lane |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "ended": {"Ready": 900}}
+            queue |= {"queued": queued, "running": runs, "batch": 8, "step_s": mean / 20, "replicas": {"RUNNING": 2}}
+            queue |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "ended": {"Ready": 900}}
             for name, times in (("work", (mean, 2 * mean)), ("wait", (queued, 3.0 * queued))):
-                lane[name] = {"tasks": 900, "mean": mean, "half": times[0], "most": times[1]}
+                queue[name] = {"tasks": 900, "mean": mean, "half": times[0], "most": times[1]}
         route.fulfill(json=answer)
 
     page.route("**/v1/admin/fleet", busier)

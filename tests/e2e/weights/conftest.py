@@ -32,8 +32,8 @@ def profile(hub: Hub, tmp_path: Path) -> Profiles:
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state")}
 
-    def made(lanes: dict[str, Any], *, rewriter: str | None = None, **settings: Any) -> Profile:
-        known: dict[str, Any] = {"models": lanes, "endpoints": {}}
+    def made(queues: dict[str, Any], *, rewriter: str | None = None, **settings: Any) -> Profile:
+        known: dict[str, Any] = {"models": queues, "endpoints": {}}
         known |= {"rewriter": {"checkpoint": rewriter}} if rewriter else {}
         catalog = tmp_path / "catalog.yaml"
         catalog.write_text(json.dumps(known))

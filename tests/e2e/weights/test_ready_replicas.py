@@ -16,13 +16,13 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 pytestmark = pytest.mark.slow
 
-JUDGE = "owner/judge"
+CLASSIFIER = "owner/classifier"
 REPLICAS = f"""
 import asyncio, sys
 from deployments.contract.events import Done
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import MattingSpec, ModelSpec
-from deployments.contract.moderation import JudgeSpec, ModeratorSpec
+from deployments.contract.moderation import ClassifierSpec, ModeratorSpec
 from deployments.contract.model import RewriterSpec
 from deployments.contract.model import TextEncoderSpec
 from deployments.replica import MediaModel
@@ -41,8 +41,9 @@ async def main():
     media = await started(MediaModel, ModelSpec({PIPELINE!r}, objects_url="memory:///", matting=matting, **cpu))
     encoder = await started(TextEncoder, TextEncoderSpec({PIPELINE!r}, **cpu))
     rewriter = await started(PromptRewriter, RewriterSpec({REWRITER!r}, **cpu))
-    judge = JudgeSpec("text-classifier", {JUDGE!r}, labels={{"hit": "violence"}}, device="cpu")
-    moderator = await started(Moderator, ModeratorSpec((judge,), (JudgeSpec("skin"),), "memory:///", threads=1))
+    classifier = ClassifierSpec("text-classifier", {CLASSIFIER!r}, labels={{"hit": "violence"}}, device="cpu")
+    spec = ModeratorSpec((classifier,), (ClassifierSpec("skin"),), "memory:///", threads=1)
+    moderator = await started(Moderator, spec)
     print("started", flush=True)
     sys.stdin.readline()
     job = GenerationJob("job", 1, "a red circle", 64, 64, 1, 7, "png", "results/job/1", transparent=True)
@@ -50,7 +51,7 @@ async def main():
     assert isinstance(last, Done), last
     await encoder.encode("a red circle")
     await rewriter.rewrite("a red circle", 1)
-    assert await moderator.judge_text("hit")
+    assert await moderator.moderate_text("hit")
     media._engine.stop()
 
 asyncio.run(main())
@@ -59,7 +60,7 @@ asyncio.run(main())
 
 def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
     hub.repositories["owner/network"] = Repository({MAIN: {"onnx/model.onnx": matting_network()}})
-    hub.repositories[JUDGE] = Repository({MAIN: judge(tmp_path / "judge")})
+    hub.repositories[CLASSIFIER] = Repository({MAIN: saved_classifier(tmp_path / "classifier")})
     environment = profile({}).environment | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", REPLICAS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -87,7 +88,7 @@ def matting_network() -> bytes:
     return helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
 
 
-def judge(folder: Path) -> dict[str, bytes]:
+def saved_classifier(folder: Path) -> dict[str, bytes]:
     """Of the two labels it knows it has learnt nothing. Its weights are pickled, as old ones are."""
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hit": 2}, unk_token="[UNK]"))
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)

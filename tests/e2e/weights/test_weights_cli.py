@@ -109,8 +109,8 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
     hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
     names = ("owner/gated/model.onnx", "owner/nowhere/model.onnx", "owner/network/onnx/nothing.onnx", NETWORK)
-    lanes = {f"lane-{i}": {"backend": "onnx", "checkpoint": name} for i, name in enumerate(names)}
-    machine = profile(lanes | {"picture": PICTURE})
+    queues = {f"queue-{i}": {"backend": "onnx", "checkpoint": name} for i, name in enumerate(names)}
+    machine = profile(queues | {"picture": PICTURE})
     code, came, errors = machine.fetch(HF_TOKEN="hf_of-somebody-else")
     assert code == 1
     assert f"owner/gated: it is gated: accept its terms at {hub.url}/owner/gated, and set HF_TOKEN" in errors
@@ -126,7 +126,7 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
 
 def test_a_token_opens_what_is_gated(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
-    machine = profile({"lane": {"backend": "onnx", "checkpoint": "owner/gated/model.onnx"}})
+    machine = profile({"model": {"backend": "onnx", "checkpoint": "owner/gated/model.onnx"}})
     (tmp_path / "token").write_text(TOKEN)
     assert machine.fetch(HF_TOKEN_PATH=str(tmp_path / "token"))[:2] == (0, {"owner/gated": "fetched"})
 
@@ -164,8 +164,8 @@ def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, prof
 def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> None:
     """On one node, which others started with HF_HUB_OFFLINE for its replicas."""
     large = "owner/large/model.onnx"
-    lanes = {"here": ERASER, "elsewhere": {**ERASER, "checkpoint": large}}
-    machine = profile(lanes, models={"elsewhere": {"actor": {"num_gpus": 8}}})
+    queues = {"here": ERASER, "elsewhere": {**ERASER, "checkpoint": large}}
+    machine = profile(queues, models={"elsewhere": {"actor": {"num_gpus": 8}}})
     marks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64, "RAY_USAGE_STATS_ENABLED": "0"}
     ran = machine.run([sys.executable, "-c", CLUSTER, str(machine.written())], HF_HUB_OFFLINE="1", **marks)
     assert ran.returncode == 0, ran.stderr

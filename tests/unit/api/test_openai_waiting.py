@@ -15,13 +15,13 @@ from serve_app.api.openai import waiting
 from serve_app.api.services import Services
 from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import NO_ANSWER
-from serve_app.submission.prepare import Offer
+from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks.limits import TooManyActive
 from serve_app.tasks.notifications import Completions
 from serve_app.tasks.task import Accepted
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))
-OFFER = cast(Offer, SimpleNamespace(name="gen-x"))
+OFFER = cast(ServedEndpoint, SimpleNamespace(name="gen-x"))
 PATIENCE_S = 60
 
 

@@ -40,7 +40,7 @@ def settings() -> Settings:
         ({}, None),
     ],
 )
-async def test_a_lanes_state_follows_from_its_replicas(
+async def test_a_queues_state_follows_from_its_replicas(
     store: TaskStore, settings: Settings, replicas: dict[str, dict[str, int]], state: str | None
 ) -> None:
     async def told() -> dict[str, dict[str, int]]:
@@ -59,7 +59,7 @@ async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(
     assert await ModelStates(store, settings, [STAYS], away).of([STAYS]) == ModelState(None, None)
 
 
-async def test_of_several_lanes_the_worst_counts(store: TaskStore, settings: Settings) -> None:
+async def test_of_several_queues_the_worst_counts(store: TaskStore, settings: Settings) -> None:
     async def told() -> dict[str, dict[str, int]]:
         return {SLEEPS: {"RUNNING": 1}, STAYS: {"STOPPING": 1}}
 
@@ -69,7 +69,9 @@ async def test_of_several_lanes_the_worst_counts(store: TaskStore, settings: Set
     assert (await states.of([SLEEPS])).state == "ready"
 
 
-async def test_lanes_of_which_nothing_was_made_have_no_wait(redis: Redis, store: TaskStore, settings: Settings) -> None:
+async def test_queues_of_which_nothing_was_made_have_no_wait(
+    redis: Redis, store: TaskStore, settings: Settings
+) -> None:
     async def told() -> dict[str, dict[str, int]]:
         return {}
 

@@ -87,8 +87,8 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
     wrong = chosen.model_copy(update={"models": models})
     [finding] = check_gpu_memory(wrong, catalog.load(wrong))
     assert finding.verdict is Verdict.REFUSED
-    assert "models.ltx2 needs 86.1 GB (75.0 of weights" in finding.told
-    assert "its share of a GPU is 42.0 GB" in finding.told
+    assert "models.ltx2 needs 86.1 GB (75.0 of weights" in finding.message
+    assert "its share of a GPU is 42.0 GB" in finding.message
 
 
 def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
@@ -96,7 +96,7 @@ def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, 
     rewriter = chosen.rewriter.model_copy(update={"device": "cuda", "actor": {}})
     [finding] = check_gpu_memory(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
-    assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.told
+    assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.message
 
 
 def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch, rep
     chosen = loaded("gpu-24gb", monkeypatch, repository)
     [finding] = check_gpu_memory(chosen, catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
-    assert "models.flux2-pro-snapshot, models.deblur need one" in finding.told
+    assert "models.flux2-pro-snapshot, models.deblur need one" in finding.message

@@ -37,7 +37,7 @@ def started_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.Monk
 
 
 def verdicts() -> dict[Verdict, str]:
-    return {each.verdict: each.told for each in switch_findings("here", read_switches(tuple(FLAGS)), FLAGS)}
+    return {each.verdict: each.message for each in switch_findings("here", read_switches(tuple(FLAGS)), FLAGS)}
 
 
 def test_all_is_well_with_all_of_them(started_well: pytest.MonkeyPatch) -> None:
@@ -53,12 +53,12 @@ def test_nothing_is_served_without_a_vital_one(started_well: pytest.MonkeyPatch,
 
 def test_others_are_told_of(started_well: pytest.MonkeyPatch) -> None:
     started_well.setenv("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "10")
-    assert verdicts() == {Verdict.UNUSUAL: "without RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S=1"}
+    assert verdicts() == {Verdict.WARNING: "without RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S=1"}
 
 
 def test_a_proxy_as_ray_starts_it_is_told_of(started_well: pytest.MonkeyPatch) -> None:
     started_well.setenv(PROXY, "/usr/sbin/haproxy")
-    assert "proxy_start.py" in verdicts()[Verdict.UNUSUAL]
+    assert "proxy_start.py" in verdicts()[Verdict.WARNING]
 
 
 def test_the_documentation_says_what_each_is_for() -> None:
@@ -66,7 +66,7 @@ def test_the_documentation_says_what_each_is_for() -> None:
     assert [name for name, value in FLAGS.items() if f"`{name}={value}`" not in told] == []
 
 
-OWN = Wanted("lane", "owner/name", "v1")
+OWN = Wanted("model", "owner/name", "v1")
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def seen(*wanted: Wanted) -> dict[str, tuple[Verdict, str]]:
-    return {each.what: (each.verdict, each.told) for each in check_weights(wanted, "here")}
+    return {each.what: (each.verdict, each.message) for each in check_weights(wanted, "here")}
 
 
 @pytest.fixture
@@ -93,12 +93,12 @@ def test_the_bundled_ones_are_here(repository: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
-    assert seen(OWN)["weights"] == (Verdict.UNUSUAL, "not here yet: owner/name")
+    assert seen(OWN)["weights"] == (Verdict.WARNING, "not here yet: owner/name")
     repository = cache / "models--owner--name"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/v1").write_text("abc")
     (repository / "snapshots/abc/transformer").mkdir(parents=True)
-    assert seen(OWN)["weights"][0] is Verdict.UNUSUAL, "an empty folder is no checkpoint"
+    assert seen(OWN)["weights"][0] is Verdict.WARNING, "an empty folder is no checkpoint"
     (repository / "snapshots/abc/transformer/config.json").write_text("{}")
     assert seen(OWN)["weights"] == (Verdict.FINE, "all here")
 
@@ -110,13 +110,13 @@ def test_without_a_hub_they_have_to_be_here(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    verdict, told = seen(Wanted("lane", str(tmp_path / "nowhere")))["weights"]
+    verdict, told = seen(Wanted("model", str(tmp_path / "nowhere")))["weights"]
     assert (verdict, "nowhere can't be read" in told) == (Verdict.REFUSED, True)
 
 
 @pytest.mark.usefixtures("one_gpu")
-@pytest.mark.parametrize(("share", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.UNUSUAL)])
+@pytest.mark.parametrize(("share", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.WARNING)])
 def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, share: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
-    found = list(check_weights([Wanted("lane", str(tmp_path), gpus=share)], "here"))
+    found = list(check_weights([Wanted("model", str(tmp_path), gpus=share)], "here"))
     assert next(each.verdict for each in found if each.what == "GPU memory") is verdict

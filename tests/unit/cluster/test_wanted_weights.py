@@ -59,9 +59,9 @@ def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind
             case RewriterSpec():
                 yield spec.checkpoint, spec.revision, Kind.PRETRAINED
             case ModeratorSpec():
-                for judge in (*spec.text, *spec.pictures):
-                    if judge.checkpoint:
-                        yield judge.checkpoint, judge.revision, Kind.PRETRAINED
+                for classifier in (*spec.text, *spec.pictures):
+                    if classifier.checkpoint:
+                        yield classifier.checkpoint, classifier.revision, Kind.PRETRAINED
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -87,7 +87,7 @@ def test_what_is_switched_off_is_not(configured: Any) -> None:
         moderation=usual.moderation.model_copy(update={"enabled": False}),
     )
     gone = {each.who for each in listed(usual)} - {each.who for each in listed(off)}
-    assert gone == {"rewriter", "judge guard", "judge picture-classifier"}
+    assert gone == {"rewriter", "classifier guard", "classifier picture-classifier"}
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_what_is_switched_off_is_not(configured: Any) -> None:
 )
 def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool) -> None:
     node = {"CPU": 4.0, "GPU": 1.0, "image": 1.0, "accelerator_type:H100": 1.0, "memory": 9.0}
-    assert Wanted("lane", "owner/name", actor=actor).fits(node) is fits
+    assert Wanted("model", "owner/name", actor=actor).fits(node) is fits
 
 
-PIPELINE = Wanted("lane", "owner/name", "v1")
-UPLOADS = Wanted("uploads for lane", "owner/name", "v1", Kind.CONFIGURATION)
+PIPELINE = Wanted("model", "owner/name", "v1")
+UPLOADS = Wanted("uploads for queue", "owner/name", "v1", Kind.CONFIGURATION)
 OTHERS_UPLOADS = Wanted("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
 BUNDLED = Wanted("small", "bundled/flux3")
 

@@ -13,7 +13,7 @@ from serve_app.config import catalog, settings
 from serve_app.config.catalog import Deprecated, Price
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
-from serve_app.schemas.plan import Recipe
+from serve_app.schemas.plan import ModelDefaults
 
 PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
@@ -83,7 +83,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("extends: nowhere.yaml", r"no such config file: .*nowhere\.yaml"),
         ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
         (
-            "models: {m: {true_guidance: {scale: 2, between: [0.9, 0.5]}}}",
+            "models: {m: {cfg: {scale: 2, interval: [0.9, 0.5]}}}",
             "the first flow time must be at most the second",
         ),
         ("a: [", "YAML"),
@@ -148,8 +148,8 @@ def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
     chosen = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
     known = catalog.load(plain)
     endpoint = known.endpoints["gen-2-max"]
-    assert known.recipes(endpoint, plain) == {"": Recipe("flux2-max", steps=28, guidance=4.0)}
-    assert known.recipes(endpoint, chosen) == {"": Recipe("flux2-max", steps=3, guidance=1.5)}
+    assert known.defaults(endpoint, plain) == {"": ModelDefaults("flux2-max", steps=28, guidance=4.0)}
+    assert known.defaults(endpoint, chosen) == {"": ModelDefaults("flux2-max", steps=3, guidance=1.5)}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -176,9 +176,9 @@ def test_modes_have_models_steps_and_prices_of_their_own() -> None:
     modes = {"fast": {"model": "small", "price": {"first": 1}}, "high": {"steps": 40, "guidance": 3.5}}
     known = catalog_of(request="outpainting", instruction="Extend.", modes=modes)
     endpoint = known.endpoints["gen-x"]
-    assert known.recipes(endpoint, Settings()) == {
-        "fast": Recipe("small", steps=1),  # reads no prompts
-        "high": Recipe("m", steps=40, guidance=3.5, instruction="Extend."),
+    assert known.defaults(endpoint, Settings()) == {
+        "fast": ModelDefaults("small", steps=1),  # reads no prompts
+        "high": ModelDefaults("m", steps=40, guidance=3.5, instruction="Extend."),
     }
     assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
 

@@ -34,14 +34,14 @@ def expressions(path: Path) -> Iterator[str]:
 
 def plain(expression: str) -> str:
     """As it is once Grafana has put in what was chosen."""
-    for name, chosen in (("$__rate_interval", "5m"), ("$__range", "6h"), ("$lane", ".*"), ("$project", ".*")):
+    for name, chosen in (("$__rate_interval", "5m"), ("$__range", "6h"), ("$model", ".*"), ("$project", ".*")):
         expression = expression.replace(name, chosen)
     assert "$" not in expression, "a variable that nobody chooses"
     return expression
 
 
 def test_the_files_are_those_described() -> None:
-    assert {path.stem for path in FILES} == {"fleet", "lane", "tenant", "money"}
+    assert {path.stem for path in FILES} == {"fleet", "model", "tenant", "money"}
     for dashboard in DASHBOARDS:
         is_new = written(dashboard) == (FOLDER / f"{dashboard.name}.json").read_text()
         assert is_new, "write them anew: make figures"

@@ -43,8 +43,8 @@ class _Store:
         self.limits_s.append(run_s)
         return True
 
-    async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        self.reports.append((lane, dict(counts), dict(setup)))
+    async def report(self, queue: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self.reports.append((queue, dict(counts), dict(setup)))
 
     async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
         self.results.append(result)
@@ -80,8 +80,8 @@ async def _job(**fields: Any) -> GenerationJob:
         seen.append(job)
         return _Stream()
 
-    lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**fields))
-    await run_attempt(Attempt("lane", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()))
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record(**fields))
+    await run_attempt(Attempt("model", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()))
     return seen[0]
 
 
@@ -99,9 +99,9 @@ async def test_only_structured_prompts_have_a_layout() -> None:
 
 
 async def test_a_model_may_have_longer_than_others() -> None:
-    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record())
     dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
-    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
     assert set(store.limits_s) == {1800}
 
 
@@ -112,8 +112,8 @@ async def _told_left(left_s: float | None, run_s: float | None, waited_s: float 
         seen.append(job)
         return _Stream()
 
-    lease = Lease("t", 2, isolated=False, created=0.0, job=_record(), left_s=left_s)
-    attempt = Attempt("lane", lease, leased=time.monotonic() - waited_s)
+    lease = Lease("t", 2, exclusive=False, created=0.0, job=_record(), left_s=left_s)
+    attempt = Attempt("model", lease, leased=time.monotonic() - waited_s)
     await run_attempt(attempt, Dependencies(call, Timeouts(1, 1, run_s=run_s)), cast(TaskStore, _Store()))
     return seen[0].seconds_left
 
@@ -146,9 +146,9 @@ async def test_what_could_not_be_done_stands_in_the_details(
     said: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
 ) -> None:
     """What submission said of it, and what the model did."""
-    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record(warnings=said))
+    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record(warnings=said))
     dependencies = Dependencies(lambda job: _Stream(*warnings), Timeouts(1, 1))
-    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
     assert store.details == [details]
 
 
@@ -162,20 +162,20 @@ async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkey
                     monkeypatch.setattr(time, "time", lambda: true_time() - 300)
                 yield event
 
-    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record())
     began = time.monotonic()
     dependencies = Dependencies(lambda job: SetBack(), Timeouts(1, 1))
-    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
     (result,) = store.results
     assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
     assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01
 
 
-async def test_what_a_replica_tells_of_its_work_is_added_to_its_lane() -> None:
+async def test_what_a_replica_tells_of_its_work_is_added_to_its_queue() -> None:
     store = _Store()
-    attempt = Attempt("lane", Lease("t", 1, isolated=False, created=0.0, job=_record()))
+    attempt = Attempt("model", Lease("t", 1, exclusive=False, created=0.0, job=_record()))
     await run_attempt(attempt, Dependencies(lambda job: _Stream(), Timeouts(1, 1)), cast(TaskStore, store))
-    assert store.reports == [("lane", {"steps": 4}, {"device": "cpu"})]
+    assert store.reports == [("model", {"steps": 4}, {"device": "cpu"})]
     assert len(store.results) == 1
 
 
@@ -189,10 +189,10 @@ async def test_of_a_result_that_is_refused_no_file_stays() -> None:
     objects = ObjectStore("memory:///")
     for key in ("key", "of another"):
         await objects.put(key, b"x", "image/png")
-    lease = Lease("t", 1, isolated=False, created=0.0, job=_record())
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record())
     dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1), objects=objects)
     with pytest.raises(Stale):
-        await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, Refusing()))
+        await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, Refusing()))
     assert await objects.keys("") == ["of another"]
 
 
@@ -212,13 +212,13 @@ class Store:
         self.outcome: dict[str, Any] = {}
         self.previews: list[str] = []
 
-    async def advance(self, lane: str, id: str, attempt: int, status: Status, **fields: Any) -> bool:
+    async def advance(self, queue: str, id: str, attempt: int, status: Status, **fields: Any) -> bool:
         if "preview" in fields:
             self.previews.append(fields["preview"]["key"])
         return True
 
     async def complete(
-        self, lane: str, id: str, attempt: int, status: Status, *, device_s: float, **outcome: Any
+        self, queue: str, id: str, attempt: int, status: Status, *, device_s: float, **outcome: Any
     ) -> bool:
         self.status, self.outcome = status, outcome
         return True
@@ -273,30 +273,30 @@ class Scene:
         self._scores = scores
         self._fails = fails
 
-    async def _judge(self, what: str) -> Scores:
+    async def _classifier(self, what: str) -> Scores:
         if self._fails(what):
             raise ConnectionError("gone")
         return {"violence": self._scores.get(what.rpartition("/")[2], 0.0)}
 
     async def play(self, leaving: bool = False, rewrite_by: Write | None = None, **changes: Any) -> None:
-        gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
-        lease = Lease("t", 1, isolated=False, created=0.0, job=_record_moderated_attempt(**changes))
+        gate = Gate(self._classifier, self._classifier, THRESHOLDS, self.objects, wait_s=0)
+        lease = Lease("t", 1, exclusive=False, created=0.0, job=_record_moderated_attempt(**changes))
         dependencies = Dependencies(
             self.model, Timeouts(1, 1), gate=gate, objects=self.objects, rewrite_edit=rewrite_by
         )
         store = cast(TaskStore, self.store)
-        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: leaving)
+        await run_attempt(Attempt("model", lease), dependencies, store, draining=lambda: leaving)
 
 
 async def test_what_passes_ends_where_links_lead() -> None:
     scene = Scene({})
     await scene.play()
-    assert scene.model.jobs[0].output_prefix == "unjudged/t/1"
+    assert scene.model.jobs[0].output_prefix == "unmoderated/t/1"
     assert scene.store.status is Status.READY
     assert scene.store.outcome["result"]["key"] == "results/t/1/picture.png"
     assert scene.store.outcome["result"]["thumbnail"] == "results/t/1/thumbnail.jpeg"
     assert scene.store.previews == ["results/t/1/preview-1.jpeg"]
-    assert await scene.objects.keys("unjudged") == []
+    assert await scene.objects.keys("unmoderated") == []
 
 
 @pytest.mark.parametrize("what", ["two knights", "0.png", "c.png", "i.png"])
@@ -313,7 +313,7 @@ async def test_a_refused_result_is_deleted_and_was_never_where_links_lead() -> N
     await scene.play()
     assert scene.store.status is Status.CONTENT_MODERATED
     assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
-    assert await scene.objects.keys("unjudged") == []
+    assert await scene.objects.keys("unmoderated") == []
     assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
 
 
@@ -338,7 +338,7 @@ async def test_a_ceiling_decides_over_the_tolerance() -> None:
 
 
 @pytest.mark.parametrize("what", ["two knights", "0.png", "picture.png"])
-async def test_what_can_not_be_judged_ends_as_an_error(what: str) -> None:
+async def test_what_can_not_be_moderated_ends_as_an_error(what: str) -> None:
     scene = Scene({}, fails=lambda asked: asked.endswith(what))
     await scene.play()
     assert scene.store.status is Status.ERROR
@@ -358,7 +358,7 @@ async def test_a_rewritten_prompt_is_used_if_it_passes_too(written: str, used: s
     assert (scene.model.jobs[0].prompt, scene.store.status) == (used, Status.READY)
 
 
-async def test_a_preview_that_can_not_be_judged_is_not_shown() -> None:
+async def test_a_preview_that_can_not_be_moderated_is_not_shown() -> None:
     scene = Scene({}, fails=lambda asked: asked.endswith("preview-1.jpeg"))
     await scene.play()
     assert (scene.store.previews, scene.store.status) == ([], Status.READY)
@@ -366,12 +366,12 @@ async def test_a_preview_that_can_not_be_judged_is_not_shown() -> None:
 
 async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     scene = Scene({}, fails=lambda what: True)
-    gate_waits = Gate(scene._judge, scene._judge, THRESHOLDS, scene.objects, wait_s=60)
-    lease = Lease("t", 1, isolated=False, created=0.0, job=_record_moderated_attempt())
+    gate_waits = Gate(scene._classifier, scene._classifier, THRESHOLDS, scene.objects, wait_s=60)
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record_moderated_attempt())
     dependencies = Dependencies(scene.model, Timeouts(1, 1), gate=gate_waits)
     store = cast(TaskStore, scene.store)
     with pytest.raises(Unavailable):
-        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: True)
+        await run_attempt(Attempt("model", lease), dependencies, store, draining=lambda: True)
     assert scene.store.status is None
 
 
@@ -383,11 +383,11 @@ async def test_a_draft_and_its_latents_end_where_links_lead() -> None:
     await scene.play(**CLIP)
     result = scene.store.outcome["result"]
     assert (result["key"], result["draft"]["key"]) == ("results/t/1/picture.png", "results/t/1/draft.safetensors")
-    assert await scene.objects.keys("unjudged") == []
+    assert await scene.objects.keys("unmoderated") == []
     assert set(await scene.objects.keys("results")) >= {result["key"], result["draft"]["key"]}
 
 
-async def test_the_video_to_go_on_from_is_judged() -> None:
+async def test_the_video_to_go_on_from_is_moderated() -> None:
     scene = Scene({"1.mp4": 0.9})
     await scene.play(**CLIP)
     assert scene.model.jobs == []

@@ -127,7 +127,7 @@ async def run(
 
 
 @pytest.mark.parametrize(("per_s", "prepare_s"), [(50, 0.15), (100, 1.0)])
-async def test_a_slow_judge_keeps_no_model_idle(per_s: int, prepare_s: float) -> None:
+async def test_a_slow_classifier_keeps_no_model_idle(per_s: int, prepare_s: float) -> None:
     line = Line(headroom=4)
     await run(line, per_s, prepare_s, seconds=12)
     newest = [at for at in line.begun if at > line.clock.now - 4]
@@ -143,7 +143,7 @@ async def test_a_slow_model_that_begins_with_many_at_a_time_is_no_fast_one() -> 
     assert len(newest) >= 0.95 * 200 * 0.8
 
 
-async def test_a_judge_that_is_down_parks_a_bounded_number() -> None:
+async def test_a_classifier_that_is_down_parks_a_bounded_number() -> None:
     line = Line(headroom=4, max_preparing=40)
     await run(line, per_s=100, prepare_s=0.3, seconds=6)
     entered = 0

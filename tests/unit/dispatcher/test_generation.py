@@ -14,7 +14,7 @@ from serve_app.schemas.plan import ClipPlan
 from serve_app.schemas.video import FORMS
 from serve_app.tasks.task import Job, Lease
 
-LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
+LEASE = Lease("t", 2, exclusive=True, created=0.0, job="")
 
 
 def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs: Any) -> GenerationJob:
@@ -23,13 +23,13 @@ def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs
     planned = {name: getattr(plan, name) for name in ("prompt", "seed", "output_format", "area", "width", "height")}
     assert plan.clip is not None
     job = new_job(**planned, clip=plan.clip, **inputs)
-    return generation_job(Job.decode(job.encode()), LEASE, job.prompt, "unjudged/")
+    return generation_job(Job.decode(job.encode()), LEASE, job.prompt, "unmoderated/")
 
 
 def test_a_clip_from_text() -> None:
     job = _job("t2v", {"duration": 6, "generate_audio": False}, [])
     assert job.clip == Clip(frames=144, checkpoint="checkpoints/t.safetensors", sound=False)
-    assert (job.output_format, job.output_prefix, job.seed, job.isolated) == ("mp4", "unjudged/t/2", 3, True)
+    assert (job.output_format, job.output_prefix, job.seed, job.exclusive) == ("mp4", "unmoderated/t/2", 3, True)
     assert (job.width, job.height) == (1280, 704)
 
 
@@ -79,7 +79,7 @@ def test_a_ratio_that_is_chosen_later_keeps_to_the_price() -> None:
 
 def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
     job = _job("t2v", {"draft": True, "generate_audio": False, "aspect_ratio": "16:9", "duration": 7}, [])
-    output = Output("unjudged/t/2/clip.mp4", "video/mp4", 640, 352, 1, draft="unjudged/t/2/draft.safetensors")
+    output = Output("unmoderated/t/2/clip.mp4", "video/mp4", 640, 352, 1, draft="unmoderated/t/2/draft.safetensors")
     result = result_of(job, output, 10.0)
     assert (result["key"], result["prompt"], result["seed"], result["duration"]) == (output.key, "a wave", 3, 10.0)
     assert round(result["end_time"] - result["start_time"], 2) == 10.0

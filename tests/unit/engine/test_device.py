@@ -22,42 +22,42 @@ from deployments.engine.requests import RequestHandle
 LONG, NONE = 3600.0, 0.0
 
 
-def waits(seconds: float, folder: Path, patience_s: float) -> bool:
+def waits(seconds: float, folder: Path, max_wait_s: float) -> bool:
     """Whether one that goes last would wait now."""
-    last = priority_on(Sharing("gpu", "last", patience_s), folder)
+    last = priority_on(Sharing("gpu", "low", max_wait_s), folder)
     began = time.monotonic()
     last.wait()
     return time.monotonic() - began >= seconds
 
 
 def claim_and_die(folder: Path) -> None:
-    priority_on(Sharing("gpu", "first"), folder).announce(True)
+    priority_on(Sharing("gpu", "high"), folder).announce(True)
 
 
 def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
-    firsts = [priority_on(Sharing("gpu", "first"), tmp_path) for _ in range(2)]
+    firsts = [priority_on(Sharing("gpu", "high"), tmp_path) for _ in range(2)]
     for first in firsts:
         first.announce(True)
         first.announce(True)
         first.wait()
     firsts[0].announce(False)
-    assert waits(0.05, tmp_path, patience_s=0.05)
+    assert waits(0.05, tmp_path, max_wait_s=0.05)
     firsts[1].announce(False)
     firsts[1].announce(False)
-    assert not waits(LONG, tmp_path, patience_s=LONG)
+    assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
 def test_those_that_go_last_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    other = priority_on(Sharing("gpu", "last", LONG), tmp_path)
+    other = priority_on(Sharing("gpu", "low", LONG), tmp_path)
     other.announce(True)
     other.wait()
-    assert not waits(LONG, tmp_path, patience_s=LONG)
+    assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
 def test_another_device_is_another_matter(tmp_path: Path) -> None:
-    first = priority_on(Sharing("other", "first"), tmp_path)
+    first = priority_on(Sharing("other", "high"), tmp_path)
     first.announce(True)
-    assert not waits(LONG, tmp_path, patience_s=LONG)
+    assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
@@ -65,19 +65,19 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     process.start()
     process.join()
     assert process.exitcode == 0
-    assert not waits(LONG, tmp_path, patience_s=LONG)
+    assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
 def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
-    first = priority_on(Sharing("gpu", "first"), tmp_path)
+    first = priority_on(Sharing("gpu", "high"), tmp_path)
     [lock] = tmp_path.iterdir()
     with lock.open("r+b") as frozen:
         fcntl.flock(frozen, fcntl.LOCK_EX)
         first.announce(True)
         first.wait()
-    assert not waits(LONG, tmp_path, patience_s=LONG)
+    assert not waits(LONG, tmp_path, max_wait_s=LONG)
     first.announce(True)
-    assert waits(0.05, tmp_path, patience_s=0.05)
+    assert waits(0.05, tmp_path, max_wait_s=0.05)
 
 
 WAIT = 60.0
@@ -113,7 +113,7 @@ def test_threads_end_every_job_exactly_once() -> None:
         handles: dict[str, RequestHandle] = {}
         for name in share:
             steps = 500 if name in cancelled else rng.randint(1, 6)
-            job = make_job(name, size=rng.choice([64, 128]), steps=steps, isolated=rng.random() < 0.02)
+            job = make_job(name, size=rng.choice([64, 128]), steps=steps, exclusive=rng.random() < 0.02)
             handles[name] = engine.submit(job, listen(name))
             # Some while the job waits, some in whatever call it is by then.
             victim = rng.choice(list(handles))

@@ -88,14 +88,14 @@ def test_waiting_jobs_are_encoded_together_within_the_bounds() -> None:
     assert len(bench.done()) == 10
 
 
-def test_an_isolated_job_has_the_engine_to_itself() -> None:
+def test_an_exclusive_job_has_the_engine_to_itself() -> None:
     present: list[int] = []
     backend = VirtualBackend()
     bench = Bench(backend)
     backend.before = lambda call, names: (
         present.append(bench.engine.running) if "alone" in names and call != "fetch" else None
     )
-    bench.run(make_job("a"), make_job("alone", isolated=True), make_job("b"))
+    bench.run(make_job("a"), make_job("alone", exclusive=True), make_job("b"))
     assert set(present) == {1}
     order = [(call, name) for call, names in backend.calls for name in names]
     assert order.index(("finish", "a")) < order.index(("encode", "alone"))

@@ -135,10 +135,10 @@ def test_who_still_fetches_is_passed() -> None:
     assert admit(waiting, [], room=2) == [waiting[1], waiting[3]]
 
 
-def test_isolated_waits_alone_and_is_not_passed() -> None:
+def test_exclusive_waits_alone_and_is_not_passed() -> None:
     first, alone, last = (
         Waiting(make_job("a")),
-        Waiting(make_job("b", isolated=True)),
+        Waiting(make_job("b", exclusive=True)),
         Waiting(make_job("c")),
     )
     assert admit([first, alone, last], [], room=8) == [first]

@@ -30,7 +30,7 @@ from support.jobs import make_job
 from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, TrueGuidance
+from deployments.contract.model import BUNDLED, CfgConfig
 from deployments.families.conditioning import trim_language_model
 from deployments.families.flux2 import Flux2, Flux2KV
 from deployments.families.pipeline import load_pipeline
@@ -96,14 +96,14 @@ def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> N
         assert encoded(Flux2(pipeline, placement()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
 
 
-def test_a_base_model_is_refused_without_true_guidance(tmp_path: Path) -> None:
+def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
     folder = copied("flux2klein", tmp_path)
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
-    with pytest.raises(CheckpointError, match="needs true_guidance"):
+    with pytest.raises(CheckpointError, match="needs cfg"):
         Flux2.load(folder, placement())
-    family = Flux2.load(folder, replace(placement(), true_guidance=TrueGuidance(2.0)))
-    assert encoded(family, make_job()).wordless is not None
+    family = Flux2.load(folder, replace(placement(), cfg=CfgConfig(2.0)))
+    assert encoded(family, make_job()).uncond is not None
 
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])

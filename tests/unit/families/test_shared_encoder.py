@@ -13,7 +13,7 @@ from deployments import loading
 from deployments.backend import TextEncoderUnavailable
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import TrueGuidance
+from deployments.contract.model import CfgConfig
 from deployments.families.conditioning import PreparedRequest, as_bytes
 from deployments.families.family import Family
 from deployments.families.state import State
@@ -76,8 +76,8 @@ def test_a_picture_is_the_same_bit_by_bit(name: str) -> None:
 @pytest.mark.parametrize("name", ["flux", "flux2klein"])
 def test_no_words_are_read_there_too_once(name: str) -> None:
     job, elsewhere = make_job(prompt="a red star", width=64, height=64, steps=2), Elsewhere(f"bundled/{name}")
-    shared = family(name, text_encoder=elsewhere, true_guidance=TrueGuidance(2.0))
-    own = family(name, true_guidance=TrueGuidance(2.0))
+    shared = family(name, text_encoder=elsewhere, cfg=CfgConfig(2.0))
+    own = family(name, cfg=CfgConfig(2.0))
     assert np.array_equal(drawn(shared, job), drawn(own, job))
     drawn(shared, make_job("other", prompt="a blue star", steps=1))
     assert elsewhere.asked.count("") == 1

@@ -8,7 +8,7 @@ from support.jobs import make_job
 from torch import Tensor
 
 from deployments.families.packed.batch import Moment
-from deployments.families.state import State, Wordless
+from deployments.families.state import State, UncondBranch
 from deployments.families.step import step
 from deployments.lora.segments import AppliedAdapter
 
@@ -74,7 +74,7 @@ def test_the_guidance_is_that_of_each_ones_step() -> None:
 
 def test_a_guided_step_goes_away_from_no_words_and_the_others_with_it_do_not() -> None:
     painter, plain, guided = Painter(), a_state("a", 1.0), a_state("b", 10.0)
-    guided.wordless = Wordless(a_state("b", 4.0), [1.0, 3.0, 3.0, 1.0])
+    guided.uncond = UncondBranch(a_state("b", 4.0), [1.0, 3.0, 3.0, 1.0])
     for _ in range(2):
         step(painter, [plain, guided])
     assert plain.x.unique().tolist() == [-0.5]
@@ -83,12 +83,12 @@ def test_a_guided_step_goes_away_from_no_words_and_the_others_with_it_do_not() -
     assert painter.times[-1] == ([0.75], [0.5])
     for _ in range(2):
         step(painter, [plain, guided])
-    assert guided.wordless is None, "it is needed no more"
+    assert guided.uncond is None, "it is needed no more"
 
 
 def test_an_adapter_acts_with_and_without_words() -> None:
     painter, guided = Painter(), a_state("a", 1.0)
-    guided.wordless, guided.adapter = Wordless(a_state("a", 0.0), [2.0] * 4), AppliedAdapter({}, 1.0)
+    guided.uncond, guided.adapter = UncondBranch(a_state("a", 0.0), [2.0] * 4), AppliedAdapter({}, 1.0)
     step(painter, [guided])
     assert painter.alone == [False, False]
 

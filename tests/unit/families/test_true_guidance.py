@@ -13,20 +13,20 @@ from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded,
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, TrueGuidance
+from deployments.contract.model import BUNDLED, CfgConfig
 from deployments.families.family import Family
 from deployments.families.step import step
 from deployments.loading import family_of, load
 
 pytestmark = pytest.mark.slow
 
-TWICE: Final = TrueGuidance(2.0)
+TWICE: Final = CfgConfig(2.0)
 WORDS: Final = "a red star on a white background"
 
 
-def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
+def family(checkpoint: str, guidance: CfgConfig | None = TWICE) -> Family:
     folder = BUNDLED / checkpoint
-    loaded: Any = family_of(folder).load(folder, replace(placement(), true_guidance=guidance))
+    loaded: Any = family_of(folder).load(folder, replace(placement(), cfg=guidance))
     return loaded
 
 
@@ -51,7 +51,7 @@ def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(referenc
 
 @pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
 def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
-    guided = family(checkpoint, TrueGuidance(2.0, (0.3, 0.9)))
+    guided = family(checkpoint, CfgConfig(2.0, (0.3, 0.9)))
     jobs = [make_job(str(seed), prompt=WORDS, steps=3 + seed, seed=seed) for seed in range(3)]
     alone = [drawn(guided, encoded(guided, job)) for job in jobs]
     assert_near(drawn_together(guided, *(request(job) for job in jobs)), alone)
@@ -60,7 +60,7 @@ def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
 def test_a_step_counts_twice_where_it_asks_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
     once = encoded(family("flux2klein", None), job).tokens
-    guided = family("flux2klein", TrueGuidance(2.0, (0.0, 0.9)))
+    guided = family("flux2klein", CfgConfig(2.0, (0.0, 0.9)))
     state = encoded(guided, job)
     times = state.t.tolist()
     assert times[0] == 1
@@ -72,12 +72,12 @@ def test_a_step_counts_twice_where_it_asks_twice() -> None:
 
 def test_outside_its_times_nothing_is_changed() -> None:
     job = make_job(prompt=WORDS, steps=3)
-    never = family("flux", TrueGuidance(5.0, (0.999, 0.9999)))
+    never = family("flux", CfgConfig(5.0, (0.999, 0.9999)))
     plain, unguided = (drawn(each, encoded(each, job)) for each in (family("flux", None), never))
     assert np.array_equal(plain, unguided)
 
 
 @pytest.mark.parametrize("checkpoint", ["flux3", "ltx2"])
 def test_others_refuse_it(checkpoint: str) -> None:
-    with pytest.raises(CheckpointError, match="true_guidance must be null"):
-        load(f"bundled/{checkpoint}", device="cpu", dtype="float32", true_guidance=TWICE)
+    with pytest.raises(CheckpointError, match="cfg must be null"):
+        load(f"bundled/{checkpoint}", device="cpu", dtype="float32", cfg=TWICE)

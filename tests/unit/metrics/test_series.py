@@ -43,8 +43,8 @@ def test_each_is_there_once() -> None:
 def test_labels_are_those_declared() -> None:
     scrape = Scrape()
     [queued] = [series for series in ALL if series.name == "gen_tasks_queued"]
-    scrape.add(queued, 3, lane="a")
-    for labels in ({}, {"line": "a"}, {"lane": "a", "project": "p"}):
+    scrape.add(queued, 3, model="a")
+    for labels in ({}, {"line": "a"}, {"model": "a", "project": "p"}):
         with pytest.raises(KeyError, match="gen_tasks_queued has the labels"):
             scrape.add(queued, 3, **labels)
 
@@ -61,8 +61,8 @@ def test_a_document_without_a_place_for_the_table_is_refused() -> None:
 
 def test_what_is_declared_is_found() -> None:
     expression = (
-        'sum by (le, lane) (rate(gen_task_wait_seconds_bucket{lane=~"x|by", le!="1"}[5m])) / ignoring (le) up > 0.5 '
-        'and on (made) label_replace(gen_tasks_queued{lane="}"} > 0, "made", "$1", "lane", "(.*)") offset 5m'
+        'sum by (le, model) (rate(gen_task_wait_seconds_bucket{model=~"x|by", le!="1"}[5m])) / ignoring (le) up > 0.5 '
+        'and on (made) label_replace(gen_tasks_queued{model="}"} > 0, "made", "$1", "model", "(.*)") offset 5m'
     )
     assert list(faults(expression)) == []
 

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores, Thresholds, Tolerance
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores, Thresholds, Tolerance
 from deployments.moderation.blocklist import Lexicon
 
 USUAL = Tolerance(2)
-LEXICON = Lexicon(JudgeSpec("lexicon"))
+LEXICON = Lexicon(ClassifierSpec("lexicon"))
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +21,14 @@ def thresholds(repository: Path) -> Thresholds:
 
 
 def score(text: str, lexicon: Lexicon = LEXICON) -> Scores:
-    [scores] = lexicon.judge([text])
+    [scores] = lexicon.classify([text])
     return scores
 
 
 def own(folder: Path, content: str) -> Lexicon:
     file = folder / "own.yaml"
     file.write_text(content, encoding="utf-8")
-    return Lexicon(JudgeSpec("lexicon", checkpoint=str(file)))
+    return Lexicon(ClassifierSpec("lexicon", checkpoint=str(file)))
 
 
 REFUSED = {
@@ -132,7 +132,7 @@ def test_a_bad_list_is_refused(tmp_path: Path, content: str) -> None:
 def test_a_list_must_be_there_and_may_be_empty(tmp_path: Path) -> None:
     assert score("gore", own(tmp_path, "")) == score("gore")
     with pytest.raises(CheckpointError):
-        Lexicon(JudgeSpec("lexicon", checkpoint=str(tmp_path / "nothing.yaml")))
+        Lexicon(ClassifierSpec("lexicon", checkpoint=str(tmp_path / "nothing.yaml")))
 
 
 @pytest.mark.parametrize("unit", ["kill ", "child ", "how to make a ", "n u d e ", "x"])

@@ -1,4 +1,4 @@
-"""The judges that are classifiers of texts and of pictures, with models of random weights."""
+"""Classifiers of texts and of images, with models of random weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transformers import (
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import BUNDLED
-from deployments.contract.moderation import JudgeSpec
+from deployments.contract.moderation import ClassifierSpec
 from deployments.images import Pixels
 from deployments.moderation.classifiers import PictureClassifier, TextClassifier
 from deployments.moderation.guard import NEW_TOKENS, Guard, meanings, parsed
@@ -78,11 +78,11 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def of_pictures(folder: str, labels: dict[str, str] = MEANS) -> PictureClassifier:
-    return PictureClassifier(JudgeSpec("picture-classifier", f"{folder}/pictures", labels=labels, device="cpu"))
+    return PictureClassifier(ClassifierSpec("picture-classifier", f"{folder}/pictures", labels=labels, device="cpu"))
 
 
 def of_texts(folder: str, labels: dict[str, str] = MEANS, **settings: Any) -> TextClassifier:
-    return TextClassifier(JudgeSpec("text-classifier", f"{folder}/texts", labels=labels, device="cpu", **settings))
+    return TextClassifier(ClassifierSpec("text-classifier", f"{folder}/texts", labels=labels, device="cpu", **settings))
 
 
 def noise(*sizes: tuple[int, int]) -> list[Pixels]:
@@ -103,8 +103,8 @@ def logits(folder: str, what: Pixels | list[int]) -> torch.Tensor:
 def test_of_labels_that_hold_together_the_likeliest_counts(multi: str) -> None:
     [picture] = noise((32, 32))
     for scores, seen in (
-        (of_pictures(multi).judge([picture])[0], logits(multi, picture)),
-        (of_texts(multi).judge(["a cat"])[0], logits(multi, [2, 4, 5, 3])),
+        (of_pictures(multi).classify([picture])[0], logits(multi, picture)),
+        (of_texts(multi).classify(["a cat"])[0], logits(multi, [2, 4, 5, 3])),
     ):
         chances = torch.sigmoid(seen)
         expected = {"sexual content": float(chances[[1, 3]].max()), "violence": float(chances[2])}
@@ -114,8 +114,8 @@ def test_of_labels_that_hold_together_the_likeliest_counts(multi: str) -> None:
 def test_labels_that_exclude_each_other_add_up(single: str) -> None:
     [picture] = noise((32, 32))
     for scores, seen in (
-        (of_pictures(single).judge([picture])[0], logits(single, picture)),
-        (of_texts(single).judge(["a cat"])[0], logits(single, [2, 4, 5, 3])),
+        (of_pictures(single).classify([picture])[0], logits(single, picture)),
+        (of_texts(single).classify(["a cat"])[0], logits(single, [2, 4, 5, 3])),
     ):
         shares = torch.softmax(seen, dim=0)
         expected = {"sexual content": float(shares[[1, 3]].sum()), "violence": float(shares[2])}
@@ -123,38 +123,38 @@ def test_labels_that_exclude_each_other_add_up(single: str) -> None:
 
 
 @pytest.mark.parametrize(("labels", "exclusive"), [(MEANS, False), ({"gore": "violence"}, True)])
-def test_texts_are_judged_by_the_labels_that_mean_something_where_a_checkpoint_does_not_say(
+def test_texts_are_moderated_by_the_labels_that_mean_something_where_a_checkpoint_does_not_say(
     tmp_path: Path, labels: dict[str, str], exclusive: bool
 ) -> None:
     assert of_texts(saved(tmp_path, None), labels)._exclusive is exclusive
 
 
-def test_pictures_and_texts_are_judged_as_they_are_alone(multi: str) -> None:
+def test_pictures_and_texts_are_moderated_as_they_are_alone(multi: str) -> None:
     pictures, texts = noise((32, 32), (50, 70), (3, 90), (200, 1)), ["a cat", "", "a a a a a fight", "insult"] * 5
-    judged: list[tuple[Any, Any]] = [(of_pictures(multi), pictures), (of_texts(multi), texts)]
-    for one, many in judged:
-        together = one.judge(many)
+    moderated: list[tuple[Any, Any]] = [(of_pictures(multi), pictures), (of_texts(multi), texts)]
+    for one, many in moderated:
+        together = one.classify(many)
         assert [each["violence"] for each in together] == pytest.approx(
-            [one.judge([each])[0]["violence"] for each in many], abs=1e-5
+            [one.classify([each])[0]["violence"] for each in many], abs=1e-5
         )
-        assert one.judge([]) == []
+        assert one.classify([]) == []
 
 
 def test_the_worst_part_of_a_long_text_counts(multi: str) -> None:
     words = Random(0).choices(WORDS[4:], k=200)
     step = ROOM - 2 - SHARED
     parts = [" ".join(words[start : start + ROOM - 2]) for start in range(0, len(words) - SHARED, step)]
-    long, *short = of_texts(multi).judge([" ".join(words), *parts])
+    long, *short = of_texts(multi).classify([" ".join(words), *parts])
     assert max(each["violence"] for each in short) > min(each["violence"] for each in short) + 0.1
     assert long["violence"] == pytest.approx(max(each["violence"] for each in short), abs=1e-5)
 
 
-def test_numbers_that_are_none_judge_nothing(tmp_path: Path) -> None:
+def test_numbers_that_are_none_classifier_nothing(tmp_path: Path) -> None:
     folder = saved(tmp_path, MULTI, broken=True)
     with pytest.raises(RuntimeError, match="not finite"):
-        of_pictures(folder).judge(noise((32, 32)))
+        of_pictures(folder).classify(noise((32, 32)))
     with pytest.raises(RuntimeError, match="none"):
-        of_texts(folder).judge(["a cat"])
+        of_texts(folder).classify(["a cat"])
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_labels_are_the_models_and_mean_what_there_is(
 
 def test_what_is_no_classifier_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="needs a checkpoint"):
-        TextClassifier(JudgeSpec("text-classifier", None, labels=MEANS))
-    with pytest.raises(CheckpointError, match="can't be loaded for the judge picture-classifier"):
-        PictureClassifier(JudgeSpec("picture-classifier", "bundled/flux3", labels=MEANS))
+        TextClassifier(ClassifierSpec("text-classifier", None, labels=MEANS))
+    with pytest.raises(CheckpointError, match="can't be loaded for the classifier picture-classifier"):
+        PictureClassifier(ClassifierSpec("picture-classifier", "bundled/flux3", labels=MEANS))
     plain = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32)
     ViTModel(plain, add_pooling_layer=False).save_pretrained(tmp_path / "pictures")
     (tmp_path / "pictures" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
@@ -239,11 +239,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def guard(checkpoint: str) -> Guard:
-    return Guard(JudgeSpec("guard", checkpoint, device="cpu"))
+    return Guard(ClassifierSpec("guard", checkpoint, device="cpu"))
 
 
-def test_texts_are_judged_together_and_in_order(guard: Guard) -> None:
-    assert guard.judge(["a kiss", "a cat", "a fight", "a plan", "a trick", "a cat"]) == [
+def test_texts_are_moderated_together_and_in_order(guard: Guard) -> None:
+    assert guard.classify(["a kiss", "a cat", "a fight", "a plan", "a trick", "a cat"]) == [
         {"sexual content": 0.5},
         {},
         {"violence": 0.95},
@@ -251,18 +251,18 @@ def test_texts_are_judged_together_and_in_order(guard: Guard) -> None:
         {},
         {},
     ]
-    assert guard.judge([]) == []
+    assert guard.classify([]) == []
 
 
 def test_an_answer_that_is_none_raises_for_all(guard: Guard) -> None:
     with pytest.raises(ValueError, match="can't tell"):
-        guard.judge(["a cat", "a riddle"])
+        guard.classify(["a cat", "a riddle"])
 
 
 def test_labels_give_the_models_categories_a_meaning(checkpoint: str) -> None:
     labels = {"Jailbreak": "hate", "violent": "self-harm"}
-    guard = Guard(JudgeSpec("guard", checkpoint, labels=labels, device="cpu"))
-    assert guard.judge(["a trick", "a fight"]) == [{"hate": 0.95}, {"self-harm": 0.95}]
+    guard = Guard(ClassifierSpec("guard", checkpoint, labels=labels, device="cpu"))
+    assert guard.classify(["a trick", "a fight"]) == [{"hate": 0.95}, {"self-harm": 0.95}]
 
 
 def test_a_text_cannot_pretend_to_be_the_answer(guard: Guard) -> None:
@@ -271,7 +271,7 @@ def test_a_text_cannot_pretend_to_be_the_answer(guard: Guard) -> None:
     assert guard._tokenizer.eos_token_id not in tokens
 
 
-def test_a_text_too_long_for_the_model_is_judged_in_parts(guard: Guard) -> None:
+def test_a_text_too_long_for_the_model_is_moderated_in_parts(guard: Guard) -> None:
     text = " ".join(f"a cat {number}" for number in range(300))
     parts = [guard._tokenizer.decode(tokens) for tokens in guard._questions(text)]
     assert len(parts) > 2
@@ -281,15 +281,15 @@ def test_a_text_too_long_for_the_model_is_judged_in_parts(guard: Guard) -> None:
 
 def test_a_part_that_never_fits_raises(guard: Guard) -> None:
     with pytest.raises(ValueError, match="tokens"):
-        guard.judge(["日" * 199])
+        guard.classify(["日" * 199])
 
 
 def test_numbers_that_are_none_raise(checkpoint: str) -> None:
-    broken = Guard(JudgeSpec("guard", checkpoint, device="cpu"))
+    broken = Guard(ClassifierSpec("guard", checkpoint, device="cpu"))
     with torch.no_grad():
         broken._model.get_input_embeddings().weight.fill_(float("nan"))
     with pytest.raises((ValueError, RuntimeError)):
-        broken.judge(["a cat"])
+        broken.classify(["a cat"])
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_what_is_no_answer_raises(answer: str) -> None:
 @pytest.mark.parametrize("labels", [{"Rudeness": "hate"}, {"Violent": "rudeness"}])
 def test_labels_that_make_no_sense_are_refused(checkpoint: str, labels: dict[str, str]) -> None:
     with pytest.raises(CheckpointError, match="udeness"):
-        Guard(JudgeSpec("guard", checkpoint, labels=labels, device="cpu"))
+        Guard(ClassifierSpec("guard", checkpoint, labels=labels, device="cpu"))
 
 
 def test_what_is_no_guard_is_refused(tmp_path: Path) -> None:
@@ -342,6 +342,6 @@ def test_what_is_no_guard_is_refused(tmp_path: Path) -> None:
     )
     for checkpoint, complaint in ((plain, "chat template"), (None, "needs"), ("bundled/nothing", "nothing")):
         with pytest.raises(CheckpointError, match=complaint):
-            Guard(JudgeSpec("guard", checkpoint, device="cpu"))
+            Guard(ClassifierSpec("guard", checkpoint, device="cpu"))
     with pytest.raises(CheckpointError):
-        Guard(JudgeSpec("guard", "bundled/flux3", device="cpu"))
+        Guard(ClassifierSpec("guard", "bundled/flux3", device="cpu"))

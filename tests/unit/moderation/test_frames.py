@@ -54,7 +54,7 @@ def test_large_frames_come_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index_first", [True, False])
-def test_a_video_cut_short_is_not_judged(tmp_path: Path, index_first: bool) -> None:
+def test_a_video_cut_short_is_not_moderated(tmp_path: Path, index_first: bool) -> None:
     options = ("-movflags", "+faststart") if index_first else ()
     data = mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=320x240:d=3:r=10", *options)
     with pytest.raises(UnreadableError, match="no video that can be read"):
@@ -116,7 +116,7 @@ def test_animations_are_looked_at_from_first_to_last(kind: str, count: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_a_picture_cut_short_is_not_judged(kind: str) -> None:
+def test_a_picture_cut_short_is_not_moderated(kind: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
     data = encoded(Image.fromarray(pixels), kind)
     with pytest.raises(UnreadableError):
@@ -145,7 +145,7 @@ def test_of_long_videos_frames_from_all_over_them(count: int) -> None:
     assert gaps.max() - gaps.min() <= 1
 
 
-def test_a_video_that_is_too_long_is_not_judged_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_video_that_is_too_long_is_not_moderated_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_LONGEST_S", 1.0)
     assert pictures_of(coloured(tmp_path, "red"), "video/mp4")
     with pytest.raises(UnreadableError, match="longer than 1 s"):

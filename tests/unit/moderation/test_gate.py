@@ -1,4 +1,4 @@
-"""The gate on its own: judgements come from the test, pauses are real but short."""
+"""The gate on its own: verdicts come from the test, pauses are real but short."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from deployments.contract.moderation import CATEGORIES, Scores, Thresholds, Tolerance, lowest
 from deployments.contract.objects import ObjectStore
-from serve_app.moderation.gate import Calls, Gate, Leaving, Unjudged
+from serve_app.moderation.gate import Calls, Gate, Leaving, Unmoderated
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
 
 MEDIUM = Tolerance(2)
@@ -30,7 +30,7 @@ class Moderator:
         self.failures = failures
         self.asked: list[str] = []
 
-    async def judge(self, what: str) -> Scores:
+    async def classify(self, what: str) -> Scores:
         self.asked.append(what)
         if self.failures:
             self.failures -= 1
@@ -42,8 +42,10 @@ class Moderator:
         return {}
 
 
-def gate_of(moderator: Moderator, judge: Callable[[str], Awaitable[Scores]] | None = None, **options: object) -> Gate:
-    call = judge or moderator.judge
+def gate_of(
+    moderator: Moderator, classifier: Callable[[str], Awaitable[Scores]] | None = None, **options: object
+) -> Gate:
+    call = classifier or moderator.classify
     return Gate(call, call, THRESHOLDS, ObjectStore("memory:///"), **options)  # type: ignore[arg-type]
 
 
@@ -51,7 +53,7 @@ def stay() -> bool:
     return False
 
 
-async def test_the_prompt_and_all_pictures_are_judged() -> None:
+async def test_the_prompt_and_all_pictures_are_moderated() -> None:
     moderator = Moderator({"a fight": {"violence": 0.5}, "inputs/2": {"violence": 0.7, "hate": 0.9}})
     gate = gate_of(moderator)
     assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, stay) == ["hate", "violence"]
@@ -73,25 +75,25 @@ async def test_a_moderator_that_comes_back_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_nothing_passes_unjudged(hangs: bool) -> None:
+async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     moderator = Moderator(failures=1000)
     gate = gate_of(moderator, moderator.hang if hangs else None, wait_s=0.3, call_s=0.05)
-    with pytest.raises(Unjudged):
+    with pytest.raises(Unmoderated):
         await gate.request("x", [], MEDIUM, stay)
-    with pytest.raises(Unjudged):
-        await gate.output("unjudged/t/1/picture.png", MEDIUM, stay)
-    assert await gate.preview("unjudged/t/1/preview-1.jpeg", MEDIUM) is None
+    with pytest.raises(Unmoderated):
+        await gate.output("unmoderated/t/1/picture.png", MEDIUM, stay)
+    assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None
 
 
-async def test_a_video_takes_longer_to_judge_than_a_picture() -> None:
+async def test_a_video_takes_longer_to_classifier_than_a_picture() -> None:
     moderator = Moderator()
     limits = {"call_s": 3600.0, "video_call_s": 0.05, "wait_s": 0.1}
     gate = gate_of(moderator, moderator.hang, **limits)
-    with pytest.raises(Unjudged):
-        await gate.output("unjudged/t/1/clip.mp4", MEDIUM, stay)
+    with pytest.raises(Unmoderated):
+        await gate.output("unmoderated/t/1/clip.mp4", MEDIUM, stay)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await gate.output("unjudged/t/1/picture.png", MEDIUM, stay)
+            await gate.output("unmoderated/t/1/picture.png", MEDIUM, stay)
 
 
 async def test_unless_the_configuration_says_so() -> None:
@@ -105,23 +107,23 @@ async def test_a_process_that_shuts_down_does_not_wait() -> None:
 
 
 async def test_what_passed_is_moved_to_where_links_lead() -> None:
-    gate = gate_of(Moderator({"unjudged/t/1/bad.jpeg": {"hate": 1.0}}))
-    await gate.objects.put("unjudged/t/1/picture.png", b"picture", "image/png")
-    await gate.objects.put("unjudged/t/1/bad.jpeg", b"bad", "image/jpeg")
-    assert await gate.preview("unjudged/t/1/picture.png", MEDIUM) == "results/t/1/picture.png"
-    assert await gate.preview("unjudged/t/1/bad.jpeg", MEDIUM) is None
+    gate = gate_of(Moderator({"unmoderated/t/1/bad.jpeg": {"hate": 1.0}}))
+    await gate.objects.put("unmoderated/t/1/picture.png", b"picture", "image/png")
+    await gate.objects.put("unmoderated/t/1/bad.jpeg", b"bad", "image/jpeg")
+    assert await gate.preview("unmoderated/t/1/picture.png", MEDIUM) == "results/t/1/picture.png"
+    assert await gate.preview("unmoderated/t/1/bad.jpeg", MEDIUM) is None
     assert await gate.objects.keys("results") == ["results/t/1/picture.png"]
-    await gate.discard("unjudged/t/1/bad.jpeg")
-    await gate.discard("unjudged/t/1/bad.jpeg")
-    assert await gate.objects.keys("unjudged") == []
+    await gate.discard("unmoderated/t/1/bad.jpeg")
+    await gate.discard("unmoderated/t/1/bad.jpeg")
+    assert await gate.objects.keys("unmoderated") == []
 
 
 async def test_a_result_that_can_not_be_moved_is_made_again() -> None:
     with pytest.raises(Leaving):
-        await gate_of(Moderator()).release("unjudged/t/1/picture.png")
+        await gate_of(Moderator()).release("unmoderated/t/1/picture.png")
 
 
-async def test_how_long_judging_takes_is_told_whatever_comes_of_it() -> None:
+async def test_how_long_moderation_takes_is_told_whatever_comes_of_it() -> None:
     told: list[str] = []
 
     def took(what: str, seconds: float) -> None:
@@ -129,7 +131,7 @@ async def test_how_long_judging_takes_is_told_whatever_comes_of_it() -> None:
         told.append(what)
 
     gate = gate_of(Moderator(failures=9), wait_s=0.0, took=took)
-    with pytest.raises(Unjudged):
+    with pytest.raises(Unmoderated):
         await gate.request("a fight", [], MEDIUM, stay)
     await gate_of(Moderator(), took=took).output("results/1", MEDIUM, stay)
     assert told == ["request", "output"]
@@ -155,7 +157,7 @@ async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_
     assert most == 2
 
 
-@pytest.mark.parametrize("key", ["unjudged/t/1/clip.mp4", "unjudged/t/1/picture.png"])
+@pytest.mark.parametrize("key", ["unmoderated/t/1/clip.mp4", "unmoderated/t/1/picture.png"])
 async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_down(key: str) -> None:
     moderator = Moderator()
     gate = gate_of(moderator, moderator.hang, call_s=3600, video_call_s=3600, calls=Calls(1), video_calls=Calls(1))
@@ -195,7 +197,7 @@ async def test_a_preview_does_not_wait_for_a_place() -> None:
     first = asyncio.create_task(gate.request("x", [], MEDIUM, stay))
     while not gate.calls.is_full:
         await asyncio.sleep(0)
-    assert await gate.preview("unjudged/t/1/preview-1.jpeg", MEDIUM) is None
+    assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None
     first.cancel()
 
 
@@ -269,7 +271,7 @@ def test_a_higher_tolerance_never_refuses_more(scores: dict[str, float], level: 
     assert set(THRESHOLDS_THRESHOLDS.refused(scores, Tolerance(level + 1))) <= stricter
 
 
-JUDGES = {"text": [{"backend": "lexicon"}], "pictures": [{"backend": "skin"}]}
+CLASSIFIERS = {"text": [{"backend": "lexicon"}], "pictures": [{"backend": "skin"}]}
 ALL = {name: [0.2, 0.5] for name in CATEGORIES}
 
 
@@ -290,23 +292,25 @@ def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None
 )
 def test_thresholds_are_complete_and_in_order(thresholds: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ModerationCatalog.model_validate(JUDGES | {"thresholds": thresholds})
+        ModerationCatalog.model_validate(CLASSIFIERS | {"thresholds": thresholds})
 
 
 @pytest.mark.parametrize("kind", ["text", "pictures"])
-def test_a_catalog_has_judges_of_both_kinds(kind: str) -> None:
-    with pytest.raises(ValidationError, match=f"{kind}: at least one judge"):
-        ModerationCatalog.model_validate(JUDGES | {"thresholds": ALL, kind: []})
+def test_a_catalog_has_classifiers_of_both_kinds(kind: str) -> None:
+    with pytest.raises(ValidationError, match=f"{kind}: at least one classifier"):
+        ModerationCatalog.model_validate(CLASSIFIERS | {"thresholds": ALL, kind: []})
 
 
 @pytest.mark.parametrize(
-    ("judges", "message"),
+    ("classifiers", "message"),
     [
         ({"text": [{"backend": "oracle"}]}, "text: backend 'oracle' must be one of"),
         ({"pictures": [{"backend": "lexicon"}]}, "pictures: backend 'lexicon' must be one of"),
         ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
     ],
 )
-def test_judges_are_known_by_name_and_their_labels_mean_something(judges: dict[str, Any], message: str) -> None:
+def test_classifiers_are_known_by_name_and_their_labels_mean_something(
+    classifiers: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
-        ModerationSettings.model_validate(judges)
+        ModerationSettings.model_validate(classifiers)

@@ -14,9 +14,16 @@ from PIL import Image
 from support.shapes import random_scene
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec
+from deployments.contract.moderation import CATEGORIES, ClassifierSpec
 from deployments.images import Pixels
-from deployments.moderation.known_pictures import HIGHEST, LEAST_QUALITY, KnownPictures, SkinJudge, fingerprint, main
+from deployments.moderation.known_pictures import (
+    HIGHEST,
+    LEAST_QUALITY,
+    KnownPictures,
+    SkinClassifier,
+    fingerprint,
+    main,
+)
 
 HEX = "f8f8f0cee0f4a84f06370a22038f63f0b36e2ed596621e1d33e6b39c4e9c9b22"
 
@@ -47,7 +54,7 @@ CHANGES: dict[str, Callable[[Pixels], Any]] = {
 def listed(folder: Path, text: str) -> KnownPictures:
     file = folder / "list.txt"
     file.write_text(text)
-    return KnownPictures(JudgeSpec("known-pictures", str(file)))
+    return KnownPictures(ClassifierSpec("known-pictures", str(file)))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -56,14 +63,14 @@ def test_a_picture_is_found_again(change: str, tmp_path: Path) -> None:
         picture = cloudy(seed)
         known = listed(tmp_path, f"{fingerprint(picture).text} child safety\n")
         changed = np.ascontiguousarray(CHANGES[change](picture), np.uint8)
-        assert known.judge([changed, cloudy(100 + seed)]) == [{"child safety": 1.0}, {}]
+        assert known.classify([changed, cloudy(100 + seed)]) == [{"child safety": 1.0}, {}]
 
 
 @pytest.mark.parametrize("plain", [np.full((300, 300, 3), 90, np.uint8), np.zeros((3, 400, 3), np.uint8)])
 def test_plain_pictures_match_nothing(plain: Pixels, tmp_path: Path) -> None:
     seen = fingerprint(plain)
     assert seen.quality < LEAST_QUALITY
-    assert listed(tmp_path, f"{seen.text} violence\n").judge([plain]) == [{}]
+    assert listed(tmp_path, f"{seen.text} violence\n").classify([plain]) == [{}]
 
 
 def test_the_hash_is_pdqs() -> None:
@@ -80,7 +87,7 @@ def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
     text = fingerprint(cloudy(1)).text
     lines = [f"{text} {category} # of {category}\n {text.upper()}\t{category}\r\n" for category in CATEGORIES]
     known = listed(tmp_path, f"# mine\n\n{HEX} hate\n{''.join(lines)}")
-    assert known.judge([cloudy(1)]) == [dict.fromkeys(CATEGORIES, 1.0)]
+    assert known.classify([cloudy(1)]) == [dict.fromkeys(CATEGORIES, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +106,8 @@ def test_a_bad_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
 
 def test_a_list_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be read"):
-        KnownPictures(JudgeSpec("known-pictures", str(tmp_path / "none.txt")))
-    assert KnownPictures(JudgeSpec("known-pictures")).judge([cloudy(0)]) == [{}]
+        KnownPictures(ClassifierSpec("known-pictures", str(tmp_path / "none.txt")))
+    assert KnownPictures(ClassifierSpec("known-pictures")).classify([cloudy(0)]) == [{}]
 
 
 def test_the_command_prints_lines_for_all_that_can_be_listed(
@@ -112,7 +119,7 @@ def test_the_command_prints_lines_for_all_that_can_be_listed(
     names = [str(tmp_path / name) for name in ("plain.png", "text.png", "none.png", "good #1.png")]
     assert main([*names, "--category", "hate"]) == 1
     printed = capsys.readouterr()
-    assert listed(tmp_path, printed.out).judge([cloudy(1), cloudy(2)]) == [{"hate": 1.0}, {}]
+    assert listed(tmp_path, printed.out).classify([cloudy(1), cloudy(2)]) == [{"hate": 1.0}, {}]
     assert printed.out == f"{fingerprint(cloudy(1)).text} hate  # good #1.png\n"
     assert len(printed.err.splitlines()) == 3
     assert "too plain" in printed.err
@@ -123,7 +130,7 @@ TONES = [(255, 224, 196), (198, 134, 106), (141, 85, 60), (74, 46, 36)]
 
 
 def score(picture: Pixels) -> float:
-    [scores] = SkinJudge(JudgeSpec("skin")).judge([picture])
+    [scores] = SkinClassifier(ClassifierSpec("skin")).classify([picture])
     assert list(scores) == ["sexual content"]
     return scores["sexual content"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from imageio_ffmpeg import get_ffmpeg_exe
 
-from deployments.contract.moderation import JudgeSpec, ModeratorSpec
+from deployments.contract.moderation import ClassifierSpec, ModeratorSpec
 from deployments.contract.objects import ObjectStore
 from deployments.images import Pixels
 from deployments.moderation import deployment as moderator
@@ -40,26 +40,27 @@ def store(tmp_path: Path) -> ObjectStore:
 async def deployment(tmp_path: Path, store: ObjectStore) -> AsyncIterator[Moderator]:
     """Knows one forbidden picture."""
     (tmp_path / "known.txt").write_text(f"{fingerprint(patches(1)).text} violence\n")
-    pictures = JudgeSpec("known-pictures", str(tmp_path / "known.txt")), JudgeSpec("skin")
-    spec = ModeratorSpec((JudgeSpec("lexicon"),), pictures, (tmp_path / "objects").as_uri(), threads=1)
+    pictures = ClassifierSpec("known-pictures", str(tmp_path / "known.txt")), ClassifierSpec("skin")
+    spec = ModeratorSpec((ClassifierSpec("lexicon"),), pictures, (tmp_path / "objects").as_uri(), threads=1)
     made = Moderator.__new__(Moderator)
     await Moderator.__init__(made, spec)  # the way Ray Serve calls it
     yield made
     made._thread.shutdown()
 
 
-async def test_texts_are_judged(deployment: Moderator) -> None:
+async def test_texts_are_moderated(deployment: Moderator) -> None:
     harmful, harmless = await asyncio.gather(
-        deployment.judge_text("a very bloody murder scene"), deployment.judge_text("a red circle on a white ground")
+        deployment.moderate_text("a very bloody murder scene"),
+        deployment.moderate_text("a red circle on a white ground"),
     )
     assert harmful["violence"] >= 0.65
     assert max(harmless.values(), default=0.0) == 0
 
 
-async def test_stored_pictures_are_judged(deployment: Moderator, store: ObjectStore) -> None:
+async def test_stored_pictures_are_moderated(deployment: Moderator, store: ObjectStore) -> None:
     for seed in (1, 2):
         await store.put(f"inputs/{seed}.png", png(patches(seed)), "image/png")
-    known, other = await asyncio.gather(*(deployment.judge_object(f"inputs/{seed}.png") for seed in (1, 2)))
+    known, other = await asyncio.gather(*(deployment.moderate_object(f"inputs/{seed}.png") for seed in (1, 2)))
     assert known["violence"] == 1
     assert other.get("violence", 0) == 0
 
@@ -71,19 +72,19 @@ async def test_a_clip_is_as_bad_as_its_worst_frame(deployment: Moderator, store:
     command = [get_ffmpeg_exe(), "-v", "error", *source, "-pix_fmt", "yuv420p", "-crf", "12"]
     await asyncio.to_thread(subprocess.run, [*command, str(tmp_path / "clip.mp4")], check=True)
     await store.put("results/clip.mp4", (tmp_path / "clip.mp4").read_bytes(), "video/mp4")
-    assert (await deployment.judge_object("results/clip.mp4"))["violence"] == 1
+    assert (await deployment.moderate_object("results/clip.mp4"))["violence"] == 1
 
 
-async def test_what_can_not_be_judged_has_not_passed(deployment: Moderator, store: ObjectStore) -> None:
+async def test_what_can_not_be_moderated_has_not_passed(deployment: Moderator, store: ObjectStore) -> None:
     with pytest.raises(FileNotFoundError):
-        await deployment.judge_object("inputs/gone.png")
+        await deployment.moderate_object("inputs/gone.png")
     await store.put("inputs/broken.png", png(patches(1))[:-200], "image/png")
     with pytest.raises(UnreadableError):
-        await deployment.judge_object("inputs/broken.png")
+        await deployment.moderate_object("inputs/broken.png")
     await deployment.check_health()
 
 
-async def test_a_judge_that_hangs_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_classifier_that_hangs_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment._texts.busy_since = time.monotonic() - 1
     await deployment.check_health()
     monkeypatch.setattr(moderator, "_LIMIT_S", 0.5)
@@ -91,7 +92,7 @@ async def test_a_judge_that_hangs_is_unhealthy(deployment: Moderator, monkeypatc
         await deployment.check_health()
 
 
-async def test_a_judge_that_can_judge_nothing_any_more_is_unhealthy_though_others_can(
+async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_though_others_can(
     deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.put("inputs/1.png", png(patches(1)), "image/png")
@@ -103,8 +104,8 @@ async def test_a_judge_that_can_judge_nothing_any_more_is_unhealthy_though_other
     for _ in range(moderator._FAULTS):
         await deployment.check_health()
         with pytest.raises(RuntimeError, match="CUDA"):
-            await deployment.judge_object("inputs/1.png")
-        await deployment.judge_text("a red circle")
+            await deployment.moderate_object("inputs/1.png")
+        await deployment.moderate_text("a red circle")
     with pytest.raises(RuntimeError, match="in a row"):
         await deployment.check_health()
 
@@ -123,7 +124,7 @@ async def test_videos_that_take_their_time_hold_up_no_pictures(
     monkeypatch.setattr(moderator, "pictures_of", slow)
     await store.put("inputs/1.png", png(patches(1)), "image/png")
     await store.put("inputs/slow.mp4", b"x", "video/mp4")
-    videos = [asyncio.create_task(deployment.judge_object("inputs/slow.mp4")) for _ in range(8)]
-    assert (await deployment.judge_object("inputs/1.png"))["violence"] == 1
+    videos = [asyncio.create_task(deployment.moderate_object("inputs/slow.mp4")) for _ in range(8)]
+    assert (await deployment.moderate_object("inputs/1.png"))["violence"] == 1
     reading.set()
     assert all(isinstance(each, UnreadableError) for each in await asyncio.gather(*videos, return_exceptions=True))

@@ -16,7 +16,7 @@ from serve_app.schemas.fields import Picture, PictureProblem
 from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest, ratio_of
 from serve_app.schemas.image_klein import ImageKleinRequest
 from serve_app.schemas.inpaint import CannyRequest, FillRequest
-from serve_app.schemas.plan import Plan, Recipe
+from serve_app.schemas.plan import ModelDefaults, Plan
 
 
 def _size(plan: Plan) -> tuple[int | None, int | None]:
@@ -119,10 +119,10 @@ def test_fill_compares_sizes() -> None:
 
 def test_the_model_completes_what_a_request_leaves_open() -> None:
     open_plan = Gen2ProRequest(prompt="x").plan([])
-    done = open_plan.completed(Recipe(steps=4, guidance=2.0))
+    done = open_plan.completed(ModelDefaults(steps=4, guidance=2.0))
     assert (open_plan.steps, done.steps, done.guidance) == (None, 4, 2.0)
     assert done.work == 4
-    own = ProRequest(steps=7).plan([]).completed(Recipe(steps=4, guidance=2.0))
+    own = ProRequest(steps=7).plan([]).completed(ModelDefaults(steps=4, guidance=2.0))
     assert (own.steps, own.guidance) == (7, 2.5)
 
 

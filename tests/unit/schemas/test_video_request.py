@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from serve_app.schemas import REQUESTS
-from serve_app.schemas.plan import ClipPlan, Plan, Recipe
+from serve_app.schemas.plan import ClipPlan, ModelDefaults, Plan
 from serve_app.schemas.video import (
     FORMS,
     MAX_KEYFRAMES,
@@ -246,13 +246,13 @@ def test_the_way_that_it_is_done(mode: str, body: dict[str, Any], chosen: str) -
 
 
 def test_work_grows_with_seconds_steps_and_area() -> None:
-    recipe = Recipe(steps=10)
-    short, long = (_plan("t2v", duration=n).completed(recipe).work for n in (5, 10))
+    defaults = ModelDefaults(steps=10)
+    short, long = (_plan("t2v", duration=n).completed(defaults).work for n in (5, 10))
     assert long == pytest.approx(2 * short)
     assert short == pytest.approx(5 * 10 * 1280 * 704 / 2**20)
-    assert _plan("t2v", resolution="fhd").completed(recipe).work > 2 * short
-    assert _plan("t2v", draft=True).completed(recipe).work == pytest.approx(short / 4)
-    assert _plan("i2v", [(1024, 1024)]).completed(recipe, input_pixels=2**20).work == pytest.approx(short + 10)
+    assert _plan("t2v", resolution="fhd").completed(defaults).work > 2 * short
+    assert _plan("t2v", draft=True).completed(defaults).work == pytest.approx(short / 4)
+    assert _plan("i2v", [(1024, 1024)]).completed(defaults, input_pixels=2**20).work == pytest.approx(short + 10)
 
 
 def test_a_picture_counts_as_one_second() -> None:

@@ -19,7 +19,7 @@ from serve_app.inputs.links import PREFIX, LinkSigner
 from serve_app.schemas.plan import ClipPlan
 from serve_app.tasks import views
 from serve_app.tasks.task import VERSION, Job, NewerJob, Status, Task
-from serve_app.tasks.views import BUCKETS, WAIT, WORK, LaneLoad, Presenter, encoded
+from serve_app.tasks.views import BUCKETS, WAIT, WORK, Presenter, QueueLoad, encoded
 
 # As releases have stored them; never to be edited, only added to.
 OF_VERSION_1 = (
@@ -81,9 +81,9 @@ def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
         Job.decode(json.dumps(record))
 
 
-def load(running: int, work: dict[str, str]) -> LaneLoad:
+def load(running: int, work: dict[str, str]) -> QueueLoad:
     histograms: dict[str, Histogram] = {name: BUCKETS.read(name, work) for name in (WAIT, WORK)}
-    return LaneLoad(queued=5, suspects=1, running=running, counts={}, histograms=histograms)
+    return QueueLoad(queued=5, quarantined=1, running=running, counts={}, histograms=histograms)
 
 
 @pytest.mark.parametrize(("running", "wait_s"), [(0, 12.0), (1, 12.0), (4, 3.0)])

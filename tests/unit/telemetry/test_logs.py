@@ -48,7 +48,7 @@ def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None
     logs.begin(LogSpec("json"))
 
     async def attempt(task: str) -> None:
-        logs.about(task=task, project="shop", lane="flux3-klein", attempt=2, trace="")
+        logs.about(task=task, project="shop", model="flux3-klein", attempt=2, trace="")
         await asyncio.sleep(0)  # the other one has its turn
         OURS.warning("gave back %s", task)
 
@@ -59,7 +59,7 @@ def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None
     OURS.info("about nothing")
     first, second, last = lines(file)
     assert (first["message"], first["levelname"]) == ("gave back a", "WARNING")
-    about = {"project": "shop", "lane": "flux3-klein", "attempt": 2}
+    about = {"project": "shop", "model": "flux3-klein", "attempt": 2}
     assert first.items() >= {"task": "a", **about}.items()
     assert second.items() >= {"task": "b", **about}.items()
     assert "trace" not in first, "where there is none"

@@ -120,7 +120,7 @@ def test_waits_differ_by_no_more_than_the_jitter_and_do_differ(random: Random, j
     ("wish_s", "expected_s"),
     [(None, 30), (0, 30), (29, 30), (31, 31), (DAY_S, DAY_S), (DAY_S + 1, DAY_S), (1e9, DAY_S)],
 )
-def test_a_receiver_can_put_a_try_off_by_up_to_a_day_and_never_forward(
+def test_a_destination_can_put_a_try_off_by_up_to_a_day_and_never_forward(
     random: Random, wish_s: float | None, expected_s: float
 ) -> None:
     assert wait_s(STEADY, 2, wish_s, random) == expected_s

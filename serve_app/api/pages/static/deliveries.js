@@ -22,10 +22,10 @@ export function webhook(id, mayReplay) {
     }
   }
 
-  function show({ receiver, state, next, attempts }) {
+  function show({ destination, state, next, attempts }) {
     const again = mayReplay && state !== "not due" ? el("button", { type: "button", onclick: () => load(() => post(`${path}/replay`)) }, "Send again") : null;
     told.replaceChildren(
-      el("p", {}, `To ${receiver}: ${STATES[state]}${next && state === "waiting" ? `, at ${time(next)}` : ""}.`),
+      el("p", {}, `To ${destination}: ${STATES[state]}${next && state === "waiting" ? `, at ${time(next)}` : ""}.`),
       ...(attempts.length ? [table(["When", "Answer", "Took", "What it said"], attempts.toReversed().map((each) => [time(each.at), each.status ?? each.error, `${each.took_s.toFixed(2)} s`, each.response]))] : [el("p", { class: "faint" }, "No attempt yet.")]),
       ...[again].filter(Boolean));
     if (state === "waiting" || state === "sending") timer = setTimeout(() => details.isConnected && details.open && load(() => get(path)), EVERY_MS);

@@ -1,16 +1,16 @@
-// The fleet, live: what waits and runs in all, and each lane as a card.
+// The fleet, live: what waits and runs in all, and each model as a card.
 import { get } from "./api.js";
 import { el } from "./dom.js";
-import { laneCard, say, seconds } from "./lane.js";
+import { modelCard, say, seconds } from "./model.js";
 import { open } from "./shell.js";
 
 const EVERY_MS = 2000;
 const LEAST_S = 60; // of a full bar, so that a short queue looks short
 
 await open();
-const cards = new Map(); // by lane
+const cards = new Map(); // by model
 const problem = document.getElementById("problem");
-const lanes = document.getElementById("lanes");
+const models = document.getElementById("models");
 const store = el("meter", { min: 0, "aria-label": "Memory of the task store" });
 const [running, waiting, work, memory] = ["running", "waiting", "of work that waits", "in the task store"].map(figure);
 memory.element.append(store);
@@ -33,24 +33,24 @@ async function refresh() {
 }
 
 function show(fleet) {
-  const sum = (of) => fleet.lanes.reduce((total, lane) => total + of(lane), 0);
-  const most = Math.max(LEAST_S, ...fleet.lanes.map((lane) => lane.queued_s ?? 0));
-  say(running.value, String(sum((lane) => lane.running)));
-  say(waiting.value, String(sum((lane) => lane.queued + lane.suspects)));
-  say(work.value, seconds(sum((lane) => lane.queued_s ?? 0)));
+  const sum = (of) => fleet.models.reduce((total, model) => total + of(model), 0);
+  const most = Math.max(LEAST_S, ...fleet.models.map((model) => model.queued_s ?? 0));
+  say(running.value, String(sum((model) => model.running)));
+  say(waiting.value, String(sum((model) => model.queued + model.quarantined)));
+  say(work.value, seconds(sum((model) => model.queued_s ?? 0)));
   say(memory.value, `${(fleet.store_bytes / 2 ** 20).toFixed(1)} MiB`);
   store.hidden = !fleet.store_limit_bytes;
   store.max = fleet.store_limit_bytes || 1;
   store.value = fleet.store_bytes;
   say(document.getElementById("scale"), `A full bar is ${seconds(most)} of work.`);
-  for (const lane of fleet.lanes) card(lane.lane).show(lane, most);
+  for (const model of fleet.models) card(model.model).show(model, most);
 }
 
-// Lanes keep their places: what moves about can't be read.
+// Models keep their places: what moves about can't be read.
 function card(name) {
   if (!cards.has(name)) {
-    cards.set(name, laneCard(name));
-    lanes.append(cards.get(name).element);
+    cards.set(name, modelCard(name));
+    models.append(cards.get(name).element);
   }
   return cards.get(name);
 }

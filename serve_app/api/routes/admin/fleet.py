@@ -1,4 +1,4 @@
-"""The lanes as operators see them: what waits, what is worked on, how long that takes."""
+"""The models as operators see them: what waits, what is worked on, how long that takes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class RecentFailure(BaseModel):
 
 
 class ModelQueue(BaseModel):
-    lane: str = Field(description="A model of the catalog")
+    model: str = Field(description="A model of the catalog")
     queued: int
-    suspects: int = Field(description="Wait to run alone, after losing several workers")
+    quarantined: int = Field(description="Wait to run alone, after losing several workers")
     running: int
     queued_s: float | None = Field(description="The work that waits, in seconds of one task after the other")
     predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
@@ -53,7 +53,7 @@ class ModelQueue(BaseModel):
 
 
 class Fleet(BaseModel):
-    lanes: list[ModelQueue]
+    models: list[ModelQueue]
     store_bytes: int
     store_limit_bytes: int = Field(description="0: no limit")
 
@@ -62,17 +62,17 @@ class Fleet(BaseModel):
 async def get_fleet(services: Deps, caller: Operator) -> Fleet:
     used, most = await services.tasks.memory()
     replicas = await services.replicas()
-    lanes = [await _lane(services, name, replicas.get(name)) for name in services.catalog.models]
-    return Fleet(lanes=lanes, store_bytes=used, store_limit_bytes=most)
+    models = [await _model(services, name, replicas.get(name)) for name in services.catalog.models]
+    return Fleet(models=models, store_bytes=used, store_limit_bytes=most)
 
 
-async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> ModelQueue:
+async def _model(services: Services, name: str, replicas: dict[str, int] | None) -> ModelQueue:
     load = await load_of(services.tasks, name)
     pace = await services.tasks.pace(name)
     return ModelQueue(
-        lane=name,
+        model=name,
         queued=load.queued,
-        suspects=load.suspects,
+        quarantined=load.quarantined,
         running=load.running,
         queued_s=load.queued_s,
         predicted_wait_s=load.wait_s,

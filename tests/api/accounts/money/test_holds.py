@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.books import FUNDS, assert_books_balance, completed, limit, priced_task, submitted
 from support.redis_contents import contents
-from support.tasks import LANE, lease_one, make_due, stored
+from support.tasks import QUEUE, lease_one, make_due, stored
 
 from serve_app.accounts.audit import WINDOWS, day_number, midnight, windows_of
 from serve_app.accounts.credits import Balance, Credits
@@ -41,7 +41,7 @@ async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: 
 
 async def look(store: TaskStore, task: NewTask) -> str | None:
     return await store.look(
-        lane=task.lane,
+        queue=task.queue,
         project=task.project,
         organization=task.organization,
         price=task.price,
@@ -123,14 +123,14 @@ async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: 
 async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits) -> None:
     task = await submitted(store, 900)
     lease = await lease_one(store)
-    await make_due(store, f"deadlines:{LANE}")
-    await make_due(store, f"leased:{LANE}")
+    await make_due(store, f"deadlines:{QUEUE}")
+    await make_due(store, f"leased:{QUEUE}")
     await asyncio.gather(
-        store.complete(LANE, task.id, lease.attempt, Status.READY, cost=100),
-        store.end_overdue(LANE),
+        store.complete(QUEUE, task.id, lease.attempt, Status.READY, cost=100),
+        store.end_overdue(QUEUE),
         store.cancel(task.id, "p"),
-        store.reap(LANE),
-        store.release(LANE, task.id, lease.attempt, strike=True, alone=True),
+        store.reap(QUEUE),
+        store.release(QUEUE, task.id, lease.attempt, crash=True, alone=True),
     )
     cost = (await stored(store, task.id)).cost or 0
     assert await assert_books_balance(credits) == Balance(FUNDS - cost, 0, cost, FUNDS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.books import assert_books_balance, priced_task
 from support.machines import RedisMachine, run_machine
-from support.tasks import LANE
+from support.tasks import QUEUE
 
 from serve_app.accounts.audit import WINDOWS, Window, windows_of
 from serve_app.accounts.credits import Balance, Credits, TooLittle
@@ -21,7 +21,7 @@ from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, Spendin
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
 
-LIMITS = Limits(max_active=1000, max_strikes=2, max_losses=3, max_isolated=100)
+LIMITS = Limits(max_active=1000, max_crashes=2, max_losses=3, max_exclusive=100)
 PROJECTS = {project.id: project for project in (Project("a1", "a"), Project("a2", "a"), Project("b1", "b"))}
 ORGANIZATIONS = ("a", "b")
 PRICES = st.sampled_from((150, 400, 0, 1, 1000))
@@ -45,7 +45,7 @@ class Job:
     begun: bool = False
     """A worker has, with the present attempt."""
     cancelled: bool = False
-    strikes: int = 0
+    crashes: int = 0
     losses: int = 0
     status: Status | None = None
     """Once it ended."""
@@ -64,14 +64,14 @@ class Job:
         if status is Status.READY:
             self.cost = self.new.price if cost is None else min(cost, self.new.price)
 
-    def put_back(self, *, strike: bool, alone: bool) -> int:
+    def put_back(self, *, crash: bool, alone: bool) -> int:
         self.leased = False
-        if strike:
+        if crash:
             self.losses += 1
-            self.strikes += 1
+            self.crashes += 1
             if not alone:
-                self.strikes = min(self.strikes, LIMITS.max_strikes - 1)
-        if self.strikes >= LIMITS.max_strikes or self.losses >= LIMITS.max_losses:
+                self.crashes = min(self.crashes, LIMITS.max_crashes - 1)
+        if self.crashes >= LIMITS.max_crashes or self.losses >= LIMITS.max_losses:
             self.end(Status.ERROR)
             return 2
         return 1
@@ -132,7 +132,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         def make_due(self, index: str, members: Iterable[str]) -> None:
             for member in members:
-                self.do(self.redis.zadd(f"{self.store.prefix}{index}:{LANE}", {member: 1}, xx=True))
+                self.do(self.redis.zadd(f"{self.store.prefix}{index}:{QUEUE}", {member: 1}, xx=True))
 
         # Submission
 
@@ -201,7 +201,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.lease_some(n)
 
         def lease_some(self, n: int) -> list[Lease]:
-            taken: list[Lease] = self.do(self.store.lease(LANE, n, 1000))
+            taken: list[Lease] = self.do(self.store.lease(QUEUE, n, 1000))
             for lease in taken:
                 job = self.books.jobs[lease.id]
                 assert (job.status, job.leased) == (None, False)
@@ -221,7 +221,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             lease = self.any_lease(pick)
             job = self.books.jobs[lease.id]
             for _ in range(times):
-                current = self.do(self.store.advance(LANE, lease.id, lease.attempt, Status.GENERATING))
+                current = self.do(self.store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING))
                 assert current == job.holds(lease)
                 job.begun = job.begun or current
 
@@ -234,22 +234,22 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         def complete_one(self, lease: Lease, outcome: Status, cost: int | None) -> None:
             job = self.books.jobs[lease.id]
-            published = self.do(self.store.complete(LANE, lease.id, lease.attempt, outcome, cost=cost))
+            published = self.do(self.store.complete(QUEUE, lease.id, lease.attempt, outcome, cost=cost))
             if job.status is None and job.attempt == lease.attempt:
                 job.end(outcome, cost)
                 job.published_by = lease.attempt
             assert published == (job.published_by == lease.attempt)
 
         @precondition(lambda self: self.leases)
-        @rule(pick=PICK, strike=st.booleans(), alone=st.booleans(), times=TIMES)
-        def release(self, pick: int, strike: bool, alone: bool, times: int) -> None:
+        @rule(pick=PICK, crash=st.booleans(), alone=st.booleans(), times=TIMES)
+        def release(self, pick: int, crash: bool, alone: bool, times: int) -> None:
             lease = self.any_lease(pick)
             job = self.books.jobs[lease.id]
             for _ in range(times):
                 expected = 0
                 if job.holds(lease):
-                    expected = job.put_back(strike=strike, alone=alone)
-                code = self.do(self.store.release(LANE, lease.id, lease.attempt, strike=strike, alone=alone))
+                    expected = job.put_back(crash=crash, alone=alone)
+                code = self.do(self.store.release(QUEUE, lease.id, lease.attempt, crash=crash, alone=alone))
                 assert code == expected
 
         # Other ends
@@ -272,7 +272,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             job = self.picked(pick)
             self.make_due("deadlines", [job.new.id])
             for _ in range(times):
-                assert self.do(self.store.end_overdue(LANE)) == (job.status is None)
+                assert self.do(self.store.end_overdue(QUEUE)) == (job.status is None)
                 if job.status is None:
                     job.end(Status.ERROR)
 
@@ -281,11 +281,11 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def reap(self, times: int) -> None:
             leased = self.books.leased()
             self.make_due("leased", [job.new.id for job in leased])
-            assert self.do(self.store.reap(LANE)) == len(leased)
+            assert self.do(self.store.reap(QUEUE)) == len(leased)
             for job in leased:
-                job.put_back(strike=job.begun, alone=False)
+                job.put_back(crash=job.begun, alone=False)
             for _ in range(times - 1):
-                assert self.do(self.store.reap(LANE)) == 0
+                assert self.do(self.store.reap(QUEUE)) == 0
 
         # Accounts
 

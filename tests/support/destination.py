@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a real socket, that answers as it is told, well or badly."""
+"""A destination of webhooks on a real socket, that answers as it is told, well or badly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Behaviour: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
-"""What a receiver does instead of answering."""
+"""What a destination does instead of answering."""
 Reply: TypeAlias = bytes | Behaviour
 
 
@@ -34,7 +34,7 @@ class Received:
         return self.headers["webhook-id"]
 
 
-class Receiver:
+class Destination:
     def __init__(self) -> None:
         self.port = 0
         self.received: list[Received] = []
@@ -141,13 +141,13 @@ async def _read(reader: asyncio.StreamReader) -> Received:
 
 
 @asynccontextmanager
-async def receiving(address: str = "127.0.0.1", receiver: Receiver | None = None) -> AsyncIterator[Receiver]:
-    receiver = receiver or Receiver()
-    server = await asyncio.start_server(receiver.serve, address, 0)
-    receiver.port = server.sockets[0].getsockname()[1]
+async def receiving(address: str = "127.0.0.1", destination: Destination | None = None) -> AsyncIterator[Destination]:
+    destination = destination or Destination()
+    server = await asyncio.start_server(destination.serve, address, 0)
+    destination.port = server.sockets[0].getsockname()[1]
     try:
-        yield receiver
+        yield destination
     finally:
         server.close()
-        await receiver.close()
+        await destination.close()
         await server.wait_closed()

@@ -1,4 +1,4 @@
-"""A receiver of webhooks that answers at once, and notes when which task's came."""
+"""A destination of webhooks that answers at once, and notes when which task's came."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 _ARRIVES_S: Final = 30.0
 
 
-class Receiver:
+class Destination:
     def __init__(self) -> None:
         self.came: dict[str, float] = {}
         self._news = threading.Condition()
@@ -33,13 +33,13 @@ class Receiver:
     @contextmanager
     def listening(self) -> Iterator[str]:
         """Its URL."""
-        receiver = self
+        destination = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                receiver.note(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
+                destination.note(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
                 self.send_response(204)
                 self.end_headers()
 

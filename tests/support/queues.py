@@ -1,4 +1,4 @@
-"""Lanes of dispatchers over one store and one simulated model, without Ray."""
+"""Queues of dispatchers over one store and one simulated model, without Ray."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatcher.attempt import Dependencies, Stream, Timeouts, Write
-from serve_app.dispatcher.queue import Lane
+from serve_app.dispatcher.queue import ModelQueue
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from support.job_records import new_job
 from support.simulated_model import SimulatedModel
-from support.tasks import LANE, new_task, stored
+from support.tasks import QUEUE, new_task, stored
 
 PRICE = 900
 PATIENCE_S = 60
 
 
 class Scene:
-    """Lanes ("dispatchers") over one store and one model."""
+    """Queues ("dispatchers") over one store and one model."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
         self.model = SimulatedModel()
-        self.lanes: list[Lane] = []
+        self.queues: list[ModelQueue] = []
         self.call: Callable[[GenerationJob], Stream] = self.model.generate
         self.rewrite: Write | None = None
         self.rewrite_edit: Write | None = None
@@ -40,9 +40,9 @@ class Scene:
         self.gate: Gate | None = None
         self.tracer: Tracer = OFF
         self.has_turn: Callable[[], Awaitable[bool]] | None = None
-        self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
+        self._loops: dict[ModelQueue, list[asyncio.Task[None]]] = {}
 
-    def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> Lane:
+    def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> ModelQueue:
         chosen = DispatcherSettings(**settings)
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
         dependencies = Dependencies(
@@ -54,20 +54,22 @@ class Scene:
             ratio=self.ratio,
             tracer=self.tracer,
         )
-        lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25), self.has_turn)
-        self.lanes.append(lane)
-        self._loops[lane] = [asyncio.create_task(loop) for loop in (lane.lease(), lane.heartbeat(), self._look(lane))]
-        return lane
+        queue = ModelQueue(QUEUE, self.store, dependencies, chosen, ModelSettings(max_running=25), self.has_turn)
+        self.queues.append(queue)
+        self._loops[queue] = [
+            asyncio.create_task(loop) for loop in (queue.lease(), queue.heartbeat(), self._look(queue))
+        ]
+        return queue
 
-    async def _look(self, lane: Lane) -> None:
+    async def _look(self, queue: ModelQueue) -> None:
         while True:
-            if await self.store.with_work(lane.name):
-                lane.wake.set()
+            if await self.store.with_work(queue.name):
+                queue.wake.set()
             await asyncio.sleep(0.05)
 
-    async def kill(self, lane: Lane) -> None:
+    async def kill(self, queue: ModelQueue) -> None:
         """As `kill -9`: its loops stop, and so do its calls to the model."""
-        while left := [task for task in (*self._loops[lane], *lane._tasks) if not task.done()]:
+        while left := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
             for task in left:
                 task.cancel()
             await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
@@ -78,8 +80,8 @@ class Scene:
             task = new_task(job=new_job(prompt=prompt, **job).encode(), price=PRICE)
             await self.store.submit(task)
             ids.append(task.id)
-        for lane in self.lanes:
-            lane.wake.set()
+        for queue in self.queues:
+            queue.wake.set()
         return ids
 
     async def task(self, task_id: str) -> Task:
@@ -102,5 +104,5 @@ class Scene:
         return all([(await self.task(task_id)).status.terminal for task_id in ids])
 
     async def close(self) -> None:
-        for lane in self.lanes:
-            await self.kill(lane)
+        for queue in self.queues:
+            await self.kill(queue)

@@ -1,4 +1,4 @@
-"""The server that is judged: it is known by its address and a key, and by nothing else."""
+"""The server that is moderated: it is known by its address and a key, and by nothing else."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import httpx2
 import pytest
 import yaml
 from sent_pictures import NAMED
-from support.receiver import Received, Receiver
-from support.receiver import http as answer
+from support.destination import Destination, Received
+from support.destination import http as answer
 
 Json: TypeAlias = dict[str, Any]
 
@@ -48,13 +48,13 @@ _WAIT_S: Final = 5.0
 
 
 @dataclass
-class JudgedServer:
+class ServerUnderTest:
     http: httpx2.Client
     key: str = field(repr=False)
-    receiver: Receiver | None = None
-    receiver_host: str = ""
+    destination: Destination | None = None
+    destination_host: str = ""
     idle_hook: str = ""
-    """An address that may be named for webhooks though nobody is there, where there is no receiver."""
+    """An address that may be named for webhooks though nobody is there, where there is no destination."""
     finetune: tuple[str, str] = ("", "")
     """The base endpoint and the id of a tuned model."""
     kept: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -181,18 +181,18 @@ class JudgedServer:
     # Webhooks
 
     def hook(self, *answers: int) -> str:
-        """A new URL, whose first calls are answered so. For tests that need a receiver, or a hook at least."""
-        if self.receiver is None:
+        """A new URL, whose first calls are answered so. For tests that need a destination, or a hook at least."""
+        if self.destination is None:
             return self.idle_hook
-        self.receiver.replies[:] = map(answer, answers)
-        return self.receiver.url(f"/{secrets.token_hex(8)}", self.receiver_host)
+        self.destination.replies[:] = map(answer, answers)
+        return self.destination.url(f"/{secrets.token_hex(8)}", self.destination_host)
 
     def deliveries(self, hook: str, count: int) -> list[Received]:
         """What came for a hook, once there are `count`."""
-        assert self.receiver is not None
+        assert self.destination is not None
         give_up = time.monotonic() + _ARRIVAL_S
         while True:
-            found = [each for each in self.receiver.received if hook.endswith(each.path)]
+            found = [each for each in self.destination.received if hook.endswith(each.path)]
             if len(found) >= count:
                 return found
             assert time.monotonic() < give_up, f"{count} calls of the webhook_url; {len(found)} came"

@@ -1,4 +1,4 @@
-"""A lane against a simulated model and the real store: what happens when something dies, hangs or changes its mind."""
+"""A queue against a simulated model and the real store: what happens when something dies, hangs or changes its mind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support.job_records import new_job
-from support.lanes import PATIENCE_S, PRICE, Scene
 from support.otlp_collector import collecting
-from support.tasks import LANE, make_due, new_task
+from support.queues import PATIENCE_S, PRICE, Scene
+from support.tasks import QUEUE, make_due, new_task
 
 from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import Thresholds
@@ -41,7 +41,7 @@ async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> No
     ids = await scene.submit(100)
     # One dispatcher alone would have its headroom waiting, and no more.
     await scene.until(lambda: len(scene.model.waiting) == 8)
-    assert (await scene.store.counts(LANE))["leased"] == 8
+    assert (await scene.store.counts(QUEUE))["leased"] == 8
     scene.model.admitting.set()
     tasks = await scene.ended(ids)
     assert {(task.status, task.cost, task.attempt) for task in tasks} == {(Status.READY, PRICE, 1)}
@@ -50,13 +50,13 @@ async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> No
     assert set(scene.model.finished.values()) == {1}
 
 
-async def test_a_dead_replica_costs_its_tasks_one_strike_and_they_run_again_at_once(scene: Scene) -> None:
+async def test_a_dead_replica_costs_its_tasks_one_crash_and_they_run_again_at_once(scene: Scene) -> None:
     scene.dispatcher()
     ids = await at_work(scene, 10)
     scene.model.die()
     scene.model.finishing.set()
     tasks = await scene.ended(ids)
-    assert {(task.status, task.attempt, task.strikes) for task in tasks} == {(Status.READY, 2, 1)}
+    assert {(task.status, task.attempt, task.crashes) for task in tasks} == {(Status.READY, 2, 1)}
 
 
 async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next_lies_beside_it(scene: Scene) -> None:
@@ -75,7 +75,9 @@ async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next
     attempts = [span for span in collector.spans if span.name == "attempt"]
     told = [(span.attributes["gen.attempt"], span.failed, "error.type" in span.attributes) for span in attempts]
     assert told == [(1, True, True), (2, False, False)]
-    assert {(span.trace, span.parent, span.attributes["gen.lane"]) for span in attempts} == {("a" * 32, "b" * 16, LANE)}
+    assert {(span.trace, span.parent, span.attributes["gen.queue"]) for span in attempts} == {
+        ("a" * 32, "b" * 16, QUEUE)
+    }
     assert len([span for span in collector.spans if span.name == "queue"]) == 1, "its wait for the first of them"
     assert collector.one("publish").attributes["gen.attempt"] == 2
     assert b"secret star" not in b"".join(collector.bodies)
@@ -89,8 +91,8 @@ async def test_a_dead_dispatcher_is_followed_by_another(scene: Scene) -> None:
     scene.dispatcher()
 
     async def all_reaped() -> bool:
-        await scene.store.reap(LANE)
-        return (await scene.store.counts(LANE)).get("reaped", 0) == 8
+        await scene.store.reap(QUEUE)
+        return (await scene.store.counts(QUEUE)).get("reaped", 0) == 8
 
     await scene.until(all_reaped)
     assert {task.status for task in await scene.ended(ids)} == {Status.READY}
@@ -125,10 +127,10 @@ async def test_a_silent_model_counts_as_lost(scene: Scene) -> None:
     await scene.until(lambda: scene.model.started[task_id] == 2)
     scene.model.finishing.set()
     (task,) = await scene.ended([task_id])
-    assert (task.status, task.strikes >= 1) == (Status.READY, True)
+    assert (task.status, task.crashes >= 1) == (Status.READY, True)
 
 
-async def test_a_model_that_does_not_begin_costs_no_strike(scene: Scene) -> None:
+async def test_a_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
     scene.dispatcher(start_s=0.2)
     scene.model.admitting.clear()
     (task_id,) = await scene.submit()
@@ -139,7 +141,7 @@ async def test_a_model_that_does_not_begin_costs_no_strike(scene: Scene) -> None
     await scene.until(tried_twice)
     scene.model.admitting.set()
     (task,) = await scene.ended([task_id])
-    assert (task.status, task.strikes) == (Status.READY, 0)
+    assert (task.status, task.crashes) == (Status.READY, 0)
 
 
 async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
@@ -149,11 +151,11 @@ async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> Non
     dispatcher.wake.set()
 
     async def was_given_back() -> bool:
-        return (await scene.task(newer.id)).attempt > 0 and (await scene.store.counts(LANE)).get("put_back", 0) > 0
+        return (await scene.task(newer.id)).attempt > 0 and (await scene.store.counts(QUEUE)).get("put_back", 0) > 0
 
     await scene.until(was_given_back)
     task = await scene.task(newer.id)
-    assert (task.status, task.strikes, task.job) == (Status.PENDING, 0, newer.job)
+    assert (task.status, task.crashes, task.job) == (Status.PENDING, 0, newer.job)
 
 
 async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scene: Scene) -> None:
@@ -168,8 +170,8 @@ async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scen
     await drained
     assert {(await scene.task(task_id)).status for task_id in begun} == {Status.READY}
     left = [await scene.task(task_id) for task_id in waiting]
-    assert {(task.status, task.strikes) for task in left} == {(Status.PENDING, 0)}
-    assert (await scene.store.counts(LANE))["leased"] == 0
+    assert {(task.status, task.crashes) for task in left} == {(Status.PENDING, 0)}
+    assert (await scene.store.counts(QUEUE))["leased"] == 0
 
 
 @pytest.mark.parametrize("store_is_away", [False, True])
@@ -190,29 +192,29 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back_however_long_the_
     (task_id,) = await at_work(scene)
     await dispatcher.drain(0.05)
     task = await scene.task(task_id)
-    assert (task.status, task.strikes) == (Status.PENDING, 0)
+    assert (task.status, task.crashes) == (Status.PENDING, 0)
 
 
-async def test_a_drain_gives_back_what_waits_for_a_judge(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_drain_gives_back_what_waits_for_a_classifier(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "_LAST_S", 0.1)
-    judging = asyncio.Event()
+    moderation = asyncio.Event()
 
     async def passes(text: str) -> dict[str, float]:
         return {}
 
     async def hangs(key: str) -> dict[str, float]:
-        judging.set()
+        moderation.set()
         return await asyncio.Future()
 
     scene.gate = Gate(passes, hangs, Thresholds({"violence": (0.2, 0.4, 0.6)}), ObjectStore("memory:///"))
     dispatcher = scene.dispatcher()
     (task_id,) = await scene.submit()
     async with asyncio.timeout(PATIENCE_S):
-        await judging.wait()
+        await moderation.wait()
     await dispatcher.drain(0.05)
     task = await scene.task(task_id)
-    assert (task.status, task.strikes) == (Status.PENDING, 0)
-    assert (await scene.store.counts(LANE))["leased"] == 0
+    assert (task.status, task.crashes) == (Status.PENDING, 0)
+    assert (await scene.store.counts(QUEUE))["leased"] == 0
 
 
 def jobs_of(scene: Scene) -> list[GenerationJob]:
@@ -323,15 +325,15 @@ async def test_a_slow_rewriter_keeps_no_model_idle_and_what_ends_meanwhile_never
     if end == "cancelled":
         await scene.store.cancel(task_id, "p")
     else:
-        await make_due(scene.store, f"deadlines:{LANE}")
-        assert await scene.store.end_overdue(LANE) == 1
+        await make_due(scene.store, f"deadlines:{QUEUE}")
+        assert await scene.store.end_overdue(QUEUE) == 1
     if told == "by message":
         dispatcher.stop(task_id)
     await scene.until(lambda: not dispatcher._attempts)
     assert len(scene.model.called) == called == 3
 
 
-async def test_a_lane_leases_only_while_its_model_has_its_turn(scene: Scene) -> None:
+async def test_a_queue_leases_only_while_its_model_has_its_turn(scene: Scene) -> None:
     turns = iter([False, False, True])
     asked = list[bool]()
 

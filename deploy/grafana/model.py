@@ -7,11 +7,11 @@ from typing import Final
 from deploy.grafana.dashboard import Dashboard, Row, Variable, table, timeseries
 from deploy.grafana.expressions import quantiles, rate, ratio
 
-_L: Final = '{lane=~"$lane"}'
+_L: Final = '{model=~"$model"}'
 
-LANE: Final = Dashboard(
-    "lane",
-    "Lane",
+MODEL: Final = Dashboard(
+    "model",
+    "Model",
     (
         Row(
             "Queue",
@@ -19,28 +19,28 @@ LANE: Final = Dashboard(
                 timeseries(
                     "Tasks",
                     "short",
-                    (f"gen_tasks_queued{_L}", "{{lane}} waiting"),
-                    (f"gen_tasks_suspects{_L}", "{{lane}} suspects"),
-                    (f"gen_tasks_leased{_L}", "{{lane}} leased"),
+                    (f"gen_tasks_queued{_L}", "{{model}} waiting"),
+                    (f"gen_tasks_quarantined{_L}", "{{model}} quarantined"),
+                    (f"gen_tasks_leased{_L}", "{{model}} leased"),
                 ),
-                timeseries("Work that waits", "s", (f"gen_tasks_queued_work_seconds{_L}", "{{lane}}")),
+                timeseries("Work that waits", "s", (f"gen_tasks_queued_work_seconds{_L}", "{{model}}")),
                 timeseries(
                     "Wait",
                     "s",
-                    (f"gen_tasks_oldest_wait_seconds{_L}", "{{lane}} longest"),
-                    (f"gen_tasks_predicted_wait_seconds{_L}", "{{lane}} predicted"),
+                    (f"gen_tasks_oldest_wait_seconds{_L}", "{{model}} longest"),
+                    (f"gen_tasks_predicted_wait_seconds{_L}", "{{model}} predicted"),
                 ),
             ),
         ),
         Row(
             "Tasks",
             (
-                quantiles("Waited", "gen_task_wait_seconds", _L, "lane"),
-                quantiles("Took", "gen_task_work_seconds", _L, "lane"),
+                quantiles("Waited", "gen_task_wait_seconds", _L, "model"),
+                quantiles("Took", "gen_task_work_seconds", _L, "model"),
                 timeseries(
                     "A minute",
                     "short",
-                    (f"60 * sum by (lane, event) ({rate('gen_task_events_total', _L)})", "{{lane}} {{event}}"),
+                    (f"60 * sum by (model, event) ({rate('gen_task_events_total', _L)})", "{{model}} {{event}}"),
                 ),
             ),
         ),
@@ -51,8 +51,8 @@ LANE: Final = Dashboard(
                     "Mean batch",
                     "short",
                     (
-                        ratio(rate("gen_model_step_members_total", _L), rate("gen_model_steps_total", _L), "lane"),
-                        "{{lane}}",
+                        ratio(rate("gen_model_step_members_total", _L), rate("gen_model_steps_total", _L), "model"),
+                        "{{model}}",
                     ),
                 ),
                 timeseries(
@@ -65,7 +65,7 @@ LANE: Final = Dashboard(
                     ),
                     about="Share of the steps",
                 ),
-                quantiles("Step", "gen_model_step_seconds", _L, "lane"),
+                quantiles("Step", "gen_model_step_seconds", _L, "model"),
             ),
         ),
         Row(
@@ -74,21 +74,21 @@ LANE: Final = Dashboard(
                 timeseries(
                     "Replicas",
                     "short",
-                    ('sum by (deployment, state) (gen_replicas{deployment=~"$lane"})', "{{deployment}} {{state}}"),
+                    ('sum by (deployment, state) (gen_replicas{deployment=~"$model"})', "{{deployment}} {{state}}"),
                 ),
                 timeseries(
                     "Busy replicas",
                     "short",
-                    (f"sum by (lane) ({rate('gen_model_busy_seconds_total', _L)})", "{{lane}}"),
+                    (f"sum by (model) ({rate('gen_model_busy_seconds_total', _L)})", "{{model}}"),
                 ),
                 timeseries(
                     "Share of busy time inside the model",
                     "percentunit",
                     (
-                        f"sum by (lane, call) ({rate('gen_model_call_seconds_total', _L)}) / "
+                        f"sum by (model, call) ({rate('gen_model_call_seconds_total', _L)}) / "
                         "ignoring (call) group_left () "
-                        f"sum by (lane) ({rate('gen_model_busy_seconds_total', _L)})",
-                        "{{lane}} {{call}}",
+                        f"sum by (model) ({rate('gen_model_busy_seconds_total', _L)})",
+                        "{{model}} {{call}}",
                     ),
                     about="They go on beside each other",
                 ),
@@ -96,9 +96,9 @@ LANE: Final = Dashboard(
                     "Loading a model",
                     "s",
                     (
-                        f"sum by (lane) (increase(gen_model_load_seconds_sum{_L}[1h])) / "
-                        f"sum by (lane) (increase(gen_model_load_seconds_count{_L}[1h]))",
-                        "{{lane}}",
+                        f"sum by (model) (increase(gen_model_load_seconds_sum{_L}[1h])) / "
+                        f"sum by (model) (increase(gen_model_load_seconds_count{_L}[1h]))",
+                        "{{model}}",
                     ),
                     about="Mean of those loaded within an hour",
                 ),
@@ -112,24 +112,24 @@ LANE: Final = Dashboard(
                     "percentunit",
                     (
                         ratio(
-                            rate("gen_model_cache_lookups_total", '{lane=~"$lane", found="yes"}'),
+                            rate("gen_model_cache_lookups_total", '{model=~"$model", found="yes"}'),
                             rate("gen_model_cache_lookups_total", _L),
-                            "lane, cache",
+                            "model, cache",
                         ),
-                        "{{lane}} {{cache}}",
+                        "{{model}} {{cache}}",
                     ),
                 ),
                 timeseries(
                     "Left for want of room, a minute",
                     "short",
                     (
-                        f"60 * sum by (lane, cache) ({rate('gen_model_cache_evictions_total', _L)})",
-                        "{{lane}} {{cache}}",
+                        f"60 * sum by (model, cache) ({rate('gen_model_cache_evictions_total', _L)})",
+                        "{{model}} {{cache}}",
                     ),
                 ),
                 table("How replicas run their models", "short", f"gen_model_setup_info{_L}"),
             ),
         ),
     ),
-    (Variable("lane", "gen_tasks_queued"),),
+    (Variable("model", "gen_tasks_queued"),),
 )
