@@ -51,7 +51,7 @@ def filled(text: str, found: Results) -> str:
 def goals(found: Results) -> str:
     """Every goal of every benchmark, those that are missed first; and on what they were measured."""
     rows = [
-        (goal.name, goal.felt_by, goal.found, goal.wanted if goal.met else f"**missed**: {goal.wanted}", f"`{name}`")
+        (goal.name, goal.found, goal.wanted if goal.met else f"**missed**: {goal.wanted}", f"`{name}`")
         for name, result in found.items()
         for goal in result.report.goals
     ]
@@ -64,8 +64,8 @@ def goals(found: Results) -> str:
     told = f"Measured on {'; '.join(machines)}; commits {commits}." if found else ""
     if waiting := [f"`{name}`" for name in MODULES if name not in found]:
         told += f" Not measured yet: {', '.join(waiting)}."
-    heads = ("what", "who feels it", "measured (95 % interval)", "goal", "benchmark")
-    return f"{table(heads, sorted(rows, key=lambda row: 'missed' not in row[3]))}\n\n{told}"
+    heads = ("what", "measured (95 % interval)", "goal", "benchmark")
+    return f"{table(heads, sorted(rows, key=lambda row: 'missed' not in row[2]))}\n\n{told}"
 
 
 def sizing(found: Results) -> str:
@@ -110,13 +110,17 @@ def chaos(outcome: str, _: Results) -> str:
 
 
 def chaos_promises(outcome: str, _: Results) -> str:
-    """What they look at in the end, and what they found."""
+    """How the tasks of each run ended, and which promises were broken."""
     rows = [
-        (run["on"], each["promise"], each["measured"], "kept" if each["kept"] else "BROKEN")
+        (
+            run["on"],
+            run["promises"][0]["measured"],
+            str(len(run["promises"])),
+            "; ".join(each["promise"] for each in run["promises"] if not each["kept"]) or "none",
+        )
         for run in _of_chaos(outcome)["runs"]
-        for each in run["promises"]
     ]
-    return table(("", "promise", "measured", ""), rows)
+    return table(("run", "tasks", "promises checked", "broken"), rows)
 
 
 def backlog(outcome: str, _: Results) -> str:

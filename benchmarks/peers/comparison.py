@@ -3,8 +3,8 @@
 Every side holds the same small bundled model and draws the same pictures: requests of the same prompts, seeds, sizes
 and steps, rendered at the size that is asked for, in float32. In a round each side is started, measured and ended
 before the next one starts, so that only one runs at a time and every figure spans several processes; the loop comes
-first, since loads are told in what it draws, and the others' order turns with the rounds. `docs/peers.md` says what is
-measured, and what it is not.
+first, since loads are told in what it draws, and the others' order turns with the rounds. `docs/benchmarks.md` says
+what is measured, and what it is not.
 """
 
 from __future__ import annotations

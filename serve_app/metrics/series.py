@@ -1,4 +1,4 @@
-"""Every series that there is. `docs/metrics.md` has its table from here; dashboards and alerts name nothing else."""
+"""The Prometheus series. The table in `docs/metrics.md` is generated from here; dashboards and alerts use no others."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Kind(StrEnum):
     SUMMARY = "summary"
     """A sum and a count, whose ratio is the mean."""
     INFO = "info"
-    """Always 1; what it tells is in its labels, some of which depend on what there is to tell."""
+    """Always 1; the information is in the labels."""
 
 
 class Source(StrEnum):
-    """Who tells it."""
+    """Where the value comes from."""
 
-    INDEXES = "indexes of the task store, when asked"
-    STEPS = "the steps of tasks, as they are taken"
-    MODELS = "models, with the ends of their jobs"
-    PROCESSES = "ingress and dispatchers, once a second"
-    SERVE = "Ray Serve, when asked"
-    SERVER = "the Redis server, when asked"
+    INDEXES = "Redis, at scrape time"
+    STEPS = "Redis, updated with every task event"
+    MODELS = "replicas, when a task ends"
+    PROCESSES = "ingress and dispatchers, every second"
+    SERVE = "Ray Serve, at scrape time"
+    SERVER = "Redis server, at scrape time"
 
 
 _FAMILIES = {
@@ -57,7 +57,7 @@ class Series:
     help: str
     labels: tuple[str, ...] = ()
     about: str = ""
-    """What else the documentation says of it, such as what values a label has."""
+    """More for the documentation, such as the values of a label."""
 
     @property
     def samples(self) -> tuple[str, ...]:
@@ -78,67 +78,72 @@ MODEL: Final = ("model",)
 
 # Queues
 
-QUEUED: Final = Series("gen_tasks_queued", Kind.GAUGE, Source.INDEXES, "Tasks that wait for work", MODEL)
+QUEUED: Final = Series("gen_tasks_queued", Kind.GAUGE, Source.INDEXES, "Tasks waiting in the queue", MODEL)
 QUARANTINED: Final = Series(
     "gen_tasks_quarantined",
     Kind.GAUGE,
     Source.INDEXES,
-    "Tasks that wait to run alone, after losing several workers",
+    "Quarantined tasks: after several crashes they wait to run alone",
     MODEL,
 )
-LEASED: Final = Series("gen_tasks_leased", Kind.GAUGE, Source.INDEXES, "Tasks that are being worked on", MODEL)
+LEASED: Final = Series("gen_tasks_leased", Kind.GAUGE, Source.INDEXES, "Tasks leased by a dispatcher", MODEL)
 OLDEST_WAIT: Final = Series(
     "gen_tasks_oldest_wait_seconds",
     Kind.GAUGE,
     Source.INDEXES,
-    "Since the submission of the task that has waited longest; 0 where none waits",
+    "Age of the oldest waiting task; 0 without one",
     MODEL,
 )
 QUEUED_WORK: Final = Series(
     "gen_tasks_queued_work_seconds",
     Kind.GAUGE,
     Source.STEPS,
-    "Work that waits, one task after the other, as long as tasks took so far",
+    "Estimated run time of all waiting tasks, one after another",
     MODEL,
-    "from the first task that became ready on",
+    "absent until a task has succeeded",
 )
 PREDICTED_WAIT: Final = Series(
     "gen_tasks_predicted_wait_seconds",
     Kind.GAUGE,
     Source.STEPS,
-    "Wait of a task submitted now, if as many run at a time as do now",
+    "Estimated wait of a task submitted now, at the current concurrency",
     MODEL,
-    "the same",
+    "absent until a task has succeeded",
 )
 TASK_EVENTS: Final = Series(
     "gen_task_events_total",
     Kind.COUNTER,
     Source.STEPS,
-    "Tasks by what happened to them",
+    "Task events",
     ("model", "event"),
-    "`accepted`, each outcome (`ready`, `error`, `request_moderated`, `content_moderated`), `cancelled`, `put_back`, "
-    "`crashes`, `interruptions`, `reaped`, `refused` (results of workers that had lost their lease)",
+    "`accepted`; the outcomes `ready`, `error`, `request_moderated`, `content_moderated`; `cancelled`; `put_back` "
+    "(requeued), `crashes` (crashes), `interruptions` (given up by the model), `reaped` (expired leases), `refused` "
+    "(results after a lost lease)",
 )
 TASK_WAIT: Final = Series(
-    "gen_task_wait_seconds", Kind.HISTOGRAM, Source.STEPS, "From submission to the first start of work", MODEL
+    "gen_task_wait_seconds",
+    Kind.HISTOGRAM,
+    Source.STEPS,
+    "Queue wait, from submission to the first start of work",
+    MODEL,
 )
 TASK_WORK: Final = Series(
     "gen_task_work_seconds",
     Kind.HISTOGRAM,
     Source.STEPS,
-    "From the first start of work to the result, of tasks that became ready",
+    "Run time of successful tasks, from the first start of work",
     MODEL,
 )
 REAPER_LAG: Final = Series(
     "gen_reaper_lag_seconds",
     Kind.GAUGE,
     Source.INDEXES,
-    "Since the end of the lease or deadline that is longest over and not dealt with",
+    "How long the oldest expired lease or deadline has not been handled",
     ("model", "what"),
     "`leases`, `deadlines`",
 )
 SWEEPER_LAG: Final = Series(
-    "gen_sweeper_lag_seconds", Kind.GAUGE, Source.INDEXES, "Since the task was due that is to be forgotten next"
+    "gen_sweeper_lag_seconds", Kind.GAUGE, Source.INDEXES, "How long the next task to delete is overdue"
 )
 
 # Replicas and models
@@ -147,49 +152,45 @@ REPLICAS: Final = Series(
     "gen_replicas",
     Kind.GAUGE,
     Source.SERVE,
-    "Replicas of Ray Serve by deployment and state",
+    "Ray Serve replicas",
     ("deployment", "state"),
-    "a model's deployment has the name of its model; `RUNNING`, `STARTING`, …; missing where Serve can't be asked",
+    "`RUNNING`, `STARTING`, …; a model's deployment is named like its `model`; absent if Serve can't be asked",
 )
 MODEL_BUSY: Final = Series(
-    "gen_model_busy_seconds_total", Kind.COUNTER, Source.MODELS, "Replicas' seconds with a job or more", MODEL
+    "gen_model_busy_seconds_total", Kind.COUNTER, Source.MODELS, "Time with at least one task in the replica", MODEL
 )
 MODEL_CALLS: Final = Series(
     "gen_model_call_seconds_total",
     Kind.COUNTER,
     Source.MODELS,
-    "Of them, inside the model",
+    "Time inside the model",
     ("model", "call"),
-    "`encode`, `steps`, `finish`, which go on beside each other",
+    "`encode`, `steps`, `finish`, which run in parallel",
 )
-MODEL_STEPS: Final = Series(
-    "gen_model_steps_total", Kind.COUNTER, Source.MODELS, "Forwards of any number of pictures", MODEL
-)
+MODEL_STEPS: Final = Series("gen_model_steps_total", Kind.COUNTER, Source.MODELS, "Denoising steps of batches", MODEL)
 MODEL_MEMBERS: Final = Series(
     "gen_model_step_members_total",
     Kind.COUNTER,
     Source.MODELS,
-    "Pictures in them, all together",
+    "Images in these steps",
     MODEL,
-    "by the steps, that is the mean batch",
+    "divided by the steps: the mean batch size",
 )
-MODEL_BATCH: Final = Series(
-    "gen_model_batch_size", Kind.HISTOGRAM, Source.MODELS, "Pictures that took a step together", MODEL
-)
-MODEL_STEP: Final = Series("gen_model_step_seconds", Kind.HISTOGRAM, Source.MODELS, "How long a step took", MODEL)
+MODEL_BATCH: Final = Series("gen_model_batch_size", Kind.HISTOGRAM, Source.MODELS, "Images per step", MODEL)
+MODEL_STEP: Final = Series("gen_model_step_seconds", Kind.HISTOGRAM, Source.MODELS, "Duration of a step", MODEL)
 MODEL_LOAD: Final = Series(
     "gen_model_load_seconds",
     Kind.SUMMARY,
     Source.MODELS,
-    "How long replicas took to load their model",
+    "Time to load the model",
     MODEL,
-    "of those that have ended a job",
+    "reported with a replica's first task",
 )
 MODEL_FAULTS: Final = Series(
     "gen_model_faults_total",
     Kind.COUNTER,
     Source.MODELS,
-    "What went wrong inside models",
+    "Faults inside models",
     ("model", "fault"),
     "`out_of_memory`, `not_finite` (NaN), `compile_fallbacks`, `attention_fallbacks`",
 )
@@ -197,20 +198,20 @@ CACHE_LOOKUPS: Final = Series(
     "gen_model_cache_lookups_total",
     Kind.COUNTER,
     Source.MODELS,
-    "By whether it was kept from an earlier job",
+    "Cache lookups",
     ("model", "cache", "found"),
-    "`prompts`, `references`, `adapters`; `yes`, `no`",
+    "`prompts`, `references`, `adapters`; found `yes`, `no`",
 )
 CACHE_EVICTIONS: Final = Series(
-    "gen_model_cache_evictions_total", Kind.COUNTER, Source.MODELS, "Left for want of room", ("model", "cache")
+    "gen_model_cache_evictions_total", Kind.COUNTER, Source.MODELS, "Cache evictions", ("model", "cache")
 )
 MODEL_SETUP: Final = Series(
     "gen_model_setup_info",
     Kind.INFO,
     Source.MODELS,
-    "How the replica that told last runs its model",
+    "How the replica that reported last runs the model",
     MODEL,
-    "and `device`, `dtype` and why, attention, as the model has them",
+    "further labels: `device`, `dtype` and why, attention, …",
 )
 
 # Costs
@@ -219,43 +220,40 @@ DEVICE: Final = Series(
     "gen_device_seconds_total",
     Kind.COUNTER,
     Source.MODELS,
-    "Time of models' devices by what it was spent on",
+    "Device time of tasks",
     ("model", "endpoint"),
-    "each task's share of what was done for several together; of attempts with an outcome, so without those that "
-    "were cancelled or lost",
+    "each task's share of its batches; without cancelled and lost attempts",
 )
 PROJECT_DEVICE: Final = Series(
     "gen_project_device_seconds_total",
     Kind.COUNTER,
     Source.MODELS,
-    "The same by project",
+    "Device time by project",
     ("project",),
-    "the `metrics.projects` with most of it; the others are what is missing to the sum by endpoint",
+    "the top `metrics.projects` only",
 )
-RESULTS: Final = Series("gen_results_total", Kind.COUNTER, Source.STEPS, "Tasks that became ready", ("endpoint",))
+RESULTS: Final = Series("gen_results_total", Kind.COUNTER, Source.STEPS, "Successful tasks", ("endpoint",))
 CREDITS_OF_RESULTS: Final = Series(
-    "gen_results_credits_total", Kind.COUNTER, Source.STEPS, "Credits that they cost", ("endpoint",)
+    "gen_results_credits_total", Kind.COUNTER, Source.STEPS, "Credits spent on successful tasks", ("endpoint",)
 )
 PROJECT_CREDITS: Final = Series(
     "gen_project_credits_total",
     Kind.COUNTER,
     Source.STEPS,
-    "The same by project",
+    "Credits spent by project",
     ("project",),
-    "the `metrics.projects` that paid most",
+    "the top `metrics.projects` only",
 )
-CREDITS_BALANCE: Final = Series(
-    "gen_credits_balance", Kind.GAUGE, Source.STEPS, "Credits that organizations can spend, together"
-)
-CREDITS_HELD: Final = Series("gen_credits_held", Kind.GAUGE, Source.STEPS, "Credits held for tasks on their way")
+CREDITS_BALANCE: Final = Series("gen_credits_balance", Kind.GAUGE, Source.STEPS, "Credits left, of all organizations")
+CREDITS_HELD: Final = Series("gen_credits_held", Kind.GAUGE, Source.STEPS, "Credits held for unfinished tasks")
 CREDITS_SPENT: Final = Series("gen_credits_spent_total", Kind.COUNTER, Source.STEPS, "Credits spent")
 CREDITS_GRANTED: Final = Series(
     "gen_credits_granted",
     Kind.GAUGE,
     Source.STEPS,
-    "Credits granted, less those taken back",
+    "Credits granted, net",
     (),
-    "balance, held and spent together",
+    "equals balance + held + spent",
 )
 
 # Requests
@@ -264,16 +262,15 @@ HTTP: Final = Series(
     "gen_http_request_duration_seconds",
     Kind.HISTOGRAM,
     Source.PROCESSES,
-    "To the beginning of the answer",
+    "Time to the first byte of the response",
     ("method", "status", "route"),
-    "`2xx`, …; the route as the API names it (`/v1/tasks/{task_id}`), `unmatched` for paths that there are not. What "
-    "a tool asks for at `/mcp` counts for itself, too",
+    "status `2xx`, …; route template (`/v1/tasks/{task_id}`), or `unmatched`; calls of MCP tools count twice",
 )
 REFUSED: Final = Series(
     "gen_submissions_refused_total",
     Kind.COUNTER,
     Source.PROCESSES,
-    "Requests for work that was not taken, though they were in order",
+    "Valid submissions that were refused",
     ("endpoint", "reason"),
     "`queue_full`, `too_many_active`, `too_fast`, `insufficient_credits`, `spending_limit_reached`, `store_full`, …",
 )
@@ -281,42 +278,36 @@ MODERATION: Final = Series(
     "gen_moderation_seconds",
     Kind.HISTOGRAM,
     Source.PROCESSES,
-    "How long moderation took",
+    "Moderation time",
     ("what",),
     "`request`, `output`",
 )
 
 # Webhooks
 
-WEBHOOKS_PENDING: Final = Series(
-    "gen_webhooks_pending", Kind.GAUGE, Source.INDEXES, "Deliveries that wait or are being sent"
-)
+WEBHOOKS_PENDING: Final = Series("gen_webhooks_pending", Kind.GAUGE, Source.INDEXES, "Deliveries not finished")
 WEBHOOKS_OLDEST: Final = Series(
     "gen_webhooks_oldest_pending_seconds",
     Kind.GAUGE,
     Source.INDEXES,
-    "Since the oldest of them was due; 0 where there is none",
+    "How long the oldest is overdue; 0 without one",
 )
 WEBHOOK_EVENTS: Final = Series(
     "gen_webhook_events_total",
     Kind.COUNTER,
     Source.STEPS,
-    "Deliveries by what happened to them",
+    "Delivery attempts",
     ("event",),
-    "`delivered`, `put_off` to another try, `failed` for good",
+    "`delivered`, `put_off` (will be retried), `failed` (given up)",
 )
 WEBHOOK_DELAY: Final = Series(
-    "gen_webhook_delay_seconds", Kind.HISTOGRAM, Source.STEPS, "From the end of a task to its delivered webhook"
+    "gen_webhook_delay_seconds", Kind.HISTOGRAM, Source.STEPS, "Time from the end of a task to its delivery"
 )
 
 # Store
 
-STORE_MEMORY: Final = Series(
-    "gen_store_memory_bytes", Kind.GAUGE, Source.SERVER, "Memory that the task store's server uses"
-)
-STORE_LIMIT: Final = Series(
-    "gen_store_memory_limit_bytes", Kind.GAUGE, Source.SERVER, "Memory that it may use; 0: no limit"
-)
+STORE_MEMORY: Final = Series("gen_store_memory_bytes", Kind.GAUGE, Source.SERVER, "Memory used")
+STORE_LIMIT: Final = Series("gen_store_memory_limit_bytes", Kind.GAUGE, Source.SERVER, "Limit (`maxmemory`); 0: none")
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Series))
 
@@ -335,7 +326,7 @@ def fill_table(text: str) -> str:
 
 
 def table() -> str:
-    rows = ["| series | kind | what it tells | who tells it |", "|---|---|---|---|", *map(_row, ALL)]
+    rows = ["| series | type | meaning | source |", "|---|---|---|---|", *map(_row, ALL)]
     return "\n".join(rows)
 
 

@@ -1,1 +1,1 @@
-"""Load for servers that make pictures and videos. It knows them by HTTP alone; docs/load.md explains it."""
+"""Load for servers that make pictures and videos. It knows them by HTTP alone; docs/benchmarks.md explains it."""

@@ -33,7 +33,7 @@ METRICS: Final = (
     *_SPREAD,
     *(f"queue_{name}" for name in _SPREAD),
 )
-"""What --fail-if can name: docs/load.md explains each."""
+"""What --fail-if can name: docs/benchmarks.md explains each."""
 _LATE_S: Final = 0.05
 _BUSY: Final = 0.9
 _CLOCKS_S: Final = -0.05

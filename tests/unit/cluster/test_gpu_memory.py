@@ -74,7 +74,7 @@ def test_the_documentation_has_the_memory_of_each_profile(monkeypatch: pytest.Mo
     lines += [
         f"| {row} | {' | '.join(cells.get(profile, '') for profile in PROFILES)} |" for row, cells in rows.items()
     ]
-    assert "\n".join(lines) in (repository / "docs/deployment.md").read_text(), "\n".join(lines)
+    assert "\n".join(lines) in (repository / "docs/models.md").read_text(), "\n".join(lines)
 
 
 def test_a_model_that_does_not_fit_is_named_with_what_it_needs(

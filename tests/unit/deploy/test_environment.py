@@ -39,7 +39,7 @@ SECRETS = {
     "GEN_OBJECTS__OPTIONS": '{"region": "eu-central-1"}',
     "HF_TOKEN": "hf_0123456789abcdef",
 }
-"""Those that docs/deployment.md has made, beside GEN_SEALING__KEYS."""
+"""Those that docs/operations.md has made, beside GEN_SEALING__KEYS."""
 OF_OTHERS = {
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCHINDUCTOR_CACHE_DIR",
@@ -144,7 +144,7 @@ def test_names_in_the_manifests_are_read(manifests: list[Document]) -> None:
 
 
 def test_the_secret_of_the_documents_has_what_is_needed(repository: Path) -> None:
-    said = scripts(repository / "docs/deployment.md", "sh kubernetes")
+    said = scripts(repository / "docs/operations.md", "sh kubernetes")
     assert set(re.findall(r"--from-literal=([A-Z_]+)=", said)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
 
 
@@ -227,7 +227,7 @@ def test_commands_are_taken(repository: Path, manifests: list[Document], compose
 
 
 def test_commands_of_the_documents_are_taken(repository: Path) -> None:
-    document = repository / "docs/deployment.md"
+    document = repository / "docs/operations.md"
     said = "\n".join(scripts(document, kind) for kind in ("sh container", "sh compose", "sh kubernetes"))
     commands = re.findall(r"(?:-- gen-serve|exec gen-serve gen-serve|--rm gen-serve:cpu) ([a-z -]+)", said)
     assert len(commands) == 3
