@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said(
 def test_the_example_of_the_document_makes_a_picture(
     service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/programs.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/accounts.md").read_text(), re.DOTALL)
     written: dict[str, Any] = {"__name__": "example"}
     exec(example, written)
 

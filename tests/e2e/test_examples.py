@@ -90,7 +90,7 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
             body = body | {"draft_cache": draft}
         submitted.append(client.submit(path, body)["id"])
         if "video" in path and not (body.get("draft") or body.get("draft_cache")):
-            client.cancel(submitted.pop())  # docs/video.md makes one of each mode
+            client.cancel(submitted.pop())  # docs/api.md makes one of each mode
         elif plain:
             of_known_words.append(submitted[-1])
         if body.get("draft"):
@@ -135,7 +135,7 @@ def follow(service: LocalService, repository: Path, folder: Path, script: str) -
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
 

@@ -43,7 +43,7 @@ def test_the_package_and_the_examples(
     service: Service, client: Client, worker: Worker, python: Path, repository: Path, tmp_path: Path
 ) -> None:
     hole = Image.new("RGBA", (64, 64))
-    example = scripts(repository / "docs/openai.md", "python")
+    example = scripts(repository / "docs/api.md", "python")
     asked = {"example": example, "folder": str(tmp_path), "mask": sent(hole)}
     environment = {"OPENAI_BASE_URL": f"{service.base_url}/v1", "OPENAI_API_KEY": client.secret}
     script = repository / "tests/clients/openai/generate.py"

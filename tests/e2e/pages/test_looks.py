@@ -1,6 +1,6 @@
 """Every page wide and narrow, light and dark: axe finds nothing grave, and nothing is wider than its window.
 
-`SCREENSHOTS=docs/pages` writes the pictures that docs/pages.md shows.
+`SCREENSHOTS=docs/pages` writes the pictures that docs/dashboard.md shows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture that a bundled checkpoint has drawn, from the sheet in docs/prompts.md, as two JPEG files."""
+    """A picture that a bundled checkpoint has drawn, from the sheet in docs/api.md, as two JPEG files."""
 
     prompt: str
     small: bytes
@@ -63,7 +63,7 @@ class Studio:
 
 
 def drawn(repository: Path) -> Iterator[Drawn]:
-    prompts = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/prompts.md").read_text(), re.MULTILINE)
+    prompts = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/api.md").read_text(), re.MULTILINE)
     with Image.open(repository / "docs/pictures/prompts.jpeg") as sheet:
         for number, prompt in enumerate(prompts):
             left, top = number % 4 * 208, number // 4 * 158

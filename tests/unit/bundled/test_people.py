@@ -1,7 +1,7 @@
 """What people type is drawn as they mean it, by the checkpoint that `make run` begins with.
 
 `people.txt` was written by hand by three people who had not seen how the checkpoints were taught; the twenty prompts to
-try are those of docs/prompts.md. Some are pictures in symbols or code, and nobody reads these.
+try are those of docs/api.md. Some are pictures in symbols or code, and nobody reads these.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def png(picture: Pixels) -> bytes:
 
 
 def test_the_page_lists_the_prompts_to_try(repository: Path) -> None:
-    listed = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/prompts.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/api.md").read_text(), re.MULTILINE)
     assert listed == [asked.prompt for asked in ASKED["twenty to try"]]
 
 
