@@ -73,15 +73,8 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
         return list(items)
 
     batcher = Batcher(work, executor, most=8)
-    for answer, faults in (
-        (RuntimeError(), 1),
-        (ValueError(), 1),
-        (RuntimeError(), 2),
-        (None, 0),
-        (RuntimeError(), 1),
-        (MemoryError(), 2),
-        (RuntimeError(), 3),
-    ):
+    first = ((RuntimeError(), 1), (ValueError(), 1), (RuntimeError(), 2), (None, 0))
+    for answer, faults in (*first, (RuntimeError(), 1), (MemoryError(), 2), (RuntimeError(), 3)):
         batcher.check_health(60, faults=3)
         answers.append(answer)
         await asyncio.gather(batcher(1), return_exceptions=True)

@@ -36,13 +36,7 @@ def test_after_a_rotation_the_old_secrets_are_read_and_the_new_key_seals() -> No
     assert Sealer([new]).open(during.seal(SECRET)) == SECRET
     with pytest.raises(Unreadable):
         before.open(during.seal(SECRET))
-
-
-def test_a_secret_of_a_key_that_is_gone_is_unreadable() -> None:
-    sealed = Sealer([new_key()]).seal(SECRET)
-    with pytest.raises(Unreadable):
-        Sealer([new_key(), new_key()]).open(sealed)
-    assert Sealer([new_key()]).opened(sealed) is None
+    assert before.opened(during.seal(SECRET)) is None
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:-4], lambda s: "", lambda s: s[:40] + s[41:], lambda s: SECRET])
@@ -79,15 +73,11 @@ def key() -> str:
     return new_key()
 
 
-def test_what_is_sealed_is_read_back_and_shows_nothing(key: str) -> None:
-    at_rest = AtRest([key], sealing=True)
-    assert "quoted" not in at_rest.seal(TEXT)
-    assert at_rest.open(at_rest.seal(TEXT)) == TEXT
-
-
 def test_both_kinds_are_read_whatever_the_setting_says(key: str) -> None:
     sealing, clear = AtRest([key], sealing=True), AtRest([key])
     assert clear.seal(TEXT) == TEXT
+    assert "quoted" not in sealing.seal(TEXT)
+    assert sealing.open(sealing.seal(TEXT)) == TEXT
     assert clear.open(sealing.seal(TEXT)) == TEXT
     assert sealing.open(TEXT) == TEXT
 
@@ -108,12 +98,9 @@ def test_a_text_whose_key_is_gone_is_unreadable(reader: AtRest, key: str) -> Non
 
 def test_equal_texts_have_one_name_that_tells_nothing_of_them(key: str) -> None:
     at_rest = AtRest([key], sealing=True)
-    names = {
-        at_rest.name("https://hooks.example.com:443"),
-        AtRest([key, new_key()], sealing=True).name("https://hooks.example.com:443"),
-    }
-    assert len(names) == 1
-    assert "example" not in names.pop()
+    name = at_rest.name("https://hooks.example.com:443")
+    assert name == AtRest([key, new_key()], sealing=True).name("https://hooks.example.com:443")
+    assert "example" not in name
     assert at_rest.name("a") != at_rest.name("b")
     assert at_rest.name("a") != AtRest([new_key()], sealing=True).name("a"), "nobody without the key can guess it"
     assert AtRest([key]).name("https://hooks.example.com:443") == "https://hooks.example.com:443"

@@ -76,11 +76,8 @@ def greying(path: Path, height: int | str, width: int | str, brightest: float = 
     inputs: dict[str, Shape] = {"image": (1, 3, height, width), "mask": (1, 1, height, width)}
     if mask_first:
         inputs = dict(reversed(inputs.items()))
-    constants = {
-        "one": np.array(1, np.float32),
-        "grey": np.array(0.5, np.float32),
-        "brightest": np.array(brightest, np.float32),
-    }
+    values = {"one": 1, "grey": 0.5, "brightest": brightest}
+    constants = {name: np.array(value, np.float32) for name, value in values.items()}
     return saved(path, nodes, inputs, (1, 3, height, width), constants)
 
 
@@ -156,13 +153,8 @@ def test_a_dark_picture_stays_dark_whatever_the_range(tmp_path: Path) -> None:
 
 def test_a_graph_that_enlarges_gives_the_size_that_came(tmp_path: Path) -> None:
     nodes = [helper.make_node("Resize", ["image", "", "scales"], ["out"], mode="nearest")]
-    file = saved(
-        tmp_path / "double.onnx",
-        nodes,
-        {"image": ANY},
-        (1, 3, "twice the height", "twice the width"),
-        {"scales": np.array((1, 1, 2, 2), np.float32)},
-    )
+    twice, scales = (1, 3, "twice the height", "twice the width"), {"scales": np.array((1, 1, 2, 2), np.float32)}
+    file = saved(tmp_path / "double.onnx", nodes, {"image": ANY}, twice, scales)
     pixels = picture(50, 70)
     drawn = restorer(file).restore(pixels, None)
     assert np.abs(drawn.astype(int) - pixels).max() <= 1
@@ -179,36 +171,20 @@ def test_masks_are_where_they_are_needed_only(tmp_path: Path) -> None:
 
 
 def test_what_is_no_restorer_is_told_at_loading(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="1 x 5 x 8 x 8"):
-        restorer(scaling(tmp_path / "channels.onnx", (1, 5, 8, 8)))
-    with pytest.raises(CheckpointError, match="as floats"):
-        restorer(
-            saved(
-                tmp_path / "integers.onnx",
-                [helper.make_node("Identity", ["image"], ["out"])],
-                {"image": ANY},
-                ANY,
-                kind=TensorProto.INT64,
-            )
-        )
-    with pytest.raises(CheckpointError, match="no picture"):
-        restorer(
-            saved(
-                tmp_path / "mean.onnx",
-                [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)],
-                {"image": ANY},
-                (1, 1, "height", "width"),
-            )
-        )
+    same = [helper.make_node("Identity", ["image"], ["out"])]
+    grey = [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)]
     (tmp_path / "text.onnx").write_text("no graph")
-    with pytest.raises(CheckpointError, match="no ONNX file"):
-        restorer(tmp_path / "text.onnx")
-
-
-@pytest.mark.parametrize("name", ["", "/nowhere/a.onnx", "owner/name"])
-def test_a_name_of_nothing_says_what_names_there_are(name: str) -> None:
-    with pytest.raises(CheckpointError, match="owner/name/path/to/file"):
-        restorer(name)
+    for file, told in (
+        (scaling(tmp_path / "channels.onnx", (1, 5, 8, 8)), "1 x 5 x 8 x 8"),
+        (saved(tmp_path / "integers.onnx", same, {"image": ANY}, ANY, kind=TensorProto.INT64), "as floats"),
+        (saved(tmp_path / "mean.onnx", grey, {"image": ANY}, (1, 1, "height", "width")), "no picture"),
+        (tmp_path / "text.onnx", "no ONNX file"),
+        ("", "owner/name/path/to/file"),
+        ("/nowhere/a.onnx", "owner/name/path/to/file"),
+        ("owner/name", "owner/name/path/to/file"),
+    ):
+        with pytest.raises(CheckpointError, match=told):
+            restorer(file)
 
 
 def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,18 +39,12 @@ def test_every_format_keeps_size_and_colours(output_format: PictureFormat, toler
     assert extension == output_format
 
 
-def test_a_picture_is_stored_below_the_jobs_prefix() -> None:
-    store = ObjectStore("memory:///")
-    output = Outputs(store).store_picture(a_job("webp"), a_gradient())
-    assert (output.key, output.content_type) == ("results/job/2/picture.webp", "image/webp")
-    assert (output.width, output.height) == (50, 30)
-    assert output.size == len(store.get_blocking(output.key))
-
-
 @pytest.mark.parametrize(("size", "small"), [((30, 600), (13, 256)), ((50, 30), (50, 30)), ((4000, 8), (256, 1))])
 def test_a_small_picture_is_stored_beside_it(size: tuple[int, int], small: tuple[int, int]) -> None:
     store = ObjectStore("memory:///")
     output = Outputs(store).store_picture(a_job("png"), a_gradient(*size))
+    assert (output.key, output.content_type) == ("results/job/2/picture.png", "image/png")
+    assert (output.width, output.height, output.size) == (*size, len(store.get_blocking(output.key)))
     assert output.thumbnail == "results/job/2/thumbnail.jpeg"
     with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
         assert (picture.format, picture.size) == ("JPEG", small)
@@ -101,13 +95,9 @@ def test_a_clip_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) 
     assert output.size == 256 * 5000
     with pytest.raises(FileNotFoundError):
         store.get_blocking("results/job/2/draft.safetensors")
-
-
-def test_the_latents_of_a_draft_are_stored_beside_its_clip(store: ObjectStore, film: Path) -> None:
-    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents", a_gradient())
-    assert output.draft == "results/job/2/draft.safetensors"
-    assert store.get_blocking(output.draft) == b"latents"
-    assert store.get_blocking(output.key) == film.read_bytes()
+    draft = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents", a_gradient()).draft
+    assert draft == "results/job/2/draft.safetensors"
+    assert store.get_blocking(draft) == b"latents"
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_object(store: ObjectStore, tmp_path: Path) -> None:

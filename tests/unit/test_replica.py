@@ -120,7 +120,9 @@ def test_each_report_tells_what_came_since_the_last(reports: Reports, engine: Co
         assert report.setup == {"device": "cpu"}
 
 
-def test_seconds_with_several_jobs_count_once(reports: Reports, clock: VirtualClock) -> None:
+def test_seconds_with_several_jobs_count_once(engine: Counting, clock: VirtualClock) -> None:
+    engine.counts = {STEPS: 7.0}
+    reports = Reports(engine, 3.5, clock)
     for _ in range(3):
         reports.began()
         clock.now += 1.0
@@ -129,18 +131,7 @@ def test_seconds_with_several_jobs_count_once(reports: Reports, clock: VirtualCl
         clock.now += 1.0
     report = reports.due()
     assert report is not None
-    assert report.counts is not None
-    assert report.counts[BUSY_S] == 5.0
-
-
-def test_what_came_before_the_first_job_is_no_work(clock: VirtualClock, engine: Counting) -> None:
-    engine.counts = {STEPS: 7.0}
-    reports = Reports(engine, 3.5, clock)
-    reports.began()
-    report = reports.due()
-    assert report is not None
-    assert report.counts is not None
-    assert STEPS not in report.counts
+    assert report.counts == {BUSY_S: 5.0, LOADS: 1, LOAD_S: 3.5}, "what came before the first job is no work"
 
 
 def test_while_others_go_on_reports_come_once_a_second(reports: Reports, clock: VirtualClock) -> None:
@@ -266,12 +257,6 @@ def test_a_job_that_ends_early_has_the_stages_that_it_came_to() -> None:
     assert written(admitted=2)[0] == {"wait": 2, "encode": 18}
     assert written(admitted=2, encoded=3)[0] == {"wait": 2, "encode": 1, "steps": 17}
     assert written(admitted=2, encoded=3, last_step=10)[0] == {"wait": 2, "encode": 1, "steps": 7}
-
-
-def test_steps_that_an_earlier_attempt_took_are_not_this_ones() -> None:
-    took, _ = written(admitted=2, encoded=3, finishing=4, finished=5)
-    assert took == {"wait": 2, "encode": 1, "finish": 1, "store": 15}
-
-
-def test_a_job_that_nobody_traces_has_none() -> None:
-    assert written(parent="", admitted=2)[0] == {}
+    resumed = {"wait": 2, "encode": 1, "finish": 1, "store": 15}
+    assert written(admitted=2, encoded=3, finishing=4, finished=5)[0] == resumed, "steps of an earlier attempt"
+    assert written(parent="", admitted=2)[0] == {}, "nobody traces it"

@@ -42,29 +42,20 @@ MAY_HAND_OUT: dict[Role, Row] = {
 def test_the_tables_are_complete() -> None:
     assert set(MAY) == set(Permission)
     assert set(MAY_HAND_OUT) == set(ROLES) == set(Role) == set(PERMISSIONS)
+    assert [role.value for role in ROLES] == ["viewer", "developer", "billing_manager", "administrator", "operator"]
 
 
-@pytest.mark.parametrize(
-    ("role", "permission", "allowed"),
-    [(role, permission, allowed) for permission, row in MAY.items() for role, allowed in zip(ROLES, row, strict=True)],
-)
-def test_a_role_may_do_what_the_table_says(role: Role, permission: Permission, allowed: bool) -> None:
-    assert (permission in PERMISSIONS[role]) is allowed
-    assert Caller("k", Project("p"), role, {}).may(permission) is allowed
+@pytest.mark.parametrize("permission", MAY)
+def test_a_role_may_do_what_the_table_says(permission: Permission) -> None:
+    assert tuple(permission in PERMISSIONS[role] for role in ROLES) == MAY[permission]
+    assert tuple(Caller("k", Project("p"), role, {}).may(permission) for role in ROLES) == MAY[permission]
 
 
-@pytest.mark.parametrize(
-    ("giver", "role", "allowed"),
-    [(giver, role, allowed) for giver, row in MAY_HAND_OUT.items() for role, allowed in zip(ROLES, row, strict=True)],
-)
-def test_nobody_hands_out_more_than_they_have(giver: Role, role: Role, allowed: bool) -> None:
-    assert may_hand_out(giver, role) is allowed
+@pytest.mark.parametrize("giver", MAY_HAND_OUT)
+def test_nobody_hands_out_more_than_they_have(giver: Role) -> None:
+    assert tuple(may_hand_out(giver, role) for role in ROLES) == MAY_HAND_OUT[giver]
 
 
 def test_nobody_in_an_organization_is_an_operator_or_makes_one() -> None:
     assert set(MEMBER_ROLES) == set(Role) - {Role.OPERATOR}
     assert not any(may_hand_out(role, Role.OPERATOR) for role in MEMBER_ROLES)
-
-
-def test_roles_are_stored_by_these_names() -> None:
-    assert [role.value for role in ROLES] == ["viewer", "developer", "billing_manager", "administrator", "operator"]

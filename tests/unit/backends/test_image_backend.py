@@ -11,6 +11,7 @@ from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copied, poison
 from support.jobs import make_job
+from support.pictures import picture
 from support.stages import encoded
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -41,9 +42,7 @@ def family() -> Family:
 @pytest.fixture
 def store() -> ObjectStore:
     store = ObjectStore("memory:///")
-    buffer = io.BytesIO()
-    Image.new("RGB", (64, 64), "teal").save(buffer, "PNG")
-    store.put_blocking("inputs/a", buffer.getvalue(), "image/png")
+    store.put_blocking("inputs/a", picture(64, 64), "image/png")
     store.put_blocking("inputs/text", b"hello", "image/png")
     return store
 
@@ -62,8 +61,8 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
     output = backend.finish(state)()
     assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
     assert output.warnings == ()
-    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
-        assert picture.size == (70, 50)
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as opened:
+        assert opened.size == (70, 50)
 
 
 def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
@@ -75,17 +74,21 @@ def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: 
     assert str(results[2]) == "an input picture cannot be read"
 
 
-def exhausted(*_: object) -> None:
-    raise torch.OutOfMemoryError("too much")
+def finished(backend: DiffusionBackend) -> State:
+    [state] = encoded(backend, [replace(JOB, steps=1, transparent=True)])
+    assert isinstance(state, State)
+    backend.step([state])
+    return state
 
 
 def test_running_out_of_memory_is_left_to_the_engine(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def exhausted(*_: object) -> None:
+        raise torch.OutOfMemoryError("too much")
+
     backend = DiffusionBackend(family, store)
-    [state] = encoded(backend, [replace(JOB, steps=1)])
-    assert isinstance(state, State)
-    backend.step([state])
+    state = finished(backend)
     monkeypatch.setattr(family, "finish", exhausted)
     monkeypatch.setattr(family, "encode", exhausted)
     with pytest.raises(OutOfMemory):
@@ -98,9 +101,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
-    [state] = encoded(backend, [replace(JOB, steps=1)])
-    assert isinstance(state, State)
-    backend.step([state])
+    state = finished(backend)
 
     def down(*_: object) -> None:
         raise PermissionError("/srv/objects")
@@ -113,18 +114,11 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
         encoded(backend, [replace(JOB, references=("inputs/x/0.png",))])
 
 
-def finished(backend: DiffusionBackend) -> State:
-    [state] = encoded(backend, [replace(JOB, steps=1, transparent=True)])
-    assert isinstance(state, State)
-    backend.step([state])
-    return state
-
-
 def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
     backend = DiffusionBackend(family, store)
     output = backend.finish(finished(backend))()
-    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
-        assert picture.mode == "RGBA"
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as opened:
+        assert opened.mode == "RGBA"
 
 
 class _Cut:

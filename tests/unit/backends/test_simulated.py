@@ -12,8 +12,8 @@ from support.virtual_backend import Listener
 from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, Simulation
-from deployments.contract.events import Done, Failed, Interrupted
-from deployments.contract.job import Clip
+from deployments.contract.events import Done, Event, Failed, Interrupted
+from deployments.contract.job import Clip, GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 
@@ -26,6 +26,13 @@ def store(tmp_path: Path) -> ObjectStore:
 @pytest.fixture
 def engine(store: ObjectStore) -> Engine:
     return Engine(SimulatedBackend(Simulation(0.0), store), max_running=8, max_batch=8)
+
+
+def last(engine: Engine, job: GenerationJob) -> Event:
+    heard = Listener()
+    engine.submit(job, heard)
+    engine.run_until_idle()
+    return heard.events[-1]
 
 
 @pytest.mark.parametrize(
@@ -49,20 +56,14 @@ def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, stor
     )
     breaks.touch()
     for name, engine, outcome in (("a", broken, Interrupted), ("b", broken, Interrupted), ("c", healthy, Done)):
-        heard = Listener()
-        engine.submit(make_job(name), heard)
-        engine.run_until_idle()
-        assert isinstance(heard.events[-1], outcome), name
+        assert isinstance(last(engine, make_job(name)), outcome), name
     assert (broken.broken, healthy.broken) == (True, False)
 
 
 def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:
     colours = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        heard = Listener()
-        engine.submit(make_job(name, size=48, seed=seed), heard)
-        engine.run_until_idle()
-        done = heard.events[-1]
+        done = last(engine, make_job(name, size=48, seed=seed))
         assert isinstance(done, Done)
         pixels = np.asarray(Image.open(io.BytesIO(store.get_blocking(done.output.key))))
         assert pixels.shape == (48, 48, 3)
@@ -74,10 +75,7 @@ def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, sto
 @pytest.mark.parametrize(("sound", "draft"), [(True, False), (False, True)])
 def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, sound: bool, draft: bool) -> None:
     clip = Clip(frames=30, checkpoint="checkpoints/a", sound=sound, draft=draft)
-    heard = Listener()
-    engine.submit(replace(make_job("a"), clip=clip, output_format="mp4"), heard)
-    engine.run_until_idle()
-    done = heard.events[-1]
+    done = last(engine, replace(make_job("a"), clip=clip, output_format="mp4"))
     assert isinstance(done, Done)
     made = inspect(store.get_blocking(done.output.key))
     assert (made.frames, made.sound_codec is not None) == (30, sound)
@@ -85,7 +83,4 @@ def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, sou
 
 
 def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:
-    heard = Listener()
-    engine.submit(make_job("edit", references=("inputs/gone.png",)), heard)
-    engine.run_until_idle()
-    assert isinstance(heard.events[-1], Failed)
+    assert isinstance(last(engine, make_job("edit", references=("inputs/gone.png",))), Failed)

@@ -130,11 +130,8 @@ def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> Non
     assert list(Objective.parsed("3x").of_kinds(solo, solo).values()) == [pytest.approx(6)] * 3
     with pytest.raises(NoSolo, match=r"quick, .*: a request alone was refused \(HTTP 402\)"):
         solo_latencies(solo_requests(SOME.one_of_each()), lambda _: unserved(0, "refused", "HTTP 402"))
-
-
-def test_anything_else_is_no_objective() -> None:
     for text in ("", "x", "0", "-1", "5s", "0x"):
-        with pytest.raises(ValueError, match="--slo should be seconds, like 5, or a multiple"):
+        with pytest.raises(ValueError, match="--slo should be seconds"):
             Objective.parsed(text)
 
 
@@ -175,24 +172,13 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert len(charts(page)) == 3
     assert "refused: HTTP 429" in page
     assert "the generator was the limit" not in page
-    assert "sent late by, p99, s" in page
-
-
-def test_names_of_others_are_text() -> None:
-    page = page_of_run(measured())
     assert "<b>loud</b>" not in page
-    assert "&lt;b&gt;loud&lt;/b&gt;" in page
-
-
-def test_a_generator_that_was_the_limit_is_told_above_all() -> None:
-    page = page_of_run(measured(lag=0.2))
-    assert page.index("the generator was the limit") < page.index("within the objective")
-
-
-def test_a_run_of_which_nothing_came_has_a_page_too() -> None:
-    run = measured()
-    run.outcomes.clear()
-    assert len(charts(page_of_run(run))) == 3
+    assert "&lt;b&gt;loud&lt;/b&gt;" in page, "names of others are text"
+    late = page_of_run(measured(lag=0.2))
+    assert late.index("the generator was the limit") < late.index("within the objective")
+    nothing = measured()
+    nothing.outcomes.clear()
+    assert len(charts(page_of_run(nothing))) == 3
 
 
 def test_a_sweep_shows_its_rates() -> None:
@@ -218,9 +204,6 @@ def test_poisson_arrivals_have_the_mean_rate_and_exponential_gaps() -> None:
     assert stdev(gaps) == pytest.approx(0.2, rel=0.05)  # of an exponential distribution, the same as its mean
     assert moments == schedule("poisson", rate=5, duration=2000, seed=1)
     assert moments != schedule("poisson", rate=5, duration=2000, seed=2)
-
-
-def test_constant_arrivals_are_evenly_spaced() -> None:
     assert schedule("constant", rate=4, duration=1.5) == [0, 0.25, 0.5, 0.75, 1.0, 1.25]
 
 
@@ -241,7 +224,6 @@ def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period
     [
         ({"pattern": "sometimes"}, "--arrivals should be one of poisson, constant, bursts, diurnal"),
         ({"rate": 0}, "the rate should be"),
-        ({"peak": 2}, "poisson arrivals have no peak"),
         ({"pattern": "bursts", "peak": 1}, "the peak should be above 1"),
     ],
 )
@@ -257,6 +239,9 @@ def test_the_mix_that_ships_is_one(repository: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GEN_KEY_FREE", "of free")
     assert load_mix(repository / "configs/load.yaml").requests([0.0] * 9)
     assert [each.key() for each in load_mix(tmp_path / "load.yaml").tenants] == ["of free", "of paid"]
+    (tmp_path / "prompts.txt").write_text("one\n\n two \n")
+    (tmp_path / "mix.yaml").write_text("prompts: prompts.txt\nendpoints: [{endpoint: a}]")
+    assert {each.prompt for each in load_mix(tmp_path / "mix.yaml").requests([0.0] * 20)} == {"one", "two"}
 
 
 def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
@@ -272,12 +257,6 @@ def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
     assert Counter(each.tenant for each in requests)["loud"] / 4000 == pytest.approx(0.8, abs=0.03)
     assert {each.shape for each in requests} == {each.shape for each in mix.one_of_each()}
     assert requests == mix.requests([0.1 * n for n in range(4000)], seed=1)
-
-
-def test_prompts_come_from_a_list_or_a_file_beside_the_mix(tmp_path: Path) -> None:
-    (tmp_path / "prompts.txt").write_text("one\n\n two \n")
-    (tmp_path / "mix.yaml").write_text("prompts: prompts.txt\nendpoints: [{endpoint: a}]")
-    assert {each.prompt for each in load_mix(tmp_path / "mix.yaml").requests([0.0] * 20)} == {"one", "two"}
 
 
 @pytest.mark.parametrize(
@@ -308,11 +287,8 @@ def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path
     assert plan.weights == {"tenant 0": 1, "tenant 1": 1}
     assert plan.duration == 2  # three requests in three seconds: the last one has the mean gap, too
     tenants = Mix(tenants=[Tenant(name="a", weight=2), Tenant(name="b")])
-    assert [each.tenant for each in replayed(found, tenants, "", speed=1, warm_up=0, seed=1).requests] == [
-        "a",
-        "b",
-        "a",
-    ]
+    shared = replayed(found, tenants, "", speed=1, warm_up=0, seed=1)
+    assert [each.tenant for each in shared.requests] == ["a", "b", "a"]
     assert notes_of_replay(RECORDED, tenants, "ft_1") == []
     assert len(notes_of_replay(RECORDED, Mix(), None)) == 2
     with pytest.raises(ValueError, match="leaves nothing of a trace"):
@@ -359,28 +335,16 @@ def test_every_endpoint_takes_what_is_sent_and_knows_all_of_it(endpoint: str) ->
     assert name == "video" or set(body) <= known
 
 
-def test_a_video_is_asked_for_by_its_ratio_and_area() -> None:
-    body = body_of(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
-    assert (body["mode"], body["aspect_ratio"], body["resolution"], body["draft"]) == ("t2v", "9:16", "hd", False)
-
-
-def test_pictures_have_the_size_that_is_asked_for() -> None:
+def test_bodies_follow_from_shapes() -> None:
+    video = body_of(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
+    assert (video["mode"], video["aspect_ratio"], video["resolution"], video["draft"]) == ("t2v", "9:16", "hd", False)
     fill = body_of(request("gen-pro-1.0-fill", Shape(Size(256, 128))))
     assert size_of(fill["mask"]) == size_of(fill["image"]) == (256, 128)
     assert size_of(body_of(request("gen-tools/outpainting-v1", Shape(Size(256, 192))))["input_image"]) == (128, 96)
     assert [size_of(each) for each in body_of(request("gen-any", Shape(references=2)))["images"]] == [(96, 64)] * 2
-
-
-def test_further_fields_go_before_what_the_shape_says() -> None:
-    assert body_of(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2
-
-
-def test_a_tuned_endpoint_is_asked_with_a_tuned_model_or_its_base_is() -> None:
+    assert body_of(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2, "further fields go first"
     tuned = request("gen-pro-finetuned", Shape(tuned=True))
     assert (path_of(tuned), "finetune_id" in body_of(tuned)) == ("/v1/gen-pro", False)
     assert (path_of(tuned, "ft_1"), body_of(tuned, "ft_1")["finetune_id"]) == ("/v1/gen-pro-finetuned", "ft_1")
-
-
-def test_more_pictures_than_an_endpoint_takes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"gen-pro takes 1 pictures at most, not 2 \(references\)"):
         body_of(request("gen-pro", Shape(references=2)))

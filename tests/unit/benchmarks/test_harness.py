@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
 import os
-import re
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -13,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from support.pictures import file_of
 
-from benchmarks import documents, harness, machine
+from benchmarks import documents, harness
 from benchmarks.harness import MODULES, Benchmark, Goal, Interval, Report, Result, read_all
 from benchmarks.peers.comparison import goals
-from benchmarks.peers.request import PeerSettings, in_turns
 from benchmarks.processes import cpu_by_role, memory_by_role, role_of, spent
 from benchmarks.work import unlike
 
@@ -46,15 +44,9 @@ def test_a_result_says_what_was_done_how_and_where(tmp_path: Path) -> None:
     assert written["plan"] == {"rounds": 5}
     assert {"cores", "cpu", "date", "python", "versions", "commit", "busy"} <= written["machine"].keys()
     assert Result.read(tmp_path / "sample.json") == made
+    assert socket.gethostname() not in json.dumps(written["machine"]), "it is described but not named"
     with pytest.raises(FileExistsError):
         made.write(tmp_path)
-
-
-def test_the_machine_is_described_but_not_named(tmp_path: Path) -> None:
-    described = json.dumps(machine.facts())
-    assert socket.gethostname() not in described
-    assert str(Path.home()) not in described.split('"')
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}-\d+-cores-[a-z0-9-]+", harness.new_folder(tmp_path).name)
 
 
 def test_a_run_is_published_in_place_of_the_last(tmp_path: Path) -> None:
@@ -154,32 +146,16 @@ def test_a_block_is_written_anew_and_the_rest_is_left() -> None:
 
 
 def file(level: int, size: tuple[int, int] = (16, 16)) -> bytes:
-    made = io.BytesIO()
-    Image.fromarray(np.full((*size, 3), level, np.uint8)).save(made, "png")
-    return made.getvalue()
+    return file_of(Image.fromarray(np.full((*size, 3), level, np.uint8)))
 
 
 def test_pictures_are_alike_pixel_by_pixel_but_for_roundings() -> None:
     assert unlike([file(10), file(20)], [file(10), file(20)]) == []
     assert unlike([file(10)], [file(12)]) == ["picture 0: up to 2 levels of 255 apart"]
     assert unlike([file(10)], [file(12)], levels=2) == []
-    assert unlike([file(10), file(10)], [b"", file(10, (16, 32))]) == [
-        "picture 0 is missing, or of another size",
-        "picture 1 is missing, or of another size",
-    ]
+    lost = [f"picture {n} is missing, or of another size" for n in range(2)]
+    assert unlike([file(10), file(10)], [b"", file(10, (16, 32))]) == lost
     assert unlike([file(10)], []) == ["1 and 0 pictures"]
-
-
-def test_requests_go_round_the_shapes_with_seeds_of_their_own() -> None:
-    requests = in_turns([(64, 64, 4), (128, 64, 8)], 3, seed=7)
-    assert [(each.shape, each.seed) for each in requests] == [((64, 64, 4), 7), ((128, 64, 8), 8), ((64, 64, 4), 9)]
-
-
-def test_settings_go_through_the_environment_of_a_peer() -> None:
-    told = PeerSettings("bundled/flux3", "2", "4", "/tmp", "8000", "redis://x")
-    assert PeerSettings.of_environment(told.as_environment()) == told
-    with pytest.raises(KeyError, match="PEER_CHECKPOINT"):
-        PeerSettings.of_environment({})
 
 
 def test_the_service_is_held_against_the_best_of_the_others() -> None:
@@ -191,39 +167,26 @@ def test_the_service_is_held_against_the_best_of_the_others() -> None:
     assert (faster.measured, faster.met, lost.met) == (1.2, True, False)
 
 
-@pytest.mark.parametrize(
-    ("title", "role"),
-    [
-        ("ray::ServeReplica:gen:Ingress   ", "ingress"),
-        ("ray::ServeReplica:gen:Dispatcher", "dispatcher"),
-        ("ray::ServeReplica:gen:flux3-klein", "model"),
-        ("ray::ServeReplica:gen:Ingress.perform_graceful_shutdown", "ingress"),
-        ("ray::ServeReplica:gen:flux-2.5", "model"),
-        ("ray::ServeReplica:gen:Moderator", "moderator"),
-        ("ray::ProxyActor", "proxy"),
-        ("ray::HAProxyManager", "proxy"),
-        ("/somewhere/bin/haproxy -db -f file", "proxy"),
-        ("ray::ServeController.listen_for_change", "controller"),
-        ("/somewhere/valkey-server 127.0.0.1:1", "redis"),
-        ("python gen-serve up", "other"),
-        ("", "other"),
-    ],
-)
-def test_a_process_is_known_by_its_title(title: str, role: str) -> None:
-    assert role_of(title) == role
+ROLES = {
+    "ingress": ["ray::ServeReplica:gen:Ingress   ", "ray::ServeReplica:gen:Ingress.perform_graceful_shutdown"],
+    "dispatcher": ["ray::ServeReplica:gen:Dispatcher"],
+    "model": ["ray::ServeReplica:gen:flux3-klein", "ray::ServeReplica:gen:flux-2.5"],
+    "moderator": ["ray::ServeReplica:gen:Moderator"],
+    "proxy": ["ray::ProxyActor", "ray::HAProxyManager", "/somewhere/bin/haproxy -db -f file"],
+    "controller": ["ray::ServeController.listen_for_change"],
+    "redis": ["/somewhere/valkey-server 127.0.0.1:1"],
+    "other": ["python gen-serve up", ""],
+}
 
 
-def test_cpu_time_grows_with_work() -> None:
+def test_processes_are_known_by_their_titles_and_measured_by_role() -> None:
+    assert {role: [role_of(title) for title in titles] for role, titles in ROLES.items()} == {
+        role: [role] * len(titles) for role, titles in ROLES.items()
+    }
     before = cpu_by_role(os.getpid())
     busy_until = time.process_time() + 0.1
     while time.process_time() < busy_until:
         pass
     assert spent(before, cpu_by_role(os.getpid()))["other"] >= 0.05
-
-
-def test_a_process_that_ended_in_between_is_no_negative_time() -> None:
     assert spent({"model": 3.0, "proxy": 1.0}, {"model": 1.0, "proxy": 1.5}) == {"model": 0.0, "proxy": 0.5}
-
-
-def test_memory_is_that_of_the_whole_tree() -> None:
     assert memory_by_role(os.getpid())["other"] > 10

@@ -8,37 +8,18 @@ import pytest
 
 from serve_app.cli.fields import Description, Form, request_body
 
+FORMS = {"schema": {"oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}]}}
+OPERATION = {"tags": ["generate"], "requestBody": {"content": {"application/json": FORMS}}}
+TEXTS = {"type": "array", "items": {"type": "string"}}
+A = {"duration": {"anyOf": [{"type": "integer"}, {"const": "auto", "type": "string"}]}}
+B = {
+    "keyframes": {"anyOf": [{"type": "string"}, TEXTS, {"type": "array"}]},
+    "strength": {"type": "number"},
+    "tags": TEXTS,
+}
 VIDEO = {
-    "paths": {
-        "/v1/gen-3-video": {
-            "post": {
-                "tags": ["generate"],
-                "requestBody": {
-                    "content": {
-                        "application/json": {
-                            "schema": {
-                                "oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}]
-                            }
-                        }
-                    }
-                },
-            }
-        }
-    },
-    "components": {
-        "schemas": {
-            "A": {"properties": {"duration": {"anyOf": [{"type": "integer"}, {"const": "auto", "type": "string"}]}}},
-            "B": {
-                "properties": {
-                    "keyframes": {
-                        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "array"}]
-                    },
-                    "strength": {"type": "number"},
-                    "tags": {"type": "array", "items": {"type": "string"}},
-                }
-            },
-        }
-    },
+    "paths": {"/v1/gen-3-video": {"post": OPERATION}},
+    "components": {"schemas": {"A": {"properties": A}, "B": {"properties": B}}},
 }
 
 
@@ -73,16 +54,6 @@ def test_alternatives_of_a_field_and_of_a_body_are_all_taken(fields: list[str], 
     assert request_body(fields, Description(VIDEO).form("gen-3-video")) == body
 
 
-def test_what_offers_no_format_makes_videos() -> None:
-    assert Description(VIDEO).form("gen-3-video").formats == ("mp4",)
-    assert Form().formats is None
-
-
-def test_another_family_name_is_the_same_endpoint() -> None:
-    assert Description(VIDEO).form("flux-3-video").fields
-    assert Description(VIDEO).form("flux-4-video").fields is None
-
-
 @pytest.mark.parametrize(
     "operation",
     [{}, {"requestBody": {}}, {"requestBody": {"content": {"application/json": {"schema": {"$ref": "x"}}}}}],
@@ -90,3 +61,9 @@ def test_another_family_name_is_the_same_endpoint() -> None:
 def test_a_description_of_another_form_says_nothing(operation: dict[str, Any]) -> None:
     document = {"paths": {"/v1/odd": {"post": {"tags": ["generate"], **operation}}}}
     assert Description(document).form("odd").fields is None
+
+
+def test_another_family_name_is_the_same_endpoint_and_what_offers_no_format_makes_videos() -> None:
+    assert Description(VIDEO).form("flux-3-video").fields
+    assert Description(VIDEO).form("flux-4-video").fields is None
+    assert (Description(VIDEO).form("gen-3-video").formats, Form().formats) == (("mp4",), None)

@@ -20,26 +20,26 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "gpus", lambda: [80 * 2**30])
 
 
-def loaded(profile: str, monkeypatch: pytest.MonkeyPatch, repository: Path) -> Settings:
+@pytest.fixture(autouse=True)
+def at_home(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
+
+
+def loaded(profile: str) -> Settings:
     return settings.load(Path(f"configs/{profile}.yaml"))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_everything_of_a_profile_fits_its_share_of_a_gpu(
-    profile: str, monkeypatch: pytest.MonkeyPatch, repository: Path
-) -> None:
-    chosen = loaded(profile, monkeypatch, repository)
+def test_everything_of_a_profile_fits_its_share_of_a_gpu(profile: str) -> None:
+    chosen = loaded(profile)
     known = catalog.load(chosen)
     assert [finding.verdict for finding in check_gpu_memory(chosen, known)] == [Verdict.FINE]
     assert all(need.weights_gb and need.share for need in needs(chosen, known)), "of each it is known"
 
 
 @pytest.mark.parametrize("profile", PROFILES[:-1])
-def test_what_is_always_there_leaves_room_for_any_model_that_is_asked_for(
-    profile: str, monkeypatch: pytest.MonkeyPatch, repository: Path
-) -> None:
-    chosen = loaded(profile, monkeypatch, repository)
+def test_what_is_always_there_leaves_room_for_any_model_that_is_asked_for(profile: str) -> None:
+    chosen = loaded(profile)
     on_demand = {
         f"models.{name}": model.actor.get("num_gpus", 0)
         for name, model in chosen.models.items()
@@ -50,10 +50,8 @@ def test_what_is_always_there_leaves_room_for_any_model_that_is_asked_for(
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(
-    profile: str, monkeypatch: pytest.MonkeyPatch, repository: Path
-) -> None:
-    chosen = loaded(profile, monkeypatch, repository)
+def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(profile: str) -> None:
+    chosen = loaded(profile)
     known = catalog.load(chosen)
     prices: dict[str, set[object]] = {}
     for each in known.endpoints.values():
@@ -63,10 +61,10 @@ def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(
     assert all(len(each) == 1 for each in prices.values())
 
 
-def test_the_documentation_has_the_memory_of_each_profile(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+def test_the_documentation_has_the_memory_of_each_profile(repository: Path) -> None:
     rows: dict[str, dict[str, str]] = {}
     for profile in PROFILES:
-        chosen = loaded(profile, monkeypatch, repository)
+        chosen = loaded(profile)
         for need in needs(chosen, catalog.load(chosen)):
             cells = rows.setdefault(f"{need.who.removeprefix('models.')} | {need.weights_gb:.1f}", {})
             cells[profile] = f"{need.total_gb:.1f} of {need.room_gb:.1f}"
@@ -77,10 +75,8 @@ def test_the_documentation_has_the_memory_of_each_profile(monkeypatch: pytest.Mo
     assert "\n".join(lines) in (repository / "docs/models.md").read_text(), "\n".join(lines)
 
 
-def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, repository: Path
-) -> None:
-    chosen = loaded("single-gpu", monkeypatch, repository)
+def test_a_model_that_does_not_fit_is_named_with_what_it_needs() -> None:
+    chosen = loaded("single-gpu")
     models = chosen.models | {
         "ltx2": chosen.model("ltx2").model_copy(update={"enabled": True, "actor": {"num_gpus": 0.5}})
     }
@@ -91,17 +87,17 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
     assert "its share of a GPU is 42.0 GB" in finding.message
 
 
-def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
-    chosen = loaded("single-gpu", monkeypatch, repository)
+def test_whoever_uses_a_gpu_has_a_share_of_one() -> None:
+    chosen = loaded("single-gpu")
     rewriter = chosen.rewriter.model_copy(update={"device": "cuda", "actor": {}})
     [finding] = check_gpu_memory(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
     assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.message
 
 
-def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "gpus", list)
-    chosen = loaded("gpu-24gb", monkeypatch, repository)
+    chosen = loaded("gpu-24gb")
     [finding] = check_gpu_memory(chosen, catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
     assert "models.flux2-pro-snapshot, models.deblur need one" in finding.message

@@ -45,20 +45,17 @@ def test_all_is_well_with_all_of_them(started_well: pytest.MonkeyPatch) -> None:
     assert verdicts() == {Verdict.FINE: "as they should be"}
 
 
+def test_others_are_told_of(started_well: pytest.MonkeyPatch) -> None:
+    started_well.setenv("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "10")
+    assert verdicts() == {Verdict.WARNING: "without RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S=1"}
+    started_well.setenv(PROXY, "/usr/sbin/haproxy")
+    assert "proxy_start.py" in verdicts()[Verdict.WARNING], "as Ray starts it"
+
+
 @pytest.mark.parametrize("name", ["RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_USE_GRPC_BY_DEFAULT", "FORWARDED_ALLOW_IPS"])
 def test_nothing_is_served_without_a_vital_one(started_well: pytest.MonkeyPatch, name: str) -> None:
     started_well.delenv(name)
     assert verdicts() == {Verdict.REFUSED: f"without {name}={FLAGS[name]}"}
-
-
-def test_others_are_told_of(started_well: pytest.MonkeyPatch) -> None:
-    started_well.setenv("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "10")
-    assert verdicts() == {Verdict.WARNING: "without RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S=1"}
-
-
-def test_a_proxy_as_ray_starts_it_is_told_of(started_well: pytest.MonkeyPatch) -> None:
-    started_well.setenv(PROXY, "/usr/sbin/haproxy")
-    assert "proxy_start.py" in verdicts()[Verdict.WARNING]
 
 
 def test_the_documentation_says_what_each_is_for() -> None:
@@ -103,15 +100,12 @@ def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
     assert seen(OWN)["weights"] == (Verdict.FINE, "all here")
 
 
-def test_without_a_hub_they_have_to_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, told = seen(Wanted("model", str(tmp_path / "nowhere")))["weights"]
+    assert (verdict, "nowhere can't be read" in told) == (Verdict.REFUSED, True)
     monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
     verdict, told = seen(OWN)["weights"]
     assert (verdict, "owner/name" in told) == (Verdict.REFUSED, True)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    verdict, told = seen(Wanted("model", str(tmp_path / "nowhere")))["weights"]
-    assert (verdict, "nowhere can't be read" in told) == (Verdict.REFUSED, True)
 
 
 @pytest.mark.usefixtures("one_gpu")

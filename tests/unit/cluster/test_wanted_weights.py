@@ -67,7 +67,6 @@ def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind
 @pytest.mark.parametrize("name", CONFIGS)
 def test_all_that_replicas_are_bound_with_is_on_the_list(configured: Any, name: str) -> None:
     settings = configured(name)
-
     needed = set(checkpoints(bound(build(settings))))
     of_replicas = [each for each in listed(settings) if each.kind is not Kind.CONFIGURATION]
     assert {(each.checkpoint, each.revision, each.kind) for each in of_replicas} == needed
@@ -110,15 +109,11 @@ def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool)
 PIPELINE = Wanted("model", "owner/name", "v1")
 UPLOADS = Wanted("uploads for queue", "owner/name", "v1", Kind.CONFIGURATION)
 OTHERS_UPLOADS = Wanted("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
-BUNDLED = Wanted("small", "bundled/flux3")
 
 
-def test_nothing_is_fetched_twice_and_nothing_that_lies_here() -> None:
-    files = needed([PIPELINE, UPLOADS, Wanted("same", "owner/name", "v1"), BUNDLED])
-    assert files == [PIPELINE.files()]
-
-
-def test_who_only_checks_uploads_needs_the_configuration_alone() -> None:
+def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configuration_alone() -> None:
+    same, bundled = Wanted("same", "owner/name", "v1"), Wanted("small", "bundled/flux3")
+    assert needed([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
     whole, part = needed([PIPELINE, OTHERS_UPLOADS])
     assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", (TRANSFORMER_CONFIG,))
     assert [each.patterns for each in needed([UPLOADS])] == [(TRANSFORMER_CONFIG,)]

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
-from serve_app.config.catalog import Deprecated, Price
+from serve_app.config.catalog import Price
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.schemas.plan import ModelDefaults
@@ -25,6 +25,7 @@ def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pyt
     endpoints = catalog.load(chosen).endpoints
     assert endpoints
     assert all(chosen.model(model).enabled for each in endpoints.values() for model in each.models)
+    assert set(chosen.models) == set(catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models)
 
 
 def test_the_local_profile_explains_every_setting(repository: Path) -> None:
@@ -94,6 +95,8 @@ def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
     path.write_text(content)
     with pytest.raises((ValueError, FileNotFoundError), match=key):
         settings.load(path)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
+        settings.load(tmp_path / "nowhere.yaml")
 
 
 def test_a_file_says_what_differs_from_the_one_it_extends(tmp_path: Path) -> None:
@@ -105,41 +108,11 @@ def test_a_file_says_what_differs_from_the_one_it_extends(tmp_path: Path) -> Non
     assert loaded.model("m").actor == {"num_cpus": 2, "num_gpus": 1}
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
-        settings.load(tmp_path / "nowhere.yaml")
-
-
-def test_a_catalog_that_names_no_model_is_refused() -> None:
-    endpoint = {
-        "model": "nowhere",
-        "request": "image-klein",
-        "price": {"first": 1},
-        "safety": {"approved": 2},
-    }
-    with pytest.raises(ValidationError, match="nowhere"):
-        catalog.Catalog.model_validate({"models": {}, "endpoints": {"gen-x": endpoint}})
-
-
 @pytest.mark.parametrize(("output_mp", "input_mp", "credits"), [(0.2, 0, 0.9), (4, 0, 1.44), (1.01, 2.5, 1.38)])
 def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp: float, credits: float) -> None:
     chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
     price = chosen.endpoints["gen-3-image-klein"].price
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
-
-
-def test_requests_that_take_no_tuned_models_have_no_such_endpoint() -> None:
-    modes = {"full": {}, "draft": {}, "enhance": {}}
-    assert catalog_of(request="video", modes=modes).endpoints["gen-x"].highest_tolerance == 6
-    with pytest.raises(ValidationError, match="tuned"):
-        catalog_of(request="video", modes=modes, finetuned={})
-
-
-def test_requests_without_steps_need_a_model_that_knows() -> None:
-    endpoint = {"model": "m", "request": "kontext", "price": {"first": 1}, "safety": {"approved": 2}}
-    models = {"m": {"checkpoint": "x"}}
-    with pytest.raises(ValidationError, match=r"models\.m\.steps"):
-        catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": endpoint}})
 
 
 def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
@@ -152,22 +125,9 @@ def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
     assert known.defaults(endpoint, chosen) == {"": ModelDefaults("flux2-max", steps=3, guidance=1.5)}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_model_has_an_entry_in_every_profile(repository: Path, profile: str) -> None:
-    written = settings.load(repository / f"configs/{profile}.yaml")
-    known = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
-    assert set(written.models) == set(known.models)
-
-
-@pytest.mark.parametrize("alias", ["Flux", "a/b", "a-b", ""])
-def test_aliases_are_single_words(alias: str) -> None:
-    with pytest.raises(ValidationError):
-        ServiceSettings(path_aliases=[alias])
-
-
 def catalog_of(**endpoint: Any) -> catalog.Catalog:
-    """One endpoint on a model that takes 4 steps, beside an algorithm without any."""
-    models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}}
+    """One endpoint on a model that takes 4 steps, beside an algorithm without any and one that says none."""
+    models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}, "stepless": {"checkpoint": "x"}}
     own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
     return catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": own | endpoint}})
 
@@ -183,42 +143,40 @@ def test_modes_have_models_steps_and_prices_of_their_own() -> None:
     assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
 
 
-@pytest.mark.parametrize("modes", [{}, {"fast": {}}, {"fast": {}, "high": {}, "slow": {}}])
-def test_modes_are_those_that_requests_name(modes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="modes must be"):
-        catalog_of(request="outpainting", modes=modes)
-    with pytest.raises(ValidationError, match="modes must be"):
-        catalog_of(request="kontext", modes={"fast": {}})
+VIDEO_MODES: dict[str, Any] = {"full": {}, "draft": {}, "enhance": {}}
 
 
-def test_a_mode_needs_a_model_that_there_is() -> None:
-    with pytest.raises(ValidationError, match="there is no model big"):
-        catalog_of(request="outpainting", modes={"fast": {}, "high": {"model": "big"}})
+@pytest.mark.parametrize(
+    ("endpoint", "told"),
+    [
+        ({"request": "video", "modes": VIDEO_MODES, "finetuned": {}}, "tuned"),
+        ({"model": "nowhere"}, "nowhere"),
+        ({"model": "stepless"}, r"models\.stepless\.steps"),
+        ({"request": "outpainting", "modes": {"fast": {}, "high": {"model": "big"}}}, "there is no model big"),
+        ({"request": "outpainting", "modes": {}}, "modes must be"),
+        ({"request": "outpainting", "modes": {"fast": {}, "high": {}, "slow": {}}}, "modes must be"),
+        ({"modes": {"fast": {}}}, "modes must be"),
+        ({"safety": {"approved": 7}}, r"safety\.approved must be at most 6"),
+        ({"deprecated": {"since": "2026-01-01", "sunset": "2025-01-01"}}, "sunset"),
+    ],
+)
+def test_an_endpoint_that_makes_no_sense_is_refused(endpoint: dict[str, Any], told: str) -> None:
+    assert catalog_of(request="video", modes=VIDEO_MODES).endpoints["gen-x"].highest_tolerance == 6
+    with pytest.raises(ValidationError, match=told):
+        catalog_of(**endpoint)
 
 
-def test_backends_are_known_by_name() -> None:
+def test_names_are_known_and_single_words() -> None:
     with pytest.raises(ValidationError, match="must be one of diffusion, telea"):
         ModelSettings(backend="magic")
     with pytest.raises(ValidationError, match="must be one of grabcut"):
         ModelSettings.model_validate({"matting": {"backend": "magic"}})
-
-
-def test_no_more_is_approved_than_requests_can_name() -> None:
-    with pytest.raises(ValidationError, match=r"safety\.approved must be at most 6"):
-        catalog_of(safety={"approved": 7})
-
-
-def test_elsewhere_nothing_is_opened_unasked() -> None:
-    assert (ServiceSettings().path_aliases, ServiceSettings().cors_origins) == ([], [])
+    for alias in ("Flux", "a/b", "a-b", ""):
+        with pytest.raises(ValidationError):
+            ServiceSettings(path_aliases=[alias])
 
 
 def test_only_output_is_priced_by_the_second() -> None:
-    price = Price(first=2, out=1, input=0.5, per_second=True)
-    assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (4 * 3 + 1.5)
-    flat = Price(first=2, out=1, input=0.5)
-    assert flat.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (3 + 1.5)
-
-
-def test_an_end_before_its_announcement_is_refused() -> None:
-    with pytest.raises(ValidationError, match="sunset"):
-        Deprecated.model_validate({"since": "2026-01-01", "sunset": "2025-01-01"})
+    for per_second, output in ((True, 12), (False, 3)):
+        price = Price(first=2, out=1, input=0.5, per_second=per_second)
+        assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (output + 1.5)

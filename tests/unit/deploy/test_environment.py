@@ -41,12 +41,8 @@ SECRETS = {
 }
 """Those that docs/operations.md has made, beside GEN_SEALING__KEYS."""
 OF_OTHERS = {
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "PATH",
-    "PYTHONUNBUFFERED",
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
+    *("PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_CACHE_DIR", "PATH", "PYTHONUNBUFFERED"),
+    *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
 }
 
 
@@ -137,15 +133,15 @@ def config_map(manifests: list[Document], name: str) -> dict[str, str]:
     return next(each["data"] for each in manifests if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name))
 
 
+def ray_service_of(manifests: list[Document]) -> Document:
+    (found,) = (each for each in manifests if each["kind"] == "RayService")
+    return found
+
+
 def test_names_in_the_manifests_are_read(manifests: list[Document]) -> None:
     own = [each for each in containers(manifests) if "gen-serve" in each["image"]]
     names = {variable["name"] for container in own for variable in container.get("env", [])}
     assert unknown(names | config_map(manifests, "gen-serve-environment").keys() | SECRETS.keys()) == set()
-
-
-def test_the_secret_of_the_documents_has_what_is_needed(repository: Path) -> None:
-    said = scripts(repository / "docs/operations.md", "sh kubernetes")
-    assert set(re.findall(r"--from-literal=([A-Z_]+)=", said)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
 
 
 def test_the_settings_in_the_manifests_load(
@@ -165,7 +161,7 @@ def test_the_settings_in_the_manifests_load(
 
 def test_models_find_a_group_of_workers(manifests: list[Document], repository: Path) -> None:
     said = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    (ray_service,) = (each for each in manifests if each["kind"] == "RayService")
+    ray_service = ray_service_of(manifests)
     groups = ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     offered: list[tuple[set[str], bool]] = []
     for group in groups:
@@ -182,7 +178,7 @@ def test_models_find_a_group_of_workers(manifests: list[Document], repository: P
 
 def test_ports_agree(manifests: list[Document]) -> None:
     said = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    (ray_service,) = (each for each in manifests if each["kind"] == "RayService")
+    ray_service = ray_service_of(manifests)
     serve = yaml.safe_load(ray_service["spec"]["serveConfigV2"])
     assert serve["http_options"]["port"] == said["service"]["port"]
     ports = {port["name"]: port["containerPort"] for each in containers(manifests) for port in each.get("ports", [])}
@@ -204,7 +200,7 @@ def test_ports_agree(manifests: list[Document]) -> None:
 
 
 def test_serve_takes_its_part(manifests: list[Document]) -> None:
-    (ray_service,) = (each for each in manifests if each["kind"] == "RayService")
+    ray_service = ray_service_of(manifests)
     said = ServeDeploySchema.model_validate(yaml.safe_load(ray_service["spec"]["serveConfigV2"]))
     (application,) = said.applications
     assert (application.name, application.route_prefix) == (APP_NAME, "/")
@@ -232,6 +228,7 @@ def test_commands_of_the_documents_are_taken(repository: Path) -> None:
     commands = re.findall(r"(?:-- gen-serve|exec gen-serve gen-serve|--rm gen-serve:cpu) ([a-z -]+)", said)
     assert len(commands) == 3
     assert [why for words in commands if (why := refused(words.split()))] == []
+    assert set(re.findall(r"--from-literal=([A-Z_]+)=", said)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
     folders = re.findall(r"--kustomize (\S+)", said)
     assert folders
     assert all((repository / folder / "kustomization.yaml").is_file() for folder in folders)

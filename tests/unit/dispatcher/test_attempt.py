@@ -73,83 +73,69 @@ def _record(**fields: Any) -> str:
     return new_job(**{"height": 80, "seed": LARGEST_SEED, "references": (INPUT,), **fields}).encode()
 
 
-async def _job(**fields: Any) -> GenerationJob:
+async def _run(
+    store: _Store | None = None,
+    stream: _Stream | None = None,
+    *,
+    run_s: float | None = None,
+    left_s: float | None = None,
+    waited_s: float = 0.0,
+    objects: ObjectStore | None = None,
+    **fields: Any,
+) -> GenerationJob:
+    """An attempt; the job that the model got."""
     seen: list[GenerationJob] = []
 
     def call(job: GenerationJob) -> _Stream:
         seen.append(job)
-        return _Stream()
+        return stream or _Stream()
 
-    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record(**fields))
-    await run_attempt(Attempt("model", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()))
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record(**fields), left_s=left_s)
+    attempt = Attempt("model", lease, leased=time.monotonic() - waited_s)
+    dependencies = Dependencies(call, Timeouts(1, 1, run_s=run_s), objects=objects)
+    await run_attempt(attempt, dependencies, cast(TaskStore, store or _Store()))
     return seen[0]
 
 
 async def test_all_that_is_written_reaches_the_model() -> None:
     fields: dict[str, Any] = {"guidance": 2.5, "guidance_interval": 2, "mask": "m", "control": "c", "image_prompt": "i"}
-    job = await _job(**fields, canny=(50, 200), transparent=True)
+    job = await _run(**fields, canny=(50, 200), transparent=True)
     assert {name: getattr(job, name) for name in fields} == fields
     assert (job.canny, job.transparent) == ((50, 200), True)
 
 
 async def test_only_structured_prompts_have_a_layout() -> None:
     prompt = 'x [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "d"}]'
-    assert [row.name for row in (await _job(prompt=prompt, structured=True)).layout] == ["a_1"]
-    assert (await _job(prompt=prompt, structured=False)).layout == ()
+    assert [row.name for row in (await _run(prompt=prompt, structured=True)).layout] == ["a_1"]
+    assert (await _run(prompt=prompt, structured=False)).layout == ()
 
 
-async def test_a_model_may_have_longer_than_others() -> None:
-    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record())
-    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
-    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
-    assert set(store.limits_s) == {1800}
-
-
-async def _told_left(left_s: float | None, run_s: float | None, waited_s: float = 0.0) -> float | None:
-    seen: list[GenerationJob] = []
-
-    def call(job: GenerationJob) -> _Stream:
-        seen.append(job)
-        return _Stream()
-
-    lease = Lease("t", 2, exclusive=False, created=0.0, job=_record(), left_s=left_s)
-    attempt = Attempt("model", lease, leased=time.monotonic() - waited_s)
-    await run_attempt(attempt, Dependencies(call, Timeouts(1, 1, run_s=run_s)), cast(TaskStore, _Store()))
-    return seen[0].seconds_left
-
-
-async def test_the_model_is_told_how_long_a_job_may_take() -> None:
-    assert await _told_left(None, 900) == 900, "the deadline is set by its start"
-    assert await _told_left(None, None) is None
-    left = await _told_left(60, 900, waited_s=20)
+async def test_the_model_is_told_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _Store()
+    assert (await _run(store, run_s=900)).seconds_left == 900, "the deadline is set by its start"
+    assert set(store.limits_s) == {900}
+    assert (await _run()).seconds_left is None
+    left = (await _run(left_s=60, run_s=900, waited_s=20)).seconds_left
     assert left is not None
     assert 30 < left <= 40, "what an earlier attempt left of it, less the time that preparing took"
-    assert await _told_left(60, 900, waited_s=70) == 0
-
-
-async def test_no_clock_on_the_wall_decides_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await _run(left_s=60, run_s=900, waited_s=70)).seconds_left == 0
     true_time = time.time
     monkeypatch.setattr(time, "time", lambda: true_time() + 300)
-    left = await _told_left(60, 900)
-    assert left is not None
-    assert 50 < left <= 60
+    assert 50 < ((await _run(left_s=60, run_s=900)).seconds_left or 0) <= 60, "no clock on the wall decides"
 
 
 @pytest.mark.parametrize(
     ("said", "warnings", "details"),
-    [
-        ((), (), None),
-        (("no cats",), ("too dark",), {"warnings": ["no cats", "too dark"]}),
-    ],
+    [((), (), None), (("no cats",), ("too dark",), {"warnings": ["no cats", "too dark"]})],
 )
 async def test_what_could_not_be_done_stands_in_the_details(
     said: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
 ) -> None:
     """What submission said of it, and what the model did."""
-    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record(warnings=said))
-    dependencies = Dependencies(lambda job: _Stream(*warnings), Timeouts(1, 1))
-    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
+    store = _Store()
+    await _run(store, _Stream(*warnings), warnings=said)
     assert store.details == [details]
+    assert store.reports == [("model", {"steps": 4}, {"device": "cpu"})], "the replica's work is added to its queue"
 
 
 async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,21 +148,11 @@ async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkey
                     monkeypatch.setattr(time, "time", lambda: true_time() - 300)
                 yield event
 
-    store, lease = _Store(), Lease("t", 1, exclusive=False, created=0.0, job=_record())
-    began = time.monotonic()
-    dependencies = Dependencies(lambda job: SetBack(), Timeouts(1, 1))
-    await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, store))
+    store, began = _Store(), time.monotonic()
+    await _run(store, SetBack())
     (result,) = store.results
     assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
     assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01
-
-
-async def test_what_a_replica_tells_of_its_work_is_added_to_its_queue() -> None:
-    store = _Store()
-    attempt = Attempt("model", Lease("t", 1, exclusive=False, created=0.0, job=_record()))
-    await run_attempt(attempt, Dependencies(lambda job: _Stream(), Timeouts(1, 1)), cast(TaskStore, store))
-    assert store.reports == [("model", {"steps": 4}, {"device": "cpu"})]
-    assert len(store.results) == 1
 
 
 async def test_of_a_result_that_is_refused_no_file_stays() -> None:
@@ -189,10 +165,8 @@ async def test_of_a_result_that_is_refused_no_file_stays() -> None:
     objects = ObjectStore("memory:///")
     for key in ("key", "of another"):
         await objects.put(key, b"x", "image/png")
-    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record())
-    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1), objects=objects)
     with pytest.raises(Stale):
-        await run_attempt(Attempt("model", lease), dependencies, cast(TaskStore, Refusing()))
+        await _run(Refusing(), objects=objects)
     assert await objects.keys("") == ["of another"]
 
 
@@ -258,7 +232,7 @@ class Model:
         pass
 
 
-def _record_moderated_attempt(**changes: Any) -> str:
+def _moderated_record(**changes: Any) -> str:
     asked = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
     return new_job(**(asked | changes)).encode()
 
@@ -278,14 +252,14 @@ class Scene:
             raise ConnectionError("gone")
         return {"violence": self._scores.get(what.rpartition("/")[2], 0.0)}
 
-    async def play(self, leaving: bool = False, rewrite_by: Write | None = None, **changes: Any) -> None:
+    async def play(self, rewrite_by: Write | None = None, **changes: Any) -> None:
         gate = Gate(self._classifier, self._classifier, THRESHOLDS, self.objects, wait_s=0)
-        lease = Lease("t", 1, exclusive=False, created=0.0, job=_record_moderated_attempt(**changes))
+        lease = Lease("t", 1, exclusive=False, created=0.0, job=_moderated_record(**changes))
         dependencies = Dependencies(
             self.model, Timeouts(1, 1), gate=gate, objects=self.objects, rewrite_edit=rewrite_by
         )
         store = cast(TaskStore, self.store)
-        await run_attempt(Attempt("model", lease), dependencies, store, draining=lambda: leaving)
+        await run_attempt(Attempt("model", lease), dependencies, store)
 
 
 async def test_what_passes_ends_where_links_lead() -> None:
@@ -317,24 +291,23 @@ async def test_a_refused_result_is_deleted_and_was_never_where_links_lead() -> N
     assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
 
 
-async def test_a_refused_preview_is_not_shown() -> None:
-    scene = Scene({"preview-1.jpeg": 0.9})
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_preview_that_is_refused_or_can_not_be_moderated_is_not_shown(fails: bool) -> None:
+    scene = Scene({"preview-1.jpeg": 0.9}, fails=lambda asked: fails and asked.endswith("preview-1.jpeg"))
     await scene.play()
-    assert scene.store.previews == []
-    assert scene.store.status is Status.READY
+    assert (scene.store.previews, scene.store.status) == ([], Status.READY)
 
 
-@pytest.mark.parametrize(("level", "status"), [(1, Status.REQUEST_MODERATED), (2, Status.READY)])
-async def test_the_tolerance_decides(level: int, status: Status) -> None:
+@pytest.mark.parametrize(
+    ("level", "ceilings", "status"),
+    [(1, {}, Status.REQUEST_MODERATED), (2, {}, Status.READY), (5, {"violence": 0}, Status.REQUEST_MODERATED)],
+)
+async def test_the_tolerance_decides_and_a_ceiling_over_it(
+    level: int, ceilings: dict[str, int], status: Status
+) -> None:
     scene = Scene({"two knights": 0.5})
-    await scene.play(safety_tolerance=level)
+    await scene.play(safety_tolerance=level, safety_ceilings=ceilings)
     assert scene.store.status is status
-
-
-async def test_a_ceiling_decides_over_the_tolerance() -> None:
-    scene = Scene({"two knights": 0.5})
-    await scene.play(safety_tolerance=5, safety_ceilings={"violence": 0})
-    assert scene.store.status is Status.REQUEST_MODERATED
 
 
 @pytest.mark.parametrize("what", ["two knights", "0.png", "picture.png"])
@@ -358,24 +331,15 @@ async def test_a_rewritten_prompt_is_used_if_it_passes_too(written: str, used: s
     assert (scene.model.jobs[0].prompt, scene.store.status) == (used, Status.READY)
 
 
-async def test_a_preview_that_can_not_be_moderated_is_not_shown() -> None:
-    scene = Scene({}, fails=lambda asked: asked.endswith("preview-1.jpeg"))
-    await scene.play()
-    assert (scene.store.previews, scene.store.status) == ([], Status.READY)
-
-
 async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     scene = Scene({}, fails=lambda what: True)
     gate_waits = Gate(scene._classifier, scene._classifier, THRESHOLDS, scene.objects, wait_s=60)
-    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record_moderated_attempt())
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_moderated_record())
     dependencies = Dependencies(scene.model, Timeouts(1, 1), gate=gate_waits)
     store = cast(TaskStore, scene.store)
     with pytest.raises(Unavailable):
         await run_attempt(Attempt("model", lease), dependencies, store, draining=lambda: True)
     assert scene.store.status is None
-
-
-# Videos.
 
 
 async def test_a_draft_and_its_latents_end_where_links_lead() -> None:

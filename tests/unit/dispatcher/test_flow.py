@@ -52,15 +52,12 @@ async def test_few_are_called_before_they_begin() -> None:
     line.flow.start(key(1))
     await settle()
     assert line.called == [0, 1, 2]
-
-
-async def test_what_is_prepared_first_is_called_first() -> None:
-    line = Line(headroom=1)
-    line.enter(0, 1, 2, 3)
-    await line.prepared(2, 3, 0)
-    line.flow.start(key(2))
+    other = Line(headroom=1)
+    other.enter(0, 1, 2, 3)
+    await other.prepared(2, 3, 0)
+    other.flow.start(key(2))
     await settle()
-    assert line.called == [2, 3]
+    assert other.called == [2, 3], "what is prepared first is called first"
 
 
 async def test_what_is_over_gives_its_turn_to_the_next_wherever_it_was() -> None:
@@ -76,21 +73,14 @@ async def test_what_is_over_gives_its_turn_to_the_next_wherever_it_was() -> None
     assert line.flow.room() == 1
 
 
-async def test_nothing_more_is_leased_while_the_model_takes_nothing() -> None:
-    line = Line(headroom=3)
-    line.enter(0, 1, 2)
-    await line.prepared(0, 1, 2)
-    assert line.flow.room() <= 0
-    line.flow.start(key(0))
-    assert line.flow.room() == 1
-
-
 async def test_preparing_does_not_count_as_work_before_the_model() -> None:
     line = Line(headroom=2)
     for n in range(8):
         assert line.flow.room() > 0, n
         line.enter(n)
     assert line.flow.room() == 0, "nothing is known of the pace yet"
+    await line.prepared(0, 1, 2)
+    assert line.flow.room() <= 0, "nor while the model takes nothing"
 
 
 async def run(

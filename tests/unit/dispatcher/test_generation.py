@@ -33,19 +33,16 @@ def test_a_clip_from_text() -> None:
     assert (job.width, job.height) == (1280, 704)
 
 
-def test_a_clip_from_pictures() -> None:
+def test_a_clip_from_pictures_and_one_that_goes_on() -> None:
     body = {"keyframes": [[0, "a"], [2.5, "b"]]}
     job = _job("i2v", body, [(64, 64)] * 2, references=("inputs/t/0.png", "inputs/t/1.png"))
     assert job.clip is not None
     assert (job.references, job.clip.times) == (("inputs/t/0.png", "inputs/t/1.png"), (0.0, 2.5))
     assert job.clip.start is None
-
-
-def test_a_clip_that_goes_on() -> None:
-    job = _job("v2v", {"start_video": "a", "draft": True}, [(64, 64)], start_video="inputs/t/0.mp4")
-    assert job.clip is not None
-    assert (job.clip.start, job.clip.draft, job.references) == ("inputs/t/0.mp4", True, ())
-    assert (job.width, job.height) == (480, 480)
+    on = _job("v2v", {"start_video": "a", "draft": True}, [(64, 64)], start_video="inputs/t/0.mp4")
+    assert on.clip is not None
+    assert (on.clip.start, on.clip.draft, on.references) == ("inputs/t/0.mp4", True, ())
+    assert (on.width, on.height) == (480, 480)
 
 
 def test_all_attempts_share_a_checkpoint() -> None:
@@ -85,10 +82,6 @@ def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
     assert round(result["end_time"] - result["start_time"], 2) == 10.0
     kept = {"key": output.draft, "frames": 168, "width": 640, "height": 352, "sound": False}
     assert result["draft"] == kept
-
-
-def test_the_result_keeps_its_small_picture() -> None:
-    job = generation_job(new_job(height=80), LEASE, "x", "results/")
-    output = Output("k", "image/png", 64, 80, 1, thumbnail="results/t/2/thumbnail.jpeg")
-    assert result_of(job, output, 0.0)["thumbnail"] == output.thumbnail
-    assert "thumbnail" not in result_of(job, Output("k", "image/png", 64, 80, 1), 0.0)
+    assert "thumbnail" not in result
+    small = Output("k", "image/png", 64, 80, 1, thumbnail="results/t/2/thumbnail.jpeg")
+    assert result_of(job, small, 0.0)["thumbnail"] == small.thumbnail

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 from support.jobs import make_job
 from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
-from deployments.engine.device import DevicePriority
 from deployments.engine.loop import Engine
 from deployments.engine.requests import RequestHandle
+
+WAIT = 60.0
+"""Seconds after which a threaded test gives up; none waits that long."""
+BOUNDS: dict[str, Any] = {"max_running": 16, "max_batch": 8}
 
 
 class Bench:
     """An engine on a virtual clock, and what its jobs were told."""
 
-    def __init__(
-        self,
-        backend: VirtualBackend,
-        *,
-        max_running: int = 16,
-        max_batch: int = 8,
-        preview_every: float | None = None,
-        preview_interval_s: float = 0.0,
-        device_priority: DevicePriority | None = None,
-    ) -> None:
+    def __init__(self, backend: VirtualBackend, **options: Any) -> None:
         self.backend = backend
         self.heard: dict[str, Listener] = {}
         self.handles: dict[str, RequestHandle] = {}
-        self.engine: Engine[GenerationJob, VirtualState] = Engine(
-            backend,
-            max_running=max_running,
-            max_batch=max_batch,
-            preview_every=preview_every,
-            preview_interval_s=preview_interval_s,
-            device_priority=device_priority,
-            clock=backend.clock,
-        )
+        self.engine: Engine[GenerationJob, VirtualState] = Engine(backend, **BOUNDS | options, clock=backend.clock)
 
     def submit(self, *jobs: GenerationJob) -> None:
         for job in jobs:
@@ -60,3 +49,36 @@ class Bench:
 
     def done(self) -> set[str]:
         return {name for name in self.heard if isinstance(self.last(name), Done)}
+
+
+class Threaded:
+    """An engine with threads of its own, and what its jobs were told."""
+
+    def __init__(self, backend: VirtualBackend, **options: Any) -> None:
+        self.engine: Engine[GenerationJob, VirtualState] = Engine(backend, **BOUNDS | options)
+        self.engine.start()
+        self.heard: dict[str, Listener] = {}
+        self._ended = threading.Semaphore(0)
+
+    def submit(self, *jobs: GenerationJob) -> list[RequestHandle]:
+        return [self._submit(job) for job in jobs]
+
+    def _submit(self, job: GenerationJob) -> RequestHandle:
+        listener = self.heard[job.id] = Listener()
+
+        def emit(event: Event) -> None:
+            listener(event)
+            if isinstance(event, LAST):
+                self._ended.release()
+
+        return self.engine.submit(job, emit)
+
+    def await_ends(self, count: int) -> None:
+        for _ in range(count):
+            assert self._ended.acquire(timeout=WAIT), "a job was left without an end"
+
+    def last(self, name: str) -> Event:
+        return self.heard[name].events[-1]
+
+    def stop(self) -> None:
+        assert self.engine.stop(WAIT)

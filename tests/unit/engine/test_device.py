@@ -5,18 +5,15 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from engine_bench import WAIT, Threaded
 from support.jobs import make_job
-from support.virtual_backend import Listener, VirtualBackend, VirtualState
+from support.virtual_backend import VirtualBackend
 
-from deployments.contract.events import LAST, Event
-from deployments.contract.job import GenerationJob
 from deployments.contract.model import Sharing
 from deployments.engine.device import priority_on
-from deployments.engine.loop import Engine
 from deployments.engine.requests import RequestHandle
 
 LONG, NONE = 3600.0, 0.0
@@ -80,73 +77,6 @@ def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
     assert waits(0.05, tmp_path, max_wait_s=0.05)
 
 
-WAIT = 60.0
-"""Seconds after which a threaded test gives up; none waits that long."""
-
-
-def threaded(backend: VirtualBackend) -> Engine[GenerationJob, VirtualState]:
-    engine = Engine(backend, max_running=16, max_batch=8)
-    engine.start()
-    return engine
-
-
-def test_threads_end_every_job_exactly_once() -> None:
-    names = [str(n) for n in range(200)]
-    poisoned = set(random.Random(1).sample(names, 10))
-    cancelled = set(random.Random(2).sample(names, 40))
-    backend = VirtualBackend(errors={("step", name): ValueError() for name in poisoned})
-    engine = threaded(backend)
-    heard = {name: Listener() for name in names}
-    after_cancel: dict[str, int] = {}
-    open_jobs = threading.Semaphore(0)
-
-    def listen(name: str) -> Callable[[Event], None]:
-        def emit(event: Event) -> None:
-            heard[name](event)
-            if isinstance(event, LAST):
-                open_jobs.release()
-
-        return emit
-
-    def client(share: list[str], seed: int) -> None:
-        rng = random.Random(seed)
-        handles: dict[str, RequestHandle] = {}
-        for name in share:
-            steps = 500 if name in cancelled else rng.randint(1, 6)
-            job = make_job(name, size=rng.choice([64, 128]), steps=steps, exclusive=rng.random() < 0.02)
-            handles[name] = engine.submit(job, listen(name))
-            # Some while the job waits, some in whatever call it is by then.
-            victim = rng.choice(list(handles))
-            if victim in cancelled and victim not in after_cancel:
-                cancel(victim, handles[victim])
-        for name in sorted(cancelled & set(handles) - set(after_cancel)):
-            cancel(name, handles[name])
-
-    def cancel(name: str, handle: RequestHandle) -> None:
-        engine.cancel(handle)
-        after_cancel[name] = len(heard[name].events)
-
-    clients = [threading.Thread(target=client, args=(names[n::8], n)) for n in range(8)]
-    for thread in clients:
-        thread.start()
-    for thread in clients:
-        thread.join(WAIT)
-    for name in names:
-        if name not in cancelled:
-            assert open_jobs.acquire(timeout=WAIT), f"an event is missing at the turn of {name}"
-    assert engine.stop(WAIT)
-    for name in names:
-        kinds = heard[name].kinds
-        if name in cancelled:
-            assert len(kinds) == after_cancel[name], "an event came after the cancellation"
-        else:
-            assert kinds[0] == "Started"
-            assert kinds[-1] == ("Interrupted" if name in poisoned else "Done")
-        assert sum(kind in ("Done", "Interrupted") for kind in kinds) <= 1
-        assert kinds.count("Started") <= 1
-    assert (engine.running, engine.waiting) == (0, 0)
-
-
 def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
     entered, release = threading.Event(), threading.Event()
 
@@ -155,38 +85,62 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
             entered.set()
             release.wait(WAIT)
 
-    engine = threaded(VirtualBackend(before=hang))
-    listener = Listener()
-    engine.submit(make_job("a"), listener)
+    bench = Threaded(VirtualBackend(before=hang))
+    bench.submit(make_job("a"))
     assert entered.wait(WAIT)
-    assert engine.busy_since is not None
-    assert engine.stop(timeout=0.0) is False
+    assert bench.engine.busy_since is not None
+    assert bench.engine.stop(timeout=0.0) is False
     release.set()
-    assert engine.stop(WAIT)
-    assert listener.kinds == ["Started"]
+    bench.stop()
+    assert bench.heard["a"].kinds == ["Started"]
     with pytest.raises(RuntimeError, match="stopped"):
-        engine.submit(make_job("b"), listener)
-
-
-def test_the_loop_outlives_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    # An unhashable key breaks the engine's own bookkeeping, outside every backend call.
-    engine = threaded(VirtualBackend(key=lambda job: [] if job.id == "bad" else "good"))  # type: ignore[arg-type]
-    ended = {name: threading.Event() for name in ("bad", "good")}
-    for name in ended:
-        engine.submit(make_job(name), lambda event, name=name: ended[name].set() if _last(event) else None)
-        assert ended[name].wait(WAIT)
-    assert engine.stop(WAIT)
-    assert "the engine's loop failed" in caplog.text
-
-
-def _last(event: Event) -> bool:
-    return isinstance(event, LAST)
+        bench.submit(make_job("b"))
 
 
 def test_threads_and_single_rounds_do_not_mix() -> None:
-    engine = threaded(VirtualBackend())
+    bench = Threaded(VirtualBackend())
     with pytest.raises(RuntimeError, match="threads"):
-        engine.step_once()
+        bench.engine.step_once()
     with pytest.raises(RuntimeError, match="once"):
-        engine.start()
-    assert engine.stop(WAIT)
+        bench.engine.start()
+    bench.stop()
+
+
+def test_threads_end_every_job_exactly_once() -> None:
+    names = [str(n) for n in range(200)]
+    poisoned = set(random.Random(1).sample(names, 10))
+    cancelled = set(random.Random(2).sample(names, 40))
+    bench = Threaded(VirtualBackend(errors={("step", name): ValueError() for name in poisoned}))
+    after_cancel: dict[str, int] = {}
+
+    def client(share: list[str], seed: int) -> None:
+        rng, open_ones = random.Random(seed), dict[str, RequestHandle]()
+        for name in share:
+            steps = 500 if name in cancelled else rng.randint(1, 6)
+            job = make_job(name, size=rng.choice([64, 128]), steps=steps, exclusive=rng.random() < 0.02)
+            [handle] = bench.submit(job)
+            if name in cancelled:
+                open_ones[name] = handle
+            # Some while the job waits, some in whatever call it is by then.
+            while open_ones and (name == share[-1] or rng.random() < 0.2):
+                victim, handle = open_ones.popitem()
+                bench.engine.cancel(handle)
+                after_cancel[victim] = len(bench.heard[victim].events)
+
+    clients = [threading.Thread(target=client, args=(names[n::8], n)) for n in range(8)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join(WAIT)
+    bench.await_ends(len(names) - len(cancelled))
+    bench.stop()
+    for name in names:
+        kinds = bench.heard[name].kinds
+        if name in cancelled:
+            assert len(kinds) == after_cancel[name], "an event came after the cancellation"
+        else:
+            assert kinds[0] == "Started"
+            assert kinds[-1] == ("Interrupted" if name in poisoned else "Done")
+        assert sum(kind in ("Done", "Interrupted") for kind in kinds) <= 1
+        assert kinds.count("Started") <= 1
+    assert (bench.engine.running, bench.engine.waiting) == (0, 0)

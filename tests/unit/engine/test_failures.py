@@ -7,14 +7,13 @@ import threading
 from dataclasses import replace
 
 import pytest
-from engine_bench import Bench
+from engine_bench import WAIT, Bench, Threaded
 from support.jobs import make_job
-from support.virtual_backend import Listener, VirtualBackend
+from support.virtual_backend import VirtualBackend
 
 from deployments.backend import DeviceBroken, JobError, NotFinite, OutOfMemory
 from deployments.contract.counts import OUT_OF_MEMORY
-from deployments.contract.events import LAST, Done, Event, Failed, Progress
-from deployments.engine.loop import Engine
+from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.requests import BROKEN, DEVICE_BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE
 
 
@@ -149,10 +148,6 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     assert bench.engine.faults == 0
 
 
-WAIT = 60.0
-"""Seconds after which a threaded test gives up; none waits that long."""
-
-
 def test_a_second_error_without_a_success_between_blames_nobody() -> None:
     bench = Bench(VirtualBackend(errors={("step", name): ValueError() for name in ("a", "b", "c")}))
     for name in ("a", "b", "good", "c"):
@@ -197,33 +192,20 @@ def test_a_broken_engine_refuses_at_once_and_leaves_the_device_alone() -> None:
 
 @pytest.mark.parametrize("call", ["fetch", "step"])
 def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
-    backend = VirtualBackend(errors={(call, "20"): DeviceBroken()})
-    engine = Engine(backend, max_running=16, max_batch=8)
-    engine.start()
-    heard = [Listener() for _ in range(40)]
-    ended = threading.Semaphore(0)
-
-    def submit(n: int) -> None:
-        def emit(event: Event) -> None:
-            heard[n](event)
-            if isinstance(event, LAST):
-                ended.release()
-
-        engine.submit(make_job(str(n), steps=2), emit)
-
-    clients = [threading.Thread(target=submit, args=(n,)) for n in range(40)]
+    bench = Threaded(VirtualBackend(errors={(call, "20"): DeviceBroken()}))
+    jobs = [make_job(str(n), steps=2) for n in range(40)]
+    clients = [threading.Thread(target=bench.submit, args=(job,)) for job in jobs]
     for client in clients:
         client.start()
-    for _ in heard:
-        assert ended.acquire(timeout=WAIT), "a job was left without an end"
-    assert engine.broken
-    assert engine.stop(WAIT)
-    last = [listener.events[-1] for listener in heard]
+    bench.await_ends(40)
+    assert bench.engine.broken
+    bench.stop()
+    last = [bench.last(job.id) for job in jobs]
     assert last[20] == DEVICE_BROKEN
     assert {event for event in last if not isinstance(event, Done)} == {DEVICE_BROKEN}
 
 
-def test_an_error_of_the_engine_itself_blames_no_job_among_several() -> None:
+def test_an_error_of_the_engine_itself_blames_no_job_among_several_and_is_outlived() -> None:
     entered, submitted = threading.Event(), threading.Event()
 
     def hold(call: str, names: list[str]) -> None:
@@ -232,23 +214,15 @@ def test_an_error_of_the_engine_itself_blames_no_job_among_several() -> None:
             submitted.wait(WAIT)
 
     # An unhashable key breaks the engine's own bookkeeping, outside every backend call.
-    backend = VirtualBackend(key=lambda job: [] if job.id == "bad" else "good", before=hold)  # type: ignore[arg-type]
-    engine = Engine(backend, max_running=16, max_batch=8)
-    engine.start()
-    heard = {name: Listener() for name in ("first", "good", "bad")}
-    ended = threading.Semaphore(0)
-    for name, listener in heard.items():
-
-        def emit(event: Event, listener: Listener = listener) -> None:
-            listener(event)
-            if isinstance(event, LAST):
-                ended.release()
-
-        engine.submit(make_job(name, steps=1_000_000 if name == "first" else 4), emit)
-        assert entered.wait(WAIT)
+    bench = Threaded(VirtualBackend(key=lambda job: [] if job.id == "bad" else "good", before=hold))  # type: ignore[arg-type]
+    bench.submit(make_job("first", steps=1_000_000))
+    assert entered.wait(WAIT)
+    bench.submit(make_job("good"), make_job("bad"))
     submitted.set()
-    for _ in heard:
-        assert ended.acquire(timeout=WAIT)
-    assert engine.stop(WAIT)
-    assert {listener.events[-1] for listener in heard.values()} == {replace(BROKEN, blame=False)}
-    assert engine.faults == 1
+    bench.await_ends(3)
+    assert {bench.last(name) for name in bench.heard} == {replace(BROKEN, blame=False)}
+    assert bench.engine.faults == 1
+    bench.submit(make_job("later"))
+    bench.await_ends(1)
+    bench.stop()
+    assert isinstance(bench.last("later"), Done)

@@ -57,18 +57,10 @@ def test_short_work_goes_first() -> None:
     running = [picture("a", "large", 8), picture("b", "small", 8), picture("c", "large", 1)]
     assert names(select_batch(running, 0.0, table(large=1.0, small=0.1))) == "b"
     assert names(select_batch(running, 0.0, table(large=1.0, small=0.2))) == "c"
-
-
-def test_remaining_work_counts_not_the_whole() -> None:
-    running = [picture("a", "k", 4), picture("b", "k", 50, done=48)]
-    assert names(select_batch(running, 0.0, table(k=0.1))) == "b"
-
-
-def test_waiting_raises_the_rank() -> None:
-    running = [picture("a", "k", 8, submitted=0.0), picture("b", "k", 6, submitted=4.0)]
-    times = table(k=1.0)
-    assert names(select_batch(running, 4.0, times)) == "a"
-    assert names(select_batch([*running[1:], picture("c", "k", 8, submitted=4.0)], 4.0, times)) == "b"
+    remaining = [picture("a", "k", 4), picture("b", "k", 50, done=48)]
+    assert names(select_batch(remaining, 0.0, table(k=0.1))) == "b", "what remains counts, not the whole"
+    waited = [picture("a", "k", 8, submitted=0.0), picture("b", "k", 6, submitted=4.0)]
+    assert names(select_batch(waited, 4.0, table(k=1.0))) == "a", "waiting raises the rank"
 
 
 def test_only_one_key_and_at_most_its_limit() -> None:
@@ -128,19 +120,12 @@ def test_admission_is_first_in_first_out_within_the_room() -> None:
     assert admit(waiting, [make_job("x")], room=2) == waiting[:2]
     assert admit(waiting, [], room=9) == waiting
     assert admit(waiting, [], room=0) == []
-
-
-def test_who_still_fetches_is_passed() -> None:
-    waiting = [Waiting(make_job(name), fetched=name in "bd") for name in "abcd"]
-    assert admit(waiting, [], room=2) == [waiting[1], waiting[3]]
+    fetching = [Waiting(make_job(name), fetched=name in "bd") for name in "abcd"]
+    assert admit(fetching, [], room=2) == [fetching[1], fetching[3]], "who still fetches is passed"
 
 
 def test_exclusive_waits_alone_and_is_not_passed() -> None:
-    first, alone, last = (
-        Waiting(make_job("a")),
-        Waiting(make_job("b", exclusive=True)),
-        Waiting(make_job("c")),
-    )
+    first, alone, last = (Waiting(make_job(name, exclusive=name == "b")) for name in "abc")
     assert admit([first, alone, last], [], room=8) == [first]
     assert admit([alone, last], [first.job], room=8) == []
     assert admit([alone, last], [], room=8) == [alone]
@@ -164,13 +149,7 @@ class _Measured(StepCosts):
 
 @pytest.mark.parametrize(
     ("alone", "at_least", "needed"),
-    [
-        (None, None, None),
-        (100.0, None, None),
-        (100.0, 1.4, None),
-        (100.0, 1.6, 16.0),
-        (0.9, 1.6, None),
-    ],
+    [(None, None, None), (100.0, None, None), (100.0, 1.4, None), (100.0, 1.6, 16.0), (0.9, 1.6, None)],
     ids=["nothing is known", "a first guess", "may be an error", "surely", "would do as steps are now"],
 )
 def test_a_picture_is_given_up_only_where_it_surely_takes_longer_than_is_left(
@@ -279,12 +258,6 @@ def test_memory_of_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [kind for kind in "abcd" if costs.alone(pictures(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
 
 
-def test_bounds_that_allow_none_are_refused() -> None:
-    for max_batch, goal_s in ((0, None), (1, 0.0)):
-        with pytest.raises(ValueError, match="at least"):
-            StepCosts(max_batch, goal_s=goal_s)
-
-
 def test_another_replica_begins_with_what_was_learned() -> None:
     costs, seconds = StepCosts(max_batch=8), linear(0.009, 0.00003)
     learnt(costs, seconds, [100] * 8, 50)
@@ -328,6 +301,7 @@ def test_a_size_that_failed_twice_is_not_tried_again() -> None:
     assert memory.size == 3
 
 
-def test_a_limit_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least"):
-        MemoryLimit(0)
+def test_bounds_that_allow_none_are_refused() -> None:
+    for refused in (lambda: StepCosts(0), lambda: StepCosts(1, goal_s=0.0), lambda: MemoryLimit(0)):
+        with pytest.raises(ValueError, match="at least"):
+            refused()

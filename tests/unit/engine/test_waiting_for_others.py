@@ -7,20 +7,15 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
-from engine_bench import Bench
+from engine_bench import WAIT, Bench, Threaded
 from support.jobs import make_job
-from support.virtual_backend import Listener, VirtualBackend, VirtualState
+from support.virtual_backend import VirtualBackend, VirtualState
 
 from deployments.backend import JobError, OutOfMemory, Unavailable
-from deployments.contract.events import LAST, Done, Event, Failed, Preview
-from deployments.contract.job import GenerationJob
+from deployments.contract.events import Done, Event, Failed, Preview
 from deployments.engine import workers
 from deployments.engine.device import Exclusive
-from deployments.engine.loop import Engine
 from deployments.engine.requests import NO_ROOM, STORAGE_UNREACHABLE
-
-WAIT = 60.0
-"""Seconds after which a test gives up; none waits that long."""
 
 
 @dataclass
@@ -42,32 +37,13 @@ class Held:
                 self.passed.set()
 
 
-def run(engine: Engine[GenerationJob, VirtualState], *jobs: GenerationJob) -> dict[str, Event]:
-    """The last events."""
-    last: dict[str, Event] = {}
-    ended = threading.Semaphore(0)
-
-    def listener(name: str, event: Event) -> None:
-        if isinstance(event, LAST):
-            last[name] = event
-            ended.release()
-
-    for job in jobs:
-        engine.submit(job, lambda event, name=job.id: listener(name, event))
-    for _ in jobs:
-        assert ended.acquire(timeout=WAIT)
-    return last
-
-
 @pytest.mark.parametrize("call", ["fetch", "store"])
 def test_others_take_their_steps_while_one_waits_for_the_store(call: str) -> None:
-    held, ended = Held(call, steps=100), threading.Event()
-    engine = Engine(VirtualBackend(before=held), max_running=16, max_batch=8)
-    engine.submit(make_job("other", steps=1_000_000), Listener())
-    engine.submit(make_job("slow", steps=1), lambda event: ended.set() if isinstance(event, Done) else None)
-    engine.start()
-    assert ended.wait(WAIT)
-    assert engine.stop(WAIT)
+    bench = Threaded(VirtualBackend(before=Held(call, steps=100)))
+    bench.submit(make_job("other", steps=1_000_000), make_job("slow", steps=1))
+    bench.await_ends(1)
+    bench.stop()
+    assert isinstance(bench.last("slow"), Done)
 
 
 def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> None:
@@ -86,11 +62,11 @@ def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> Non
 
     backend.before = held
     backend.preview = slow_preview  # type: ignore[method-assign]
-    engine = Engine(backend, max_running=4, max_batch=4, preview_every=0.001)
-    engine.start()
-    last = run(engine, make_job("slow", steps=1000))
-    assert engine.stop(WAIT)
-    assert isinstance(last["slow"], Done)
+    bench = Threaded(backend, preview_every=0.001)
+    bench.submit(make_job("slow", steps=1000))
+    bench.await_ends(1)
+    bench.stop()
+    assert isinstance(bench.last("slow"), Done)
     assert shown == sorted(shown), "an older one never comes after a newer one"
     assert len(shown) <= 1000 - 50
 
@@ -99,16 +75,13 @@ def test_what_is_being_stored_takes_no_place_of_those_that_step() -> None:
     started = threading.Semaphore(0)
     release = threading.Event()
     backend = VirtualBackend(before=lambda call, names: None if call != "store" else _wait(started, release))
-    engine = Engine(backend, max_running=2, max_batch=2)
-    engine.start()
-    heard = [Listener() for _ in range(12)]
-    for number, listener in enumerate(heard):
-        engine.submit(make_job(str(number), steps=1), listener)
-    for _ in heard:
+    bench = Threaded(backend, max_running=2, max_batch=2)
+    bench.submit(*(make_job(str(number), steps=1) for number in range(12)))
+    for _ in range(12):
         assert started.acquire(timeout=WAIT), "fewer are stored at a time than there are"
-    assert engine.running == 12
+    assert bench.engine.running == 12
     release.set()
-    assert engine.stop(WAIT)
+    bench.stop()
 
 
 def _wait(started: threading.Semaphore, release: threading.Event) -> None:
@@ -120,17 +93,14 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(workers, "MAX_STORING", 3)
     release, stored = threading.Event(), threading.Semaphore(0)
     backend = VirtualBackend(before=lambda call, names: _wait(stored, release) if call == "store" else None)
-    engine = Engine(backend, max_running=2, max_batch=2)
-    engine.start()
-    jobs = [make_job(str(number), steps=1) for number in range(9)]
-    runner = threading.Thread(target=run, args=(engine, *jobs))
-    runner.start()
+    bench = Threaded(backend, max_running=2, max_batch=2)
+    bench.submit(*(make_job(str(number), steps=1) for number in range(9)))
     for _ in range(3):
         assert stored.acquire(timeout=WAIT)
     assert len(backend.named("finish")) == 3
     release.set()
-    runner.join(WAIT)
-    assert engine.stop(WAIT)
+    bench.await_ends(9)
+    bench.stop()
     assert len(backend.named("store")) == 9
 
 
@@ -219,17 +189,15 @@ class Crowded:
 
 @pytest.mark.parametrize("others", [1, 6])
 def test_a_step_that_does_not_fit_beside_other_work_is_taken_without_it(others: int) -> None:
-    crowded, done = Crowded(others), threading.Event()
+    crowded = Crowded(others)
     backend = VirtualBackend(before=crowded)
     # On the virtual clock all of them pay, always: on a real one what such steps cost is noise.
-    engine = Engine(backend, max_running=16, max_batch=8, clock=backend.clock)
-    engine.submit(make_job("large", steps=1), lambda event: done.set() if isinstance(event, Done) else None)
-    for n in range(others):
-        engine.submit(make_job(str(n), steps=1_000_000), Listener())
-    engine.start()
+    bench = Threaded(backend, clock=backend.clock)
+    bench.submit(make_job("large", steps=1), *(make_job(str(n), steps=1_000_000) for n in range(others)))
     assert crowded.enough.wait(WAIT)
-    assert done.wait(WAIT)
-    assert engine.stop(WAIT)
+    bench.await_ends(1)
+    bench.stop()
+    assert isinstance(bench.last("large"), Done)
     assert set(crowded.sizes[:100]) == {others}, "nothing was learnt from it"
 
 

@@ -51,9 +51,14 @@ def encoded(family: Family, job: GenerationJob, *references: Image.Image, image_
     return state
 
 
+def stepped(family: Family, *states: State) -> None:
+    """Together to their ends."""
+    while running := [state for state in states if state.done_steps < state.total_steps]:
+        step(family, running)
+
+
 def drawn(family: Family, state: State) -> Pixels:
-    while state.done_steps < state.total_steps:
-        step(family, [state])
+    stepped(family, state)
     return family.finish(state)
 
 

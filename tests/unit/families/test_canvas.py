@@ -19,18 +19,6 @@ from deployments.families.canvas import (
 )
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "grid"),
-    [
-        (16, 9, (8, 14)),
-        (9, 16, (14, 8)),
-        (1, 4, (32, 8)),
-    ],
-)
-def test_grids_with_a_shorter_side_of_8_tokens(width: int, height: int, grid: tuple[int, int]) -> None:
-    assert grid_for(width, height, 8) == grid
-
-
 @pytest.mark.parametrize("side", [1, 2, 7, 8, 16])
 @pytest.mark.parametrize("size", [(1, 1), (1344, 768), (768, 1344), (64, 250), (256, 64), (1023, 1025)])
 def test_sides_are_even_and_the_ratio_is_as_near_as_can_be(size: tuple[int, int], side: int) -> None:
@@ -43,7 +31,8 @@ def test_sides_are_even_and_the_ratio_is_as_near_as_can_be(size: tuple[int, int]
     assert (grid[1] >= grid[0]) if size[0] >= size[1] else (grid[0] >= grid[1])
 
 
-def test_pictures_can_only_be_so_long() -> None:
+def test_the_shorter_side_has_8_tokens_and_the_longer_only_so_many() -> None:
+    assert (grid_for(16, 9, 8), grid_for(9, 16, 8), grid_for(1, 4, 8)) == ((8, 14), (14, 8), (32, 8))
     assert grid_for(6256, 64, 8) == (8, 8 * MOST_ELONGATED)
 
 
@@ -94,31 +83,18 @@ def test_frames_need_as_few_latents_as_hold_them(shape: ClipShape, frames: int) 
 
 
 @given(shapes())
-def test_what_is_made_holds_lead_and_new_frames_and_less_than_a_latent_more(shape: ClipShape) -> None:
+def test_latents_tokens_and_sound_fit_what_is_made(shape: ClipShape) -> None:
     spare = shape.decoded_frames - shape.lead - shape.frames
     assert 0 <= spare < shape.scale.time
     assert shape.decoded_frames == covered(shape.latents, shape.scale.time)
-
-
-@given(shapes())
-def test_new_frames_begin_with_a_latent_of_their_own(shape: ClipShape) -> None:
-    assert covered(shape.lead_latents, shape.scale.time) == shape.lead
-    assert shape.lead_latents < shape.latents
-
-
-@given(shapes())
-def test_tokens_fill_the_canvas(shape: ClipShape) -> None:
+    assert covered(shape.lead_latents, shape.scale.time) == shape.lead, "new frames begin with a latent of their own"
     latents, rows, columns = shape.grid
-    height, width = shape.canvas.size
-    assert (rows * shape.scale.space, columns * shape.scale.space) == (height, width)
+    assert shape.lead_latents < shape.latents == latents
+    assert (rows * shape.scale.space, columns * shape.scale.space) == shape.canvas.size
     assert shape.tokens == latents * rows * columns
-    assert latents == shape.latents
-
-
-@given(shapes())
-def test_sound_is_as_long_as_what_is_made(shape: ClipShape) -> None:
-    assert abs(shape.sound_latents / shape.scale.sound - shape.decoded_frames / FPS) <= 0.5 / shape.scale.sound + 1e-9
-    assert abs(shape.sound_lead / shape.scale.sound - shape.lead / FPS) <= 0.5 / shape.scale.sound + 1e-9
+    rate = shape.scale.sound
+    assert abs(shape.sound_latents / rate - shape.decoded_frames / FPS) <= 0.5 / rate + 1e-9
+    assert abs(shape.sound_lead / rate - shape.lead / FPS) <= 0.5 / rate + 1e-9
     assert 0 <= shape.sound_lead <= shape.sound_latents
 
 

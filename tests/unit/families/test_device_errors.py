@@ -14,51 +14,32 @@ def translated(error: Exception) -> None:
         raise error
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
-        RuntimeError("CUDA error: device-side assert triggered"),
-        torch.AcceleratorError("CUDA error: unspecified launch failure"),
-    ],
-    ids=str,
-)
-def test_a_failed_device_is_broken_for_good(error: Exception) -> None:
-    with pytest.raises(DeviceBroken) as caught:
-        translated(error)
-    assert caught.value.__cause__ is error
+RUNTIME, TORCH = RuntimeError, torch.AcceleratorError
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("kind", "told", "raised"),
     [
-        torch.AcceleratorError("CUDA error: out of memory"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes"),
+        (RUNTIME, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`", DeviceBroken),
+        (RUNTIME, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", DeviceBroken),
+        (RUNTIME, "CUDA error: device-side assert triggered", DeviceBroken),
+        (TORCH, "CUDA error: unspecified launch failure", DeviceBroken),
+        (TORCH, "CUDA error: out of memory", OutOfMemory),
+        (RUNTIME, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", OutOfMemory),
+        (RUNTIME, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes", OutOfMemory),
+        (RUNTIME, "Expected all tensors to be on the same device, but got index is on cpu (CUDA error: none)", None),
+        (RUNTIME, "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", None),
+        (TORCH, "CUDA error: invalid configuration argument", None),
+        (RUNTIME, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx`", None),
+        (ValueError, "CUDA error: so says the prompt", None),
     ],
-    ids=str,
 )
-def test_running_out_of_memory_breaks_no_device(error: Exception) -> None:
-    with pytest.raises(OutOfMemory):
+def test_what_an_error_means(kind: type[Exception], told: str, raised: type[Exception] | None) -> None:
+    error = kind(told)
+    with pytest.raises(raised or kind) as caught:
         translated(error)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("Expected all tensors to be on the same device, but got index is on cpu (CUDA error: none)"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
-        torch.AcceleratorError("CUDA error: invalid configuration argument"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx`"),
-        ValueError("CUDA error: so says the prompt"),
-    ],
-    ids=str,
-)
-def test_every_other_error_stays_what_it_is(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught:
-        translated(error)
-    assert caught.value is error
+    if raised is not OutOfMemory:
+        assert (caught.value.__cause__ if raised else caught.value) is error
 
 
 def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:

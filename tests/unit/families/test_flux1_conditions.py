@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from flux1_stock import stock_run
-from flux_drawing import placement, png, stock_pipeline
+from flux_drawing import placement, png, stepped, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
 
@@ -18,7 +18,6 @@ from deployments.contract.model import BUNDLED
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.flux1 import Flux1
 from deployments.families.state import State
-from deployments.families.step import step
 from deployments.images import Backdrop, Pixels
 
 pytestmark = pytest.mark.slow
@@ -70,8 +69,7 @@ def encoded(family: Flux1, request: PreparedRequest) -> State:
 
 def drawn(family: Flux1, request: PreparedRequest) -> Pixels:
     state = encoded(family, request)
-    while state.done_steps < state.total_steps:
-        step(family, [state])
+    stepped(family, state)
     return family.finish(state)
 
 
@@ -85,8 +83,7 @@ def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
 def assert_a_batch_draws_what_each_draws_alone(family: Flux1, requests: Sequence[PreparedRequest]) -> None:
     alone = [drawn(family, request) for request in requests]
     states = [state for state in family.encode(requests) if isinstance(state, State)]
-    while waiting := [state for state in states if state.done_steps < state.total_steps]:
-        step(family, waiting)
+    stepped(family, *states)
     for before, state in zip(alone, states, strict=True):
         assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
     for index, picture in enumerate(alone[1:]):
@@ -139,10 +136,8 @@ class TestKontext:
         tokens = grid[0] * grid[1]
         assert state.grid == grid
         assert state.per["references"].shape[1] == 2 * tokens
-        assert state.ids["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values.tolist() == [
-            grid[0] - 1,
-            grid[1] - 1,
-        ]
+        last = state.ids["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values
+        assert last.tolist() == [grid[0] - 1, grid[1] - 1]
 
 
 class TestFill:

@@ -22,6 +22,7 @@ from flux_drawing import (
     encoded,
     placement,
     request,
+    stepped,
     stock_pipeline,
 )
 from support.adapters import adapter_file, random_matrices
@@ -35,7 +36,6 @@ from deployments.families.conditioning import trim_language_model
 from deployments.families.flux2 import Flux2, Flux2KV
 from deployments.families.pipeline import load_pipeline
 from deployments.families.state import State
-from deployments.families.step import step
 from deployments.loading import family_of
 from deployments.lora.segments import AppliedAdapter
 from deployments.lora.weights import read_weights
@@ -79,10 +79,6 @@ def test_a_reference_of_more_than_a_megapixel_is_scaled_as_the_stock_pipeline_do
     assert_same_as_stock(family, stock, make_job(steps=1), a_picture(1, 1250, 900))
 
 
-def test_the_distilled_kind_has_no_guidance(family: Flux2) -> None:
-    assert encoded(family, make_job(guidance=7.0)).guidance is None
-
-
 @pytest.mark.parametrize("size", [(10, 200), (1, 1), (17, 15)])
 def test_references_narrower_than_a_token_are_widened(family: Flux2, size: tuple[int, int]) -> None:
     state = encoded(family, make_job(), a_picture(0, *size))
@@ -124,18 +120,8 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformer: Any = Flux2Transformer2DModel
     guided = {**transformer.load_config(klein / "transformer"), "guidance_embeds": True}
     scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(klein / "scheduler")
-    # In place of a processor around one.
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "flux3" / "tokenizer")
-    vision = {
-        "model_type": "pixtral",
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "head_dim": 8,
-        "image_size": 32,
-        "patch_size": 16,
-    }
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {"model_type": "pixtral", **sizes, "head_dim": 8, "image_size": 32, "patch_size": 16}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         # The pipeline reads the hidden states 10, 20 and 30.
@@ -148,7 +134,7 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             scheduler=scheduler,
             vae=AutoencoderKLFlux2.from_pretrained(BUNDLED.parent / "autoencoders" / "flux2"),
             text_encoder=Mistral3ForConditionalGeneration(config),
-            tokenizer=tokenizer,
+            tokenizer=AutoTokenizer.from_pretrained(BUNDLED / "flux3" / "tokenizer"),
             transformer=transformer.from_config(guided),
         ).save_pretrained(str(folder))
     return folder
@@ -160,14 +146,14 @@ def dev(dev_folder: Path) -> Flux2:
 
 
 @pytest.fixture(scope="module")
-def stock_flux2_guidance(dev_folder: Path) -> Any:
+def stock_dev(dev_folder: Path) -> Any:
     return stock_pipeline(dev_folder)
 
 
-def test_guided_it_draws_what_the_stock_pipeline_draws(stock_flux2_guidance: Any, dev: Flux2) -> None:
+def test_guided_it_draws_what_the_stock_pipeline_draws(stock_dev: Any, dev: Flux2) -> None:
     job, reference = make_job(steps=3, guidance=1.5), a_picture(1, 64, 80)
-    assert_same_as_stock(dev, stock_flux2_guidance, job, reference, guidance_scale=1.5)
-    assert_same_as_stock(dev, stock_flux2_guidance, make_job(steps=2, guidance=None))
+    assert_same_as_stock(dev, stock_dev, job, reference, guidance_scale=1.5)
+    assert_same_as_stock(dev, stock_dev, make_job(steps=2, guidance=None))
 
 
 def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
@@ -190,41 +176,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def family_flux2_kv(folder: Path) -> Flux2KV:
-    kind = family_of(folder)
-    assert kind is Flux2KV
+def kv(folder: Path) -> Flux2KV:
+    assert family_of(folder) is Flux2KV
     return Flux2KV.load(folder, placement())
 
 
 @pytest.mark.parametrize("references", [2, *(pytest.param(few, marks=pytest.mark.slow) for few in (0, 1))])
-def test_alone_it_draws_what_the_stock_pipeline_draws_flux2_kv(
-    folder: Path, family_flux2_kv: Flux2KV, references: int
+def test_with_kept_references_it_draws_what_the_stock_pipeline_draws(
+    folder: Path, kv: Flux2KV, references: int
 ) -> None:
     stock: Any = load_pipeline(folder, placement(), Flux2KleinKVPipeline)
     stock.set_progress_bar_config(disable=True)
     pictures = [a_picture(seed, *size) for seed, size in enumerate(SIZES[:references])]
-    assert_same_as_stock(family_flux2_kv, stock, JOB, *pictures)
+    assert_same_as_stock(kv, stock, JOB, *pictures)
 
 
-def test_batch_mates_change_nothing_of_an_edit(family_flux2_kv: Flux2KV) -> None:
+def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
     """They join and leave between steps, some without references, one with a tuned model."""
 
     def states() -> list[State]:
         made = [
-            encoded(family_flux2_kv, replace(JOB, id="a", seed=1), a_picture(1, 64, 64)),
-            encoded(family_flux2_kv, replace(JOB, id="b", seed=2, steps=6)),
-            encoded(family_flux2_kv, replace(JOB, id="c", seed=1), a_picture(1, 64, 64)),
+            encoded(kv, replace(JOB, id="a", seed=1), a_picture(1, 64, 64)),
+            encoded(kv, replace(JOB, id="b", seed=2, steps=6)),
+            encoded(kv, replace(JOB, id="c", seed=1), a_picture(1, 64, 64)),
         ]
-        weights = read_weights(adapter_file(random_matrices(family_flux2_kv.transformer)), family_flux2_kv.transformer)
+        weights = read_weights(adapter_file(random_matrices(kv.transformer)), kv.transformer)
         made[2].adapter = AppliedAdapter(weights.layers, 1.0)
         return made
 
     alone, together = states(), states()
     for state in alone:
-        while state.done_steps < state.total_steps:
-            step(family_flux2_kv, [state])
-    while waiting := [state for state in together if state.done_steps < state.total_steps]:
-        step(family_flux2_kv, waiting)
+        stepped(kv, state)
+    stepped(kv, *together)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one.x, other.x, rtol=1e-4, atol=1e-4)
     assert (alone[0].x - alone[2].x).abs().max() > 1e-3, "the tuned model acts"

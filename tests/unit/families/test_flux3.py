@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,13 @@ from PIL import Image
 from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import BUNDLED
 from deployments.families.flux3 import Flux3
 from deployments.families.pipeline import shared_components
 from deployments.families.state import State
 from deployments.images import Pixels
 
-FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
+FOLDER = BUNDLED / "flux3"
 
 
 def stock_pipeline() -> Any:

@@ -112,14 +112,17 @@ def from_stock(
     return Draft(picture, sound)
 
 
+def assert_same(mine: Draft, theirs: Draft) -> None:
+    assert torch.equal(mine.picture, theirs.picture)
+    assert torch.equal(mine.sound, theirs.sound)
+
+
 @pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (17, 2, 4.5)])
 def test_a_clip_from_words_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
 ) -> None:
     job = make_clip(frames, steps, guidance)
-    mine, theirs = family.draft(denoised(family, job)), from_stock(stock, job, None)
-    assert torch.equal(mine.picture, theirs.picture)
-    assert torch.equal(mine.sound, theirs.sound)
+    assert_same(family.draft(denoised(family, job)), from_stock(stock, job, None))
 
 
 @pytest.mark.parametrize(("frames_at", "guidance"), [((0, 17), None), ((1, 9), 2.0)])
@@ -132,9 +135,7 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
     pictures = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
     indices = [0 if frame == 0 else (frame - 1) // time + 1 for frame in frames_at]
     conditions = [LTX2VideoCondition(frames=p, index=i, crf=0) for p, i in zip(pictures, indices, strict=True)]
-    mine, theirs = family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions)
-    assert torch.equal(mine.picture, theirs.picture)
-    assert torch.equal(mine.sound, theirs.sound)
+    assert_same(family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions))
 
 
 def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: Any) -> None:
@@ -146,9 +147,7 @@ def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: A
         family = Ltx2(undistilled, placement(video_guidance=guidance))
         mine = family.draft(denoised(family, job, ClipInputs((picture, picture))))
         conditions = [LTX2VideoCondition(frames=picture, index=index, crf=0) for index in (0, 1)]
-        theirs = from_stock(undistilled, job, conditions, guidance)
-        assert torch.equal(mine.picture, theirs.picture)
-        assert torch.equal(mine.sound, theirs.sound)
+        assert_same(mine, from_stock(undistilled, job, conditions, guidance))
         heard.append(mine.sound)
     assert not any(torch.allclose(sound, heard[0], atol=1e-3) for sound in heard[1:])
 
@@ -158,10 +157,8 @@ def test_keyframes_are_compressed_where_the_stock_pipeline_does_so(stock: Any, m
     monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompressed)
     family, pictures = Ltx2(stock, placement(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
     job = make_clip(times=(0.0, 9 / FPS))
-    mine = family.draft(denoised(family, job, ClipInputs(pictures)))
-    theirs = from_stock(stock, job, [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(pictures)])
-    assert torch.equal(mine.picture, theirs.picture)
-    assert torch.equal(mine.sound, theirs.sound)
+    conditions = [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(pictures)]
+    assert_same(family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions))
 
 
 def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,12 +195,14 @@ def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any,
 
 
 def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
-    state = family.encode(
-        make_clip(frames=16, times=(0.25,)),
-        ClipInputs(
-            keyframes=(noise(1, HEIGHT, WIDTH),), lead=noise(0, 9, HEIGHT, WIDTH), lead_sound=a_sine(seconds=9 / FPS)
-        ),
-    )
+    picture, lead = (noise(1, HEIGHT, WIDTH),), noise(0, 9, HEIGHT, WIDTH)
+    like = family.draft(family.encode(make_clip(), ClipInputs()))
+    drafted = family.encode(make_clip(enhance="d", times=(0.0,)), ClipInputs(picture, draft=plain(1, like))).picture
+    given = drafted.known[0, :, 0] > 0
+    assert given.any()
+    assert torch.equal(drafted.x[:, given], drafted.given[:, given]), "it is not taken from the draft"
+    inputs = ClipInputs(picture, lead=lead, lead_sound=a_sine(seconds=9 / FPS))
+    state = family.encode(make_clip(frames=16, times=(0.25,)), inputs)
     streams = (state.picture, state.sound)
     known = [stream.known[0, :, 0] > 0 for stream in streams]
     before = [stream.x.clone() for stream in streams]
@@ -238,9 +237,7 @@ def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.Mon
 
 def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
     state = Ltx2(stock, placement(distilled=True)).encode(make_clip(steps=8), ClipInputs())
-    assert state.sigmas.tolist() == pytest.approx(
-        [1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875, 0.0]
-    )
+    assert torch.equal(state.sigmas, distilled_levels(8))
 
 
 def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
@@ -288,24 +285,12 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     assert columns[0] > columns[-1] + 0.01
 
 
-def test_what_is_given_is_not_taken_from_the_draft(family: Ltx2) -> None:
-    like = family.draft(family.encode(make_clip(), ClipInputs()))
-    job = make_clip(enhance="d", times=(0.0,))
-    state = family.encode(job, ClipInputs((noise(1, HEIGHT, WIDTH),), draft=plain(1, like)))
-    given = state.picture.known[0, :, 0] > 0
-    assert given.any()
-    assert torch.equal(state.picture.x[:, given], state.picture.given[:, given])
-
-
 def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
     draft = family.draft(denoised(family, make_clip(draft=True)))
-    cut = Draft(draft.picture[:, :-1], draft.sound)
-    with pytest.raises(JobError, match="another model"):
-        family.encode(make_clip(enhance="d"), ClipInputs(draft=cut))
-    with pytest.raises(JobError, match="another model"):
-        family.encode(make_clip(frames=17, enhance="d"), ClipInputs(draft=draft))
-    with pytest.raises(JobError, match="another model"):
-        family.encode(make_clip(enhance="d"), ClipInputs(draft=Draft(draft.picture, draft.sound[:, :, :-1])))
+    cut = Draft(draft.picture[:, :-1], draft.sound), Draft(draft.picture, draft.sound[:, :, :-1])
+    for frames, other in ((25, cut[0]), (17, draft), (25, cut[1])):
+        with pytest.raises(JobError, match="another model"):
+            family.encode(make_clip(frames=frames, enhance="d"), ClipInputs(draft=other))
 
 
 def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
@@ -329,9 +314,8 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
 
 
 def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
-    job = make_job()
     with pytest.raises(JobError, match="videos"):
-        family.encode(job, ClipInputs())
+        family.encode(make_job(), ClipInputs())
 
 
 @pytest.mark.parametrize("terminal", [None, 0.1])
@@ -353,10 +337,7 @@ def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("component", "fields", "reason"),
-    [
-        ("vae", {"timestep_conditioning": True}, "removes noise"),
-        ("transformer", {"patch_size": 2}, "several latents"),
-    ],
+    [("vae", {"timestep_conditioning": True}, "removes noise"), ("transformer", {"patch_size": 2}, "several latents")],
 )
 def test_a_checkpoint_of_a_kind_not_known_here_is_refused(
     family: Ltx2, monkeypatch: pytest.MonkeyPatch, stock: Any, component: str, fields: dict[str, Any], reason: str
@@ -400,9 +381,6 @@ def test_any_schedule_falls_from_one_to_none(steps: int, terminal: float | None,
 def test_levels_that_models_were_distilled_to_are_met_exactly() -> None:
     assert distilled_levels(8).tolist() == torch.tensor([*DISTILLED_SIGMA_VALUES, 0.0]).tolist()
     assert enhancing_levels(3).tolist() == torch.tensor([*STAGE_2_DISTILLED_SIGMA_VALUES, 0.0]).tolist()
-
-
-def test_half_as_many_steps_take_every_other_level() -> None:
     assert torch.equal(distilled_levels(4), distilled_levels(8)[::2])
 
 
@@ -414,8 +392,5 @@ def test_a_schedule_is_what_the_stock_pipeline_sets(tokens: int) -> None:
     assert torch.equal(stock.sigmas, before), "the scheduler is shared between clips"
     stock.set_timesteps(sigmas=np.linspace(1.0, 1 / 7, 7), mu=calculate_shift(tokens, 256, 4096, 0.95, 2.05))
     assert torch.equal(mine, stock.sigmas)
-
-
-def test_clips_larger_than_the_scheduler_knows_are_treated_like_the_largest_it_knows() -> None:
-    known, huge = (scheduled_levels(scheduler(shift_terminal=0.1), 6, tokens) for tokens in (4096, 53680))
-    assert torch.equal(known, huge)
+    largest, huge = (scheduled_levels(stock, 6, count) for count in (4096, 53680))
+    assert torch.equal(largest, huge), "larger than the scheduler knows"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,12 @@ from deployments.families.canvas import ClipShape, Scale, shape_of
 from deployments.families.ltx2_latents import ClipPictures, ClipSound
 from deployments.images import Pixels
 from deployments.video.writer import Sound
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +58,7 @@ def waves(frames: int, width: int = 96, height: int = 64) -> Pixels:
 
 def given_tokens(pictures: ClipPictures, shape: ClipShape, frames: Pixels) -> Tensor:
     """The tokens of a clip all of whose frames are known."""
-    with torch.inference_mode():
-        stream = pictures.stream(shape, frames, [])
+    stream = pictures.stream(shape, frames, [])
     assert (stream.known == 1).all()
     return stream.x
 
@@ -91,12 +97,7 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
 
 
 @settings(max_examples=200)
-@given(
-    lead=st.integers(-1, 3),
-    frames=st.integers(1, 500),
-    width=st.integers(64, 2500),
-    height=st.integers(64, 2500),
-)
+@given(lead=st.integers(-1, 3), frames=st.integers(1, 500), width=st.integers(64, 2500), height=st.integers(64, 2500))
 def test_no_chunk_is_larger_than_the_decoder_has_room_for(
     pictures: ClipPictures, lead: int, frames: int, width: int, height: int
 ) -> None:
@@ -114,23 +115,20 @@ def test_the_middle_of_a_larger_canvas_is_seen(pictures: ClipPictures) -> None:
     [seen], [whole] = pictures.decoded(cut, tokens), pictures.decoded(full, tokens)
     assert seen.shape == (9, 50, 70, 3)
     assert np.array_equal(seen, whole[:, 7:57, 13:83])
-    with torch.inference_mode():
-        assert np.array_equal(pictures.still(cut, tokens), seen[0])
+    assert np.array_equal(pictures.still(cut, tokens), seen[0])
 
 
 @pytest.mark.parametrize("lead", [0, 1, 9])
 def test_a_still_is_the_first_new_frame(pictures: ClipPictures, lead: int) -> None:
     shape = a_shape(pictures, lead, 16)
     tokens = given_tokens(pictures, a_shape(pictures, 0, shape.decoded_frames), waves(shape.decoded_frames))
-    with torch.inference_mode():
-        still = pictures.still(shape, tokens)
+    still = pictures.still(shape, tokens)
     assert np.array_equal(still, next(iter(pictures.decoded(shape, tokens)))[0])
 
 
 def test_of_a_lead_whole_latents_are_known(pictures: ClipPictures) -> None:
     shape = a_shape(pictures, 9, 16)
-    with torch.inference_mode():
-        stream = pictures.stream(shape, waves(9), [])
+    stream = pictures.stream(shape, waves(9), [])
     area = shape.grid[1] * shape.grid[2]
     assert stream.known[0, :, 0].tolist() == [1.0] * (2 * area) + [0.0] * (shape.tokens - 2 * area)
     assert torch.equal(stream.x, stream.given)
@@ -139,8 +137,7 @@ def test_of_a_lead_whole_latents_are_known(pictures: ClipPictures) -> None:
 
 def test_a_keyframe_at_the_beginning_is_the_first_latent(pictures: ClipPictures) -> None:
     shape, [picture] = a_shape(pictures, 0, 25), waves(1)
-    with torch.inference_mode():
-        stream = pictures.stream(shape, None, [(0.0, picture)])
+    stream = pictures.stream(shape, None, [(0.0, picture)])
     area = shape.grid[1] * shape.grid[2]
     assert stream.x.shape[1] == shape.tokens
     assert stream.known.sum() == area
@@ -154,8 +151,7 @@ def test_a_later_keyframe_lies_behind_the_clip_at_its_own_moment(
 ) -> None:
     """Not later than the last frame, and counted from the first new one."""
     shape, [picture] = a_shape(pictures, lead, 25), waves(1)
-    with torch.inference_mode():
-        stream = pictures.stream(shape, waves(lead) if lead else None, [(seconds, picture)])
+    stream = pictures.stream(shape, waves(lead) if lead else None, [(seconds, picture)])
     area = shape.grid[1] * shape.grid[2]
     assert stream.x.shape[1] == stream.known.shape[1] == stream.places.shape[2] == shape.tokens + area
     assert (stream.known[:, -area:] == 1).all()
@@ -163,8 +159,7 @@ def test_a_later_keyframe_lies_behind_the_clip_at_its_own_moment(
     assert torch.allclose(begin, torch.tensor(frame / FPS))
     assert torch.allclose(end, torch.tensor((frame + 1) / FPS))
     assert torch.equal(stream.places[:, 1:, -area:], stream.places[:, 1:, :area])
-    with torch.inference_mode():
-        alone = pictures.stream(a_shape(pictures, 0, 1), None, [(0.0, picture)])
+    alone = pictures.stream(a_shape(pictures, 0, 1), None, [(0.0, picture)])
     assert torch.equal(stream.x[:, -area:], alone.x)
 
 
@@ -228,7 +223,7 @@ def a_rope(channels: int) -> Any:
 def spectrogram(lead: Sound, ears: int = 1) -> Tensor:
     """(ears, T, BINS), logarithms."""
     sound = ClipSound(Spectrograms(ears), None, a_rope(ears * BINS), CPU)
-    shape = a_shape_ltx2_sound(sound, lead=25, frames=8)
+    shape = a_sound_shape(sound, lead=25, frames=8)
     stream = sound.stream(shape, lead)
     return sound.latents(stream.given[:, : shape.sound_lead])[0]
 
@@ -246,19 +241,9 @@ def bundled() -> ClipSound:
 def two_eared() -> ClipSound:
     """As large models have it, but tiny, and with weights of no meaning."""
     torch.manual_seed(0)
-    vae = AutoencoderKLLTX2Audio(
-        base_channels=32,
-        output_channels=2,
-        ch_mult=(1, 2, 4),
-        num_res_blocks=1,
-        in_channels=2,
-        latent_channels=2,
-        mel_bins=BINS,
-        sample_rate=RATE,
-        mel_hop_length=160,
-        norm_type="pixel",
-        causality_axis="height",
-    )
+    channels: Any = {"base_channels": 32, "output_channels": 2, "in_channels": 2, "latent_channels": 2}
+    read: Any = {"mel_bins": BINS, "sample_rate": RATE, "mel_hop_length": 160, "causality_axis": "height"}
+    vae = AutoencoderKLLTX2Audio(**channels, **read, ch_mult=(1, 2, 4), num_res_blocks=1, norm_type="pixel")
     vocoder = LTX2Vocoder(in_channels=2 * BINS, hidden_channels=64)
     return ClipSound(vae, vocoder, a_rope(2 * BINS // 4), CPU)
 
@@ -268,7 +253,7 @@ def sound(request: pytest.FixtureRequest) -> ClipSound:
     return request.param()
 
 
-def a_shape_ltx2_sound(sound: ClipSound, lead: int, frames: int) -> ClipShape:
+def a_sound_shape(sound: ClipSound, lead: int, frames: int) -> ClipShape:
     return shape_of(64, 64, lead=lead, frames=frames, scale=Scale(32, 8, sound.per_second), render_side=None)
 
 
@@ -331,10 +316,9 @@ def test_a_lead_that_is_too_short_ends_in_silence_and_one_too_long_is_cut() -> N
 @pytest.mark.parametrize("lead", [1, 25])
 def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
     sound = two_eared()
-    shape = a_shape_ltx2_sound(sound, lead, 24)
-    with torch.inference_mode():
-        stream = sound.stream(shape, a_sine(440.0, seconds=lead / FPS))
-        silent = sound.stream(shape, a_sine(440.0, loudness=0.0, seconds=lead / FPS))
+    shape = a_sound_shape(sound, lead, 24)
+    stream = sound.stream(shape, a_sine(440.0, seconds=lead / FPS))
+    silent = sound.stream(shape, a_sine(440.0, loudness=0.0, seconds=lead / FPS))
     known = shape.sound_lead
     assert known > 0
     assert stream.known[0, :, 0].tolist() == [1.0] * known + [0.0] * (shape.sound_latents - known)
@@ -348,22 +332,22 @@ def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
 def test_a_lead_that_reads_as_nothing_the_model_knows_is_not_given() -> None:
     """The bundled encoder takes amplitudes, not logarithms."""
     sound = bundled()
-    shape = a_shape_ltx2_sound(sound, lead=25, frames=24)
+    shape = a_sound_shape(sound, lead=25, frames=24)
     stream = sound.stream(shape, a_sine(440.0, seconds=25 / FPS))
     assert (stream.known == 0).all()
     assert (stream.x == 0).all()
 
 
 def test_nothing_is_known_without_a_lead_or_its_sound(sound: ClipSound) -> None:
-    for shape, lead in ((a_shape_ltx2_sound(sound, 9, 24), None), (a_shape_ltx2_sound(sound, 0, 24), a_sine(440.0))):
+    for shape, lead in ((a_sound_shape(sound, 9, 24), None), (a_sound_shape(sound, 0, 24), a_sine(440.0))):
         stream = sound.stream(shape, lead)
         assert stream.x.shape[1] == shape.sound_latents
         assert (stream.known == 0).all()
         assert (stream.x == 0).all()
 
 
-def test_tokens_are_latents_and_back_ltx2_sound(sound: ClipSound) -> None:
-    shape = a_shape_ltx2_sound(sound, 0, 33)
+def test_tokens_of_sound_are_latents_and_back(sound: ClipSound) -> None:
+    shape = a_sound_shape(sound, 0, 33)
     latents = torch.randn(sound.latent_shape(shape))
     tokens = sound.tokens(latents)
     assert tokens.shape == sound.stream(shape, None).x.shape
@@ -372,28 +356,25 @@ def test_tokens_are_latents_and_back_ltx2_sound(sound: ClipSound) -> None:
 
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 31), (9, 7)])
 def test_what_is_heard_is_exactly_as_long_as_the_new_frames(sound: ClipSound, lead: int, frames: int) -> None:
-    shape = a_shape_ltx2_sound(sound, lead, frames)
-    with torch.inference_mode():
-        heard = sound.decoded(shape, torch.randn(sound.stream(shape, None).x.shape))
+    shape = a_sound_shape(sound, lead, frames)
+    heard = sound.decoded(shape, torch.randn(sound.stream(shape, None).x.shape))
     assert heard.samples.shape == (2, round(frames / FPS * heard.rate))
     assert np.isfinite(heard.samples).all()
 
 
 def test_no_vocoder_rounds_as_tf32_does() -> None:
     sound, allowed = two_eared(), [torch.backends.cudnn.allow_tf32]
-    shape = a_shape_ltx2_sound(sound, 0, 9)
+    shape = a_sound_shape(sound, 0, 9)
     sound._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
-    with torch.inference_mode():
-        sound.decoded(shape, sound.stream(shape, None).x)
+    sound.decoded(shape, sound.stream(shape, None).x)
     assert [*allowed, torch.backends.cudnn.allow_tf32] == [True, False, True]
 
 
 def test_what_is_heard_with_the_lead_is_left_out(sound: ClipSound) -> None:
-    whole, behind = a_shape_ltx2_sound(sound, 0, 33), a_shape_ltx2_sound(sound, 9, 24)
+    whole, behind = a_sound_shape(sound, 0, 33), a_sound_shape(sound, 9, 24)
     assert whole.sound_latents == behind.sound_latents
     tokens = torch.randn(sound.stream(whole, None).x.shape)
-    with torch.inference_mode():
-        all_of_it, rest = sound.decoded(whole, tokens), sound.decoded(behind, tokens)
+    all_of_it, rest = sound.decoded(whole, tokens), sound.decoded(behind, tokens)
     begin = round(9 / FPS * rest.rate)
     kept = all_of_it.samples[:, begin : begin + rest.samples.shape[1]]
     assert np.array_equal(rest.samples[:, : kept.shape[1]], kept)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flux_drawing import a_picture, png
+from flux_drawing import a_picture, png, stepped
 from support.adapters import adapter_file, random_matrices
 from support.jobs import make_job
 
@@ -62,12 +62,11 @@ def states_of(family: Family, checkpoint: str) -> list[State]:
     return [state for state in states if isinstance(state, State)]
 
 
-def stepped(family: Family, states: list[State], *, together: bool) -> list[State]:
-    """To their ends; together they join one by one and leave when they are done."""
+def finished(family: Family, states: list[State], *, together: bool) -> list[State]:
+    """Together they join one by one and leave when they are done."""
     if not together:
         for state in states:
-            while state.done_steps < state.total_steps:
-                step(family, [state])
+            stepped(family, state)
         return states
     joined = 1
     while running := [state for state in states[:joined] if state.done_steps < state.total_steps] or states[joined:]:
@@ -77,7 +76,7 @@ def stepped(family: Family, states: list[State], *, together: bool) -> list[Stat
 
 
 def test_a_row_draws_what_each_draws_alone(family: Family, checkpoint: str) -> None:
-    alone, together = (stepped(family, states_of(family, checkpoint), together=each) for each in (False, True))
+    alone, together = (finished(family, states_of(family, checkpoint), together=each) for each in (False, True))
     for one, other in zip(alone, together, strict=True):
         assert (one.x - other.x).abs().max() <= 2e-4, "at most 1e-5 a step of latents that reach 3"
         assert np.abs(family.finish(one).astype(int) - family.finish(other)).max() <= 1
@@ -126,8 +125,7 @@ def test_what_was_joined_serves_until_membership_changes(family: Family, checkpo
     assert states[0].packed is kept
     step(family, states[:2])
     assert states[0].packed is not kept
-    while states[0].done_steps < states[0].total_steps:
-        step(family, states[:2])
+    stepped(family, *states[:2])
     assert states[0].packed is None, "a finished one holds on to nobody"
     assert states[0].constants is None
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flux_drawing import stepped
 from support.jobs import make_job
 
 from deployments import loading
@@ -17,7 +18,6 @@ from deployments.contract.model import CfgConfig
 from deployments.families.conditioning import PreparedRequest, as_bytes
 from deployments.families.family import Family
 from deployments.families.state import State
-from deployments.families.step import step
 from deployments.images import Pixels
 
 pytestmark = pytest.mark.slow
@@ -57,8 +57,7 @@ def family(name: str, **options: Any) -> Family:
 def drawn(family: Family, job: GenerationJob) -> Pixels:
     [state] = family.encode([family.fetch(PreparedRequest(job))])
     assert isinstance(state, State)
-    while state.done_steps < state.total_steps:
-        step(family, [state])
+    stepped(family, state)
     return family.finish(state)
 
 
@@ -84,15 +83,9 @@ def test_no_words_are_read_there_too_once(name: str) -> None:
 
 
 def test_the_models_own_text_encoders_are_not_loaded() -> None:
-    own, shared = family("flux"), family("flux", text_encoder=Elsewhere("bundled/flux"))
-    assert getattr(own, "_encoder") is not None  # noqa: B009  # of one family
-    assert getattr(shared, "_encoder") is None  # noqa: B009
-    assert (
-        loading.load("bundled/flux", device="cpu", dtype="float32", text_encoder=Elsewhere("bundled/flux")).setup[
-            "text_encoder"
-        ]
-        == "shared"
-    )
+    shared = loading.load("bundled/flux", device="cpu", dtype="float32", text_encoder=Elsewhere("bundled/flux"))
+    assert getattr(shared.family, "_encoder") is None  # noqa: B009  # of one family
+    assert shared.setup["text_encoder"] == "shared"
 
 
 def test_other_weights_are_refused() -> None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from support.jobs import make_job
 from torch import Tensor
 
 from deployments.families.packed.batch import Moment
 from deployments.families.state import State, UncondBranch
-from deployments.families.step import step
+from deployments.families.step import schedule, step
 from deployments.lora.segments import AppliedAdapter
 
 
@@ -117,3 +118,17 @@ def test_a_batch_that_does_not_fit_changes_nothing() -> None:
     assert all(state.x.count_nonzero() == 0 and state.v is None for state in states)
     step(Painter(), states)
     assert [state.done_steps for state in states] == [1, 1]
+
+
+@pytest.mark.parametrize("steps", [1, 4, 16])
+def test_schedules_fall_from_one_to_zero_and_leave_the_scheduler_alone(steps: int) -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=6.93)
+    before = torch.as_tensor(scheduler.timesteps).clone()
+    t, dt = schedule(scheduler, steps)
+    assert t.shape == (steps + 1,)
+    assert dt.shape == (steps,)
+    assert t[0] == 1
+    assert t[-1] == 0
+    assert (dt < 0).all()
+    torch.testing.assert_close(t[1:] - t[:-1], dt, atol=1e-6, rtol=0)
+    assert torch.equal(torch.as_tensor(scheduler.timesteps), before)

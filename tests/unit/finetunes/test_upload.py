@@ -54,11 +54,6 @@ def test_all_places_are_given_and_come_back() -> None:
             for n in range(4):
                 take(stack, places, f"p{n}", f"organization {n}")
             assert "Other tuned models" in refusal(places, "q", "b")
-
-
-def test_a_place_comes_back_whatever_became_of_the_upload() -> None:
-    places = Places(2)
-    for _ in range(3):
         with pytest.raises(RuntimeError), places.one("p", "a"):
             raise RuntimeError
 
@@ -72,15 +67,16 @@ async def pieces(*sent: bytes) -> AsyncIterator[bytes]:
         yield each
 
 
-async def trickle(pause_s: float) -> AsyncIterator[bytes]:
+async def trickle(pause_s: float, piece: bytes = b"x") -> AsyncIterator[bytes]:
     """Never ends."""
     while True:
-        yield b"x"
+        yield piece
         await asyncio.sleep(pause_s)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_bytes(b"x")
     return tmp_path / "file"
 
 
@@ -97,12 +93,7 @@ def test_what_comes_is_written(file: Path) -> None:
 
 async def test_a_file_that_is_too_large_is_refused_at_once(file: Path) -> None:
     with pytest.raises(Refused, match="at most 1 MiB"):
-        await save(trickle_of(b"x" * 2**20), file, BOUNDS)
-
-
-async def trickle_of(piece: bytes) -> AsyncIterator[bytes]:
-    while True:
-        yield piece
+        await save(trickle(0, b"x" * 2**20), file, BOUNDS)
 
 
 async def test_nothing_is_refused(file: Path) -> None:
@@ -133,70 +124,52 @@ print(json.dumps({"begun": True}), flush=True)
 """
 
 
-@pytest.fixture
-def file_finetune_check(tmp_path: Path) -> Path:
-    file_finetune_check = tmp_path / "file_finetune_check"
-    file_finetune_check.write_bytes(b"x")
-    return file_finetune_check
-
-
-async def ask(monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, script: str) -> dict[str, object]:
+async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[str, object]:
     """The verdict where `script` stands in for the check."""
     monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
-    return await checked(file_finetune_check, 1, "bundled/flux3", None, 1)
+    return await checked(file, 1, "bundled/flux3", None, 1)
 
 
-async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path) -> None:
-    assert await ask(monkeypatch, file_finetune_check, BEGIN + """print('{"rank": 4, "layers": 1}')""") == {
-        "rank": 4,
-        "layers": 1,
-    }
+async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    told = """print('{"rank": 4, "layers": 1}')"""
+    assert await ask(monkeypatch, file, BEGIN + told) == {"rank": 4, "layers": 1}
     with pytest.raises(Refused, match="too wide"):
-        await ask(monkeypatch, file_finetune_check, """print('{"error": "too wide"}')""")
+        await ask(monkeypatch, file, """print('{"error": "too wide"}')""")
 
 
-async def test_a_file_that_takes_too_much_of_a_processor_is_refused(
-    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path
-) -> None:
-    with pytest.raises(Refused, match="its check takes more than 1 s"):
-        await ask(monkeypatch, file_finetune_check, BEGIN + "while True: pass")
+TOO_MUCH_MEMORY = "damaged, or its check takes too much memory"
 
 
 @pytest.mark.parametrize(
-    ("before", "taking"),
+    ("script", "told"),
     [
-        ("", "bytearray(1 << 30)"),
-        ("import torch", "torch.ones(1 << 28)"),
+        (BEGIN + "while True: pass", "its check takes more than 1 s"),
+        (BEGIN + "bytearray(1 << 30)", TOO_MUCH_MEMORY),
+        ("import torch" + BEGIN + "torch.ones(1 << 28)", TOO_MUCH_MEMORY),
+        *(
+            (BEGIN + end, "damaged")
+            for end in ("os.abort()", "os._exit(3)", "raise ValueError", "os.kill(os.getpid(), 11)")
+        ),
     ],
 )
-async def test_a_file_that_takes_too_much_memory_is_refused(
-    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, before: str, taking: str
-) -> None:
-    with pytest.raises(Refused, match="damaged, or its check takes too much memory"):
-        await ask(monkeypatch, file_finetune_check, before + BEGIN + taking)
-
-
-@pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError", "os.kill(os.getpid(), 11)"])
 async def test_a_file_that_breaks_its_check_is_refused(
-    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, end: str
+    monkeypatch: pytest.MonkeyPatch, file: Path, script: str, told: str
 ) -> None:
-    with pytest.raises(Refused, match="damaged"):
-        await ask(monkeypatch, file_finetune_check, BEGIN + end)
+    with pytest.raises(Refused, match=told):
+        await ask(monkeypatch, file, script)
 
 
 async def test_what_breaks_before_the_file_is_read_is_not_the_files_fault(
-    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path
+    monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     with pytest.raises(CheckFailed):
-        await ask(monkeypatch, file_finetune_check, "raise OSError('no such base')")
+        await ask(monkeypatch, file, "raise OSError('no such base')")
 
 
-async def test_a_check_that_hangs_is_ended(
-    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, tmp_path: Path
-) -> None:
+async def test_a_check_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path) -> None:
     monkeypatch.setattr(upload, "_START_S", 0)
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     with pytest.raises(CheckFailed):
-        await ask(monkeypatch, file_finetune_check, script)
+        await ask(monkeypatch, file, script)
     assert not psutil.pid_exists(int(pid.read_text()))

@@ -19,7 +19,6 @@ from serve_app.inputs.fetch import FetchTurns, TooManyFetches
 from serve_app.inputs.settings import BadPicture, PictureLimits
 from serve_app.inputs.url_guard import (
     FREE_PIECES,
-    PIECE_BYTES,
     ROW_BYTES,
     AnswerRefused,
     BoundedBody,
@@ -83,13 +82,6 @@ async def test_an_owner_waits_for_itself_in_the_order_of_coming() -> None:
         assert not fourth.begun.is_set()
 
 
-async def test_no_owner_waits_for_another() -> None:
-    turns = FetchTurns(per_owner=2, per_origin=9)
-    async with fetches(turns, *[("a", "slow")] * 50, ("b", "other"), ("b", "slow")) as (*_, other, slow):
-        assert other.begun.is_set()
-        assert slow.begun.is_set()
-
-
 async def test_at_an_origin_no_more_than_an_owners_turns_wait_before_another() -> None:
     turns = FetchTurns(per_owner=2, per_origin=3)
     many = [("a", "1")] * 50 + [("b", "1")] * 2 + [("c", "1")]
@@ -145,10 +137,7 @@ FETCHER = fetcher("127.0.0.0/8")
 LONG = PictureLimits(timeout_s=PATIENCE_S)
 TOO_LARGE_A_HEAD = "more than 16 KiB of headers"
 TOO_MANY_PIECES = "too many tiny pieces"
-REASONS = {
-    "one-byte chunks": TOO_MANY_PIECES,
-    "a trickled head": TOO_MANY_PIECES,
-}
+REASONS = {"one-byte chunks": TOO_MANY_PIECES, "a trickled head": TOO_MANY_PIECES}
 
 
 @pytest.mark.parametrize("kind", sorted(set(HOSTILITIES) - {"a trickled body", "one-byte segments"}))
@@ -221,11 +210,6 @@ async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
             pass
     # One byte each, so that the bytes earn next to no further pieces.
     assert FREE_PIECES < chunks.read <= FREE_PIECES + 2
-
-
-async def test_many_chunks_of_a_fair_size_are_read_whole() -> None:
-    chunks = Chunks(*[bytes(PIECE_BYTES)] * 10 * FREE_PIECES)
-    assert len([chunk async for chunk in BoundedBody(chunks, stream())]) == 10 * FREE_PIECES
 
 
 async def test_tiny_segments_are_read_up_to_their_bound() -> None:

@@ -8,6 +8,7 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import brotli
 import pytest
@@ -71,12 +72,6 @@ async def test_redirects_are_followed_up_to_the_limit(inputs: Inputs, web: Websi
         await inputs.picture(web.url("/4"), "us")
 
 
-async def test_a_redirect_to_what_is_no_url_is_refused(inputs: Inputs, web: Website) -> None:
-    web.put("/lost", status=302, location="http:////x]y")
-    with pytest.raises(BadPicture, match="redirects to what is no URL"):
-        await inputs.picture(web.url("/lost"), "us")
-
-
 async def test_a_redirect_to_an_inside_address_is_refused(gate: Callable[[UrlGuard], Inputs], web: Website) -> None:
     inputs = gate(UrlGuard(["public.test"], resolve=_one_name_public))
     web.put("/", status=302, location=web.url("/secret"))
@@ -92,35 +87,23 @@ async def _one_name_public(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-@pytest.mark.parametrize("status", [204, 404])
-async def test_other_statuses(inputs: Inputs, status: int, web: Website) -> None:
-    web.put("/", b"", status=status)
-    with pytest.raises(BadPicture, match=f"HTTP status {status}"):
-        await inputs.picture(web.url(), "us")
-
-
-async def test_a_body_over_the_limit_is_cut_off(inputs: Inputs, web: Website) -> None:
-    web.put("/", b"x" * 3_000_000)
-    with pytest.raises(BadPicture, match="file is too large"):
-        await inputs.picture(web.url(), "us", PictureLimits(max_bytes=1_000_000))
-
-
-async def test_a_body_that_never_comes(inputs: Inputs, web: Website) -> None:
-    web.put("/", b"x", delay_s=1.0)
-    with pytest.raises(BadPicture, match=r"within 0\.2 s"):
-        await inputs.picture(web.url(), "us", PictureLimits(timeout_s=0.2))
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://127.0.0.1:bad/", "HTTPS://127.0.0.1:1/"])
-async def test_urls_that_cannot_be_fetched(inputs: Inputs, url: str) -> None:
-    with pytest.raises(BadPicture, match="could not be fetched"):
-        await inputs.picture(url, "us")
-
-
-async def test_a_broken_answer(inputs: Inputs, web: Website) -> None:
-    web.put("/", b"short", content_length="500")
-    with pytest.raises(BadPicture, match="could not be fetched"):
-        await inputs.picture(web.url(), "us")
+@pytest.mark.parametrize(
+    ("answer", "limits", "reason"),
+    [
+        ({"status": 204}, PictureLimits(), "HTTP status 204"),
+        ({"status": 404}, PictureLimits(), "HTTP status 404"),
+        ({"body": b"x" * 3_000_000}, PictureLimits(max_bytes=1_000_000), "file is too large"),
+        ({"body": b"short", "content_length": "500"}, PictureLimits(), "could not be fetched"),
+        ({"status": 302, "location": "http:////x]y"}, PictureLimits(), "redirects to what is no URL"),
+        ({"body": b"x", "delay_s": 1.0}, PictureLimits(timeout_s=0.2), r"within 0\.2 s"),
+    ],
+)
+async def test_answers_that_are_no_file(
+    inputs: Inputs, web: Website, answer: dict[str, Any], limits: PictureLimits, reason: str
+) -> None:
+    web.put("/", **answer)
+    with pytest.raises(BadPicture, match=reason):
+        await inputs.picture(web.url(), "us", limits)
 
 
 BODY = bytes(range(256)) * 100
@@ -184,6 +167,8 @@ async def test_why_there_is_no_connection_is_said(web: Website) -> None:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         with pytest.raises(BadPicture, match="the connection was refused"):
             await FETCHER.fetch(f"http://127.0.0.1:{bound.getsockname()[1]}/", "us", PictureLimits())
+    with pytest.raises(BadPicture, match="could not be fetched"):
+        await FETCHER.fetch("http://127.0.0.1:bad/", "us", PictureLimits())
     with pytest.raises(BadPicture, match="does not speak TLS there"):
         await FETCHER.fetch(web.url().replace("http:", "https:"), "us", PictureLimits())
 
@@ -202,18 +187,11 @@ def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert not list(kept.iterdir())
 
 
-@pytest.fixture
-def inputs_videos() -> Iterator[Inputs]:
-    gate = Inputs(UrlGuard(["127.0.0.0/8"]), decoders=1)
-    yield gate
-    gate.close()
-
-
-async def test_every_way_to_send_a_video(inputs_videos: Inputs, web: Website) -> None:
+async def test_every_way_to_send_a_video(inputs: Inputs, web: Website) -> None:
     web.put("/clip", VIDEO)
     text = encoded(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
-        video = await inputs_videos.video(value, "us")
+        video = await inputs.video(value, "us")
         assert video == InputVideo(VIDEO, 96, 64)
     assert (video.content_type, video.extension) == ("video/mp4", "mp4")
     assert "data" not in repr(video)
@@ -246,19 +224,13 @@ def test_decoding_has_an_end() -> None:
         read_video(VIDEO, VideoLimits(max_decode_s=0.0))
 
 
-@pytest.mark.parametrize(("value", "problem"), [("***", "base64"), ("http://127.0.0.1:1/", "could not be fetched")])
-async def test_values_that_hold_no_file(inputs_videos: Inputs, value: str, problem: str) -> None:
-    with pytest.raises(BadVideo, match=problem):
-        await inputs_videos.video(value, "us")
-
-
-async def test_byte_limit_on_both_sides(inputs_videos: Inputs, web: Website) -> None:
+async def test_byte_limit_on_both_sides(inputs: Inputs, web: Website) -> None:
     web.put("/", VIDEO)
     enough, little = VideoLimits(max_bytes=len(VIDEO)), VideoLimits(max_bytes=len(VIDEO) - 1)
     for value in (encoded(VIDEO), web.url()):
-        assert (await inputs_videos.video(value, "us", enough)).data == VIDEO
+        assert (await inputs.video(value, "us", enough)).data == VIDEO
         with pytest.raises(BadVideo, match="file is too large"):
-            await inputs_videos.video(value, "us", little)
+            await inputs.video(value, "us", little)
 
 
 @settings(max_examples=25)
@@ -279,9 +251,9 @@ def test_reading_has_bounds_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         read_video(large)
 
 
-async def test_the_videos_of_one_organization_leave_room_for_others(inputs_videos: Inputs) -> None:
+async def test_the_videos_of_one_organization_leave_room_for_others(inputs: Inputs) -> None:
     slow = encoded(made("testsrc=s=1920x1080:d=3:r=24", "-preset", "ultrafast"))
-    hostile = [asyncio.create_task(inputs_videos.video(slow, "hostile")) for _ in range(4)]
-    assert (await inputs_videos.video(encoded(VIDEO), "honest")).width == 96
+    hostile = [asyncio.create_task(inputs.video(slow, "hostile")) for _ in range(4)]
+    assert (await inputs.video(encoded(VIDEO), "honest")).width == 96
     assert not all(each.done() for each in hostile)
     await asyncio.gather(*hostile)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from itertools import product
 from typing import Any
 
@@ -9,24 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
+from support.input_images import as_input, picture, pixels
+from support.pictures import file_of
 
 from serve_app.inputs.geometry import Size
-from serve_app.inputs.images import InputPicture, read_image
+from serve_app.inputs.images import read_image
 from serve_app.inputs.masks import alpha_mask, grey_mask, grown, laid_out, mask_of, white_area
-
-
-def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return read_image(buffer.getvalue())
-
-
-def _opened(image: InputPicture) -> Image.Image:
-    return Image.open(io.BytesIO(image.data))
-
-
-def _one(mode: str, colour: Any) -> InputPicture:
-    return _input(Image.new(mode, (1, 1), colour))
 
 
 @pytest.mark.parametrize(
@@ -42,16 +29,14 @@ def _one(mode: str, colour: Any) -> InputPicture:
     ],
 )
 def test_what_counts_as_white(mode: str, colour: Any, white: bool) -> None:
-    assert white_area(_one(mode, colour)).tolist() == [[white]]
+    assert white_area(picture((1, 1), mode, colour)).tolist() == [[white]]
 
 
 def test_the_way_there_and_back() -> None:
     area = np.random.default_rng(1).random((5, 9)) < 0.5
     mask = mask_of(area)
-    assert (mask.width, mask.height) == (9, 5)
-    assert (mask.content_type, mask.extension, mask.has_alpha) == ("image/png", "png", False)
-    assert (_opened(mask).mode, _opened(mask).format) == ("L", "PNG")
-    assert set(np.unique(np.asarray(_opened(mask)))) <= {0, 255}
+    assert pixels(mask).shape == (5, 9)
+    assert set(np.unique(pixels(mask))) == {0, 255}
     assert (white_area(mask) == area).all()
 
 
@@ -84,51 +69,34 @@ def test_growth_only_adds(width: int, height: int, seed: int, pixels: int) -> No
 
 def test_a_grey_mask_keeps_its_shades_and_no_profile() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    mask = grey_mask(_input(Image.new("RGB", (2, 2), (90, 90, 90)), icc_profile=profile))
-    assert _opened(mask).getpixel((0, 0)) == 90
-    assert "icc_profile" not in _opened(mask).info
+    mask = grey_mask(read_image(file_of(Image.new("RGB", (2, 2), (90, 90, 90)), icc_profile=profile)))
+    assert pixels(mask)[0, 0] == 90
+    assert b"iCCP" not in mask.data
 
 
 def test_an_alpha_mask_is_there_where_something_is_transparent() -> None:
-    assert alpha_mask(_one("RGB", 0)) is None
-    assert alpha_mask(_one("RGBA", (0, 0, 0, 255))) is None
-    mask = alpha_mask(_one("RGBA", (0, 0, 0, 55)))
+    assert alpha_mask(picture((1, 1))) is None
+    assert alpha_mask(picture((1, 1), "RGBA", (0, 0, 0, 255))) is None
+    mask = alpha_mask(picture((1, 1), "RGBA", (0, 0, 0, 55)))
     assert mask is not None
-    assert _opened(mask).getpixel((0, 0)) == 200
+    assert pixels(mask)[0, 0] == 200
 
 
-SIDES = st.integers(1, 24)
-OFFSETS = st.integers(-24, 24)
-
-
-def _input_picture_on_canvas(image: Image.Image) -> InputPicture:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return read_image(buffer.getvalue())
-
-
-def _noise(width: int, height: int, channels: int = 3) -> Image.Image:
-    pixels = np.random.default_rng(width * 100 + height).integers(0, 256, (height, width, channels), np.uint8)
-    return Image.fromarray(pixels)
-
-
-def _pixels(image: InputPicture) -> np.ndarray:
-    with Image.open(io.BytesIO(image.data)) as opened:
-        return np.asarray(opened)
+def _noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8))
 
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(SIDES, SIDES, SIDES, SIDES, OFFSETS, OFFSETS)
+@given(*[st.integers(1, 24)] * 4, *[st.integers(-24, 24)] * 2)
 def test_the_picture_lies_where_it_should(
     width: int, height: int, canvas_width: int, canvas_height: int, left: int, top: int
 ) -> None:
     assume(-width < left < canvas_width and -height < top < canvas_height)
     assume(max(width, height) <= 64 * min(width, height))
-    picture = _noise(width, height)
-    canvas, mask = laid_out(_input_picture_on_canvas(picture), Size(canvas_width, canvas_height), left, top)
-    assert (canvas.width, canvas.height) == (mask.width, mask.height) == (canvas_width, canvas_height)
-    made, open_part, own = _pixels(canvas), _pixels(mask), np.asarray(picture)
+    noise = _noise(width, height)
+    canvas, mask = laid_out(as_input(noise), Size(canvas_width, canvas_height), left, top)
+    made, open_part, own = pixels(canvas), pixels(mask), np.asarray(noise)
     assert made.shape == (canvas_height, canvas_width, 3)
     assert open_part.shape == (canvas_height, canvas_width)
     # Each pixel of the canvas has the colour of the nearest pixel of the picture that is inside.
@@ -142,13 +110,13 @@ def test_the_picture_lies_where_it_should(
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "1"])
 def test_every_kind_of_picture_becomes_rgb(mode: str) -> None:
-    canvas, mask = laid_out(_input_picture_on_canvas(_noise(8, 8).convert(mode)), Size(12, 12), 2, 2)
-    assert _pixels(canvas).shape == (12, 12, 3)
-    assert _pixels(mask).shape == (12, 12)
+    canvas, mask = laid_out(as_input(_noise(8, 8).convert(mode)), Size(12, 12), 2, 2)
+    assert pixels(canvas).shape == (12, 12, 3)
+    assert pixels(mask).shape == (12, 12)
 
 
 @pytest.mark.parametrize(("alpha", "shade"), [(0, 255), (255, 0), (51, 204)])
 def test_transparent_parts_are_over_white(alpha: int, shade: int) -> None:
-    canvas, mask = laid_out(_input_picture_on_canvas(Image.new("RGBA", (4, 4), (0, 0, 0, alpha))), Size(6, 4), 0, 0)
-    assert (_pixels(canvas) == shade).all()
-    assert (_pixels(mask)[:, :4] == 0).all(), "transparency does not ask for paint"
+    canvas, mask = laid_out(picture((4, 4), "RGBA", (0, 0, 0, alpha)), Size(6, 4), 0, 0)
+    assert (pixels(canvas) == shade).all()
+    assert (pixels(mask)[:, :4] == 0).all(), "transparency does not ask for paint"

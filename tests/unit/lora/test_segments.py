@@ -41,13 +41,7 @@ WEAKER = AppliedAdapter(ONE.layers, 0.3)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(
-    "adapters",
-    [
-        [ONE, None, OTHER, None],
-        [ONE, OTHER, ONE, WEAKER],
-    ],
-)
+@pytest.mark.parametrize("adapters", [[ONE, None, OTHER, None], [ONE, OTHER, ONE, WEAKER]])
 def test_each_picture_gets_its_own_adapter_and_strength(
     network: nn.Sequential, adapters: Sequence[AppliedAdapter | None]
 ) -> None:

@@ -29,13 +29,6 @@ def test_a_name_is_conventional(series: Series) -> None:
     assert not {"le", "quantile", "job", "instance"} & set(series.labels)
 
 
-@pytest.mark.parametrize("series", ALL, ids=lambda series: series.name)
-def test_what_it_tells_is_said(series: Series) -> None:
-    assert series.help[0].isupper()
-    assert not series.help.endswith(".")
-    assert "\n" not in series.help
-
-
 def test_each_is_there_once() -> None:
     assert len({series.name for series in ALL}) == len(ALL) >= 40
 

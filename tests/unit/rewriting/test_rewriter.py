@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,13 @@ def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_prompt_is_continued(rewriter: Rewriter) -> None:
-    rewritten = rewriter.rewrite(PROMPT, seed=1)
-    assert rewritten.startswith(f"{PROMPT}, ")
-    assert len(rewritten) > len(PROMPT) + 10
-
-
-def test_a_seed_decides_the_result(rewriter: Rewriter) -> None:
+def test_a_prompt_is_continued_as_a_seed_decides(rewriter: Rewriter) -> None:
     results = {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)}
+    assert all(each.startswith(f"{PROMPT}, ") and len(each) > len(PROMPT) + 10 for each in results.values())
     assert len(set(results.values())) > 1
     assert {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)} == results
+    assert rewriter.ratio(PROMPT + TABLE, seed=1) == results[1], "the rewritten prompt tells the ratio"
+    assert rewriter._model.dtype == torch.float32
 
 
 def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Rewriter) -> None:
@@ -70,7 +67,8 @@ def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Re
 
 
 def test_without_temperature_all_seeds_agree() -> None:
-    cold = bundled(temperature=0.0)
+    cold = bundled(temperature=0.0, dtype="bfloat16")
+    assert cold._model.dtype == torch.bfloat16
     assert len({cold.rewrite(PROMPT, seed) for seed in range(4)}) == 1
 
 
@@ -126,17 +124,50 @@ def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter
     assert len(prompt) <= len(rewritten) <= LONGEST
 
 
-def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, list[str]]]:
+    """A model that chats and says what it is told to, and what it was asked."""
 
-    def answer(tokens: list[int], *_: object) -> str:
-        asked.append(chat._tokenizer.decode(tokens))
-        return '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
+    def made(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
+        chat, heard = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
 
-    monkeypatch.setattr(chat, "_generate", answer)
+        def generate(tokens: list[int], _seed: int, most: int | None = None) -> str:
+            heard.append(chat._tokenizer.decode(tokens))
+            assert (most == RATIO_TOKENS) == ("ratio" in heard[-1])
+            return answer
+
+        monkeypatch.setattr(chat, "_generate", generate)
+        return chat, heard
+
+    return made
+
+
+def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, asked: Any) -> None:
+    answer = '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
+    chat, heard = asked(chat_folder, answer, instruction="Say it better.")
     assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
-    assert asked == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
+    assert heard == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
+    chat, _ = asked(chat_folder, "A crimson disc." + TABLE, instruction="Say it better.")
+    assert chat.rewrite(PROMPT, seed=1) == "A crimson disc.", "a table in the answer is left out"
+    plain, _ = asked(chat_folder, ", soft light")
+    assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light", "without an instruction it continues"
+
+
+@pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
+def test_a_chat_has_an_instruction_of_its_own_for_edits(
+    chat_folder: Path, asked: Any, instruction: str, rewritten: str
+) -> None:
+    told = {"instruction": "Say it better.", "edit_instruction": instruction}
+    chat, heard = asked(chat_folder, "Take the circle out.", **told)
+    assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
+    assert heard == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
+
+
+def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, asked: Any) -> None:
+    chat, heard = asked(chat_folder, "<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
+    assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
+    assert heard == ["system: Which ratio?\nuser: a giraffe\nassistant: "]
+    assert chat.ratio(" ", seed=1) == ""
 
 
 def test_a_chat_too_long_for_the_model_leaves_the_prompt(chat_folder: Path) -> None:
@@ -144,46 +175,9 @@ def test_a_chat_too_long_for_the_model_leaves_the_prompt(chat_folder: Path) -> N
     assert chat.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_a_table_in_the_answer_is_left_out(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
-    monkeypatch.setattr(chat, "_generate", lambda *_: "A crimson disc." + TABLE)
-    assert chat.rewrite(PROMPT, seed=1) == "A crimson disc."
-
-
 def test_the_prompt_of_an_edit_is_not_continued(rewriter: Rewriter) -> None:
     assert rewriter.rewrite("remove the circle", seed=1) != "remove the circle"
     assert rewriter.rewrite("remove the circle" + TABLE, seed=1, edit=True) == "remove the circle" + TABLE
-
-
-@pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
-def test_a_chat_has_an_instruction_of_its_own_for_edits(
-    chat_folder: Path, monkeypatch: pytest.MonkeyPatch, instruction: str, rewritten: str
-) -> None:
-    spec = RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better.", edit_instruction=instruction)
-    chat = Rewriter(spec)
-    asked: list[str] = []
-
-    def answer(tokens: list[int], *_: object) -> str:
-        asked.append(chat._tokenizer.decode(tokens))
-        return "Take the circle out."
-
-    monkeypatch.setattr(chat, "_generate", answer)
-    assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
-    assert asked == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
-
-
-def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", ratio_instruction="Which ratio?"))
-    asked: list[tuple[str, object]] = []
-
-    def answer(tokens: list[int], _seed: int, most: int) -> str:
-        asked.append((chat._tokenizer.decode(tokens), most))
-        return "<think>\nTall.\n</think>\n2:3"
-
-    monkeypatch.setattr(chat, "_generate", answer)
-    assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
-    assert asked == [("system: Which ratio?\nuser: a giraffe\nassistant: ", RATIO_TOKENS)]
-    assert chat.ratio(" ", seed=1) == ""
 
 
 def test_a_chat_that_babbles_of_ratios_ends_soon(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,16 +188,6 @@ def test_a_chat_that_babbles_of_ratios_ends_soon(chat_folder: Path, monkeypatch:
     assert len(picked) == RATIO_TOKENS
 
 
-def test_of_a_model_that_continues_the_rewritten_prompt_tells_the_ratio(rewriter: Rewriter) -> None:
-    assert rewriter.ratio(PROMPT + TABLE, seed=1) == rewriter.rewrite(PROMPT, seed=1)
-
-
-def test_without_an_instruction_a_chat_model_continues(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Rewriter(RewriterSpec(str(chat_folder), device="cpu"))
-    monkeypatch.setattr(plain, "_generate", lambda *_: ", soft light")
-    assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light"
-
-
 @pytest.mark.parametrize(
     ("prompt", "words", "table"),
     [
@@ -211,15 +195,11 @@ def test_without_an_instruction_a_chat_model_continues(chat_folder: Path, monkey
         ('a [{b}] [{"id": 1}]', "a [{b}]", ' [{"id": 1}]'),
         ('a cat\n[ {"id": 1}, {"id": 2} ]\n', "a cat", '\n[ {"id": 1}, {"id": 2} ]\n'),
         ('[{"id": 1}] and more', '[{"id": 1}] and more', ""),
+        ("[{" * 100_000 + "]", "[{" * 100_000 + "]", ""),
     ],
 )
 def test_tables_are_found(prompt: str, words: str, table: str) -> None:
     assert split_table(prompt) == (words, table)
-
-
-def test_a_hostile_prompt_costs_little() -> None:
-    prompt = "[{" * 100_000 + "]"
-    assert split_table(prompt) == (prompt, "")
 
 
 @pytest.mark.parametrize(
@@ -256,11 +236,6 @@ def test_a_model_too_small_for_the_limit_is_refused() -> None:
         bundled(max_new_tokens=CONFIG.max_position_embeddings)
 
 
-def test_precision_follows_the_device() -> None:
-    assert bundled()._model.dtype == torch.float32
-    assert bundled(dtype="bfloat16")._model.dtype == torch.bfloat16
-
-
 SPEC = RewriterSpec("bundled/rewriter", device="cpu", threads=1)
 
 
@@ -274,16 +249,11 @@ async def deployment() -> AsyncIterator[PromptRewriter]:
     torch.set_num_threads(before)
 
 
-async def test_it_rewrites_and_is_healthy(deployment: PromptRewriter) -> None:
+async def test_it_rewrites_tells_edits_and_ratios_apart_and_is_healthy(deployment: PromptRewriter) -> None:
     first, second = await asyncio.gather(deployment.rewrite("a cat", 1), deployment.rewrite("a cat", 1))
-    assert first == second
-    assert first.startswith("a cat")
-    await deployment.check_health()
-
-
-async def test_it_tells_edits_and_ratios_apart(deployment: PromptRewriter) -> None:
+    assert first == second == await deployment.ratio("a cat", 1)
     assert await deployment.rewrite("remove the cat", 1, edit=True) == "remove the cat"
-    assert await deployment.ratio("a cat", 1) == await deployment.rewrite("a cat", 1)
+    await deployment.check_health()
 
 
 async def test_one_prompt_at_a_time_and_the_loop_stays_free(

@@ -20,7 +20,6 @@ from serve_app.schemas.fields import (
     User,
     WebhookSecret,
     WebhookUrl,
-    located_error,
 )
 from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import finetuned, with_opposite
@@ -39,45 +38,23 @@ def _url(length: int) -> str:
     return "https://example.com/".ljust(length, "x")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (Prompt, "x" * MAX_PROMPT_CHARS),
-        (Seed, MAX_SEED),
-        (Seed, 7.0),
-        (WebhookUrl, _url(MAX_URL_CHARS)),
-        (WebhookUrl, "HTTPS://EXAMPLE.com"),
-        (User, "x" * 256),
-    ],
-)
-def test_accepted_values(field: Any, value: Any) -> None:
-    assert TypeAdapter(field).validate_python(value) == value
+LIMITS: list[tuple[Any, list[Any], list[Any]]] = [
+    (Prompt, ["x" * MAX_PROMPT_CHARS], ["", "x" * (MAX_PROMPT_CHARS + 1)]),
+    (Seed, [MAX_SEED, 7.0], [-1, MAX_SEED + 1, 1.5, True, float("inf")]),
+    (WebhookUrl, [_url(MAX_URL_CHARS), "HTTPS://EXAMPLE.com"], [_url(MAX_URL_CHARS + 1), "ftp://example.com"]),
+    (WebhookUrl, [], ["example.com/hook", "https://user:word@example.com/"]),
+    (WebhookSecret, [], ["", "x" * 513]),
+    (User, ["x" * 256], ["", "x" * 257]),
+]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (Prompt, ""),
-        (Prompt, "x" * (MAX_PROMPT_CHARS + 1)),
-        (Seed, -1),
-        (Seed, MAX_SEED + 1),
-        (Seed, 1.5),
-        (Seed, True),
-        (Seed, float("inf")),
-        (WebhookUrl, _url(MAX_URL_CHARS + 1)),
-        (WebhookUrl, "ftp://example.com"),
-        (WebhookUrl, "example.com/hook"),
-        (WebhookUrl, "https://user:word@example.com/"),
-        (WebhookSecret, ""),
-        (WebhookSecret, "x" * 513),
-        (User, ""),
-        (User, "x" * 257),
-        (ImageInput, ""),
-    ],
-)
-def test_refused_values(field: Any, value: Any) -> None:
-    with pytest.raises(ValidationError):
-        TypeAdapter(field).validate_python(value)
+@pytest.mark.parametrize(("field", "accepted", "refused"), LIMITS)
+def test_limits(field: Any, accepted: list[Any], refused: list[Any]) -> None:
+    for value in accepted:
+        assert TypeAdapter(field).validate_python(value) == value
+    for value in refused:
+        with pytest.raises(ValidationError):
+            TypeAdapter(field).validate_python(value)
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_abc", "whsec_\u00e9\u00e9\u00e9\u00e9"])
@@ -85,12 +62,6 @@ def test_webhook_secrets_with_a_prefix_must_be_base64(secret: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(WebhookSecret).validate_python(secret)
     assert "base64" in refused.value.errors()[0]["msg"]
-
-
-def test_the_schema_tells_the_limits() -> None:
-    assert TypeAdapter(Seed).json_schema() == {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
-    url = TypeAdapter(WebhookUrl).json_schema()
-    assert (url["type"], url["format"], url["minLength"], url["maxLength"]) == ("string", "uri", 1, 2083)
 
 
 def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
@@ -109,11 +80,6 @@ def test_image_inputs_come_in_order_with_their_location_and_role() -> None:
         (("image",), "c", "mask"),
     ]
     assert _Request().image_inputs() == []
-
-
-def test_located_errors() -> None:
-    error = located_error("height", "too_much", "at most {most}", most=3).errors()[0]
-    assert (error["loc"], error["type"], error["msg"]) == (("height",), "too_much", "at most 3")
 
 
 TOOLS: dict[str, dict[str, Any]] = {
@@ -162,22 +128,6 @@ def test_nulls_mean_not_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MINIMAL)
-def test_only_outpainting_refuses_unknown_fields(name: str) -> None:
-    if name == "outpainting":
-        assert _problems(name, more=1) == [(("more",), "extra_forbidden")]
-    else:
-        assert _request(name, more=1, raw_=True) == _request(name)
-
-
-@pytest.mark.parametrize("name", TOOLS)
-def test_levels_of_safety(name: str) -> None:
-    for level in (None, 0, 6, 3.0):
-        assert _request(name, safety_tolerance=level).safety_tolerance == level
-    for level in (-1, 7, 1.5, "2", True):
-        assert [loc for loc, _ in _problems(name, safety_tolerance=level)] == [("safety_tolerance",)]
-
-
-@pytest.mark.parametrize("name", MINIMAL)
 def test_wide_seeds_are_kept_and_random_ones_are_narrow(name: str) -> None:
     for seed in (0, 2**64 - 1):
         assert _request(name, seed=seed).plan(SIZES).seed == seed
@@ -194,23 +144,10 @@ def test_formats_of_the_result(name: str) -> None:
     assert _problems(name, output_format="gif")
 
 
-@pytest.mark.parametrize("name", TOOLS)
-def test_plans_of_tools_leave_the_work_to_the_recipe(name: str) -> None:
-    plan = _request(name).plan(SIZES)
-    assert (plan.prompt, plan.steps, plan.guidance, plan.rewrite, plan.transparent) == ("", None, None, False, False)
-    assert (plan.width, plan.height, plan.area) == (640, 480, 640 * 480)
-
-
 @pytest.mark.parametrize("name", MINIMAL)
 def test_plans_are_of_plain_text(name: str) -> None:
     assert _request(name).plan(SIZES).structured is False
     assert REQUESTS["image-klein"].model_validate({"prompt": "x"}).plan([]).structured is True
-
-
-@pytest.mark.parametrize("name", [*MINIMAL, "image-klein"])
-def test_every_field_is_described(name: str) -> None:
-    for field, info in REQUESTS[name].model_json_schema()["properties"].items():
-        assert info["description"], field
 
 
 @pytest.mark.parametrize("name", MINIMAL)
@@ -227,9 +164,7 @@ def test_pictures_stay_out_of_repr_and_errors(name: str) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ({}, {}),
         ({"other": True}, {"other": True, "own": False}),
-        ({"other": False}, {"other": False, "own": True}),
         ({"own": False, "other": False}, {"own": False, "other": False}),
         ({"other": "no"}, {"other": "no"}),
         ("text", "text"),
@@ -253,7 +188,3 @@ def test_a_body_is_valid_and_has_no_field_that_means_nothing(name: str, tuned: b
     request = form.model_validate(body)
     assert set(body) <= set(type(request).model_fields)
     assert request.model_fields_set == set(body)
-
-
-def test_every_request_has_one() -> None:
-    assert all(examples(name, tuned=False) for name in REQUESTS)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from PIL import Image
 from pydantic import ValidationError
+from support.input_images import picture, pixels
 
 from serve_app.inputs.geometry import TIERS
-from serve_app.inputs.images import InputPicture, read_image
+from serve_app.inputs.images import InputPicture
 from serve_app.schemas.fields import Picture, PictureProblem
-from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest, ratio_of
+from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest
 from serve_app.schemas.image_klein import ImageKleinRequest
 from serve_app.schemas.inpaint import CannyRequest, FillRequest
 from serve_app.schemas.plan import ModelDefaults, Plan
@@ -21,12 +19,6 @@ from serve_app.schemas.plan import ModelDefaults, Plan
 
 def _size(plan: Plan) -> tuple[int | None, int | None]:
     return plan.width, plan.height
-
-
-def _input(mode: str, size: tuple[int, int] = (8, 6), colour: Any = 0) -> InputPicture:
-    buffer = io.BytesIO()
-    Image.new(mode, size, colour).save(buffer, "PNG")
-    return read_image(buffer.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -73,10 +65,6 @@ def test_ratios_that_are_none(text: str) -> None:
         KontextRequest(prompt="x", aspect_ratio=text)
 
 
-def test_ratios_are_exact() -> None:
-    assert ratio_of("1.85:1") == Fraction(37, 20)
-
-
 def test_pro_passes_its_guidance_on() -> None:
     plan = ProRequest(guidance=3.5, interval=2.5, steps=7, width=1440, height=256).plan([(100, 100)])
     assert (plan.guidance, plan.guidance_interval, plan.steps) == (3.5, 2.5, 7)
@@ -96,14 +84,14 @@ def test_canny_uses_one_picture() -> None:
 
 
 def test_fill_inverts_alpha_and_keeps_the_picture() -> None:
-    image = _input("RGBA", colour=(10, 20, 30, 64))
+    image = picture((8, 6), "RGBA", (10, 20, 30, 64))
     kept, mask = FillRequest(image="a").prepared([Picture("references", image)])
     assert (kept.image, kept.role, mask.role) == (image, "references", "mask")
-    with Image.open(io.BytesIO(mask.image.data)) as made:
-        assert (made.mode, made.size, made.getpixel((0, 0))) == ("L", (8, 6), 191)
+    assert pixels(mask.image).shape == (6, 8)
+    assert (pixels(mask.image) == 191).all()
 
 
-@pytest.mark.parametrize("image", [_input("RGB"), _input("L"), _input("RGBA", colour=(0, 0, 0, 255))])
+@pytest.mark.parametrize("image", [picture((8, 6)), picture((8, 6), "L"), picture((8, 6), "RGBA", (0, 0, 0, 255))])
 def test_fill_needs_to_know_what_to_repaint(image: InputPicture) -> None:
     with pytest.raises(PictureProblem) as refused:
         FillRequest(image="a").prepared([Picture("references", image)])
@@ -111,7 +99,7 @@ def test_fill_needs_to_know_what_to_repaint(image: InputPicture) -> None:
 
 
 def test_fill_compares_sizes() -> None:
-    pictures = [Picture("references", _input("RGB")), Picture("mask", _input("L", (6, 8)))]
+    pictures = [Picture("references", picture((8, 6))), Picture("mask", picture((6, 8), "L"))]
     with pytest.raises(PictureProblem, match="6x8") as refused:
         FillRequest(image="a", mask="b").prepared(pictures)
     assert refused.value.field == "mask"
@@ -126,35 +114,8 @@ def test_the_model_completes_what_a_request_leaves_open() -> None:
     assert (own.steps, own.guidance) == (7, 2.5)
 
 
-LAYOUT = '[{"id": "cat_1", "bbox": [0, 0, 10, 10], "desc": "a cat"}]'
-
-
 def _request(**body: Any) -> ImageKleinRequest:
     return ImageKleinRequest.model_validate({"prompt": "a cat", **body})
-
-
-def _problems(body: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
-    with pytest.raises(ValidationError) as refused:
-        ImageKleinRequest.model_validate(body)
-    return [(error["loc"], error["type"]) for error in refused.value.errors()]
-
-
-def test_nulls_mean_not_set() -> None:
-    optional = set(ImageKleinRequest.model_fields) - {"prompt"}
-    assert _request(**dict.fromkeys(optional)) == _request()
-
-
-def test_the_prompt_is_required() -> None:
-    assert _problems({}) == [(("prompt",), "missing")]
-
-
-def test_a_bad_picture_is_named_by_its_place() -> None:
-    assert _problems({"prompt": "x", "images": ["x", ""]}) == [(("images", 1), "string_too_short")]
-
-
-def test_all_problems_are_reported_at_once() -> None:
-    problems = _problems({"prompt": "", "seed": -1, "steps": 99})
-    assert [loc for loc, _ in problems] == [("prompt",), ("seed",), ("steps",)]
 
 
 def test_plan_with_an_open_ratio() -> None:

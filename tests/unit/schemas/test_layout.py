@@ -24,10 +24,7 @@ def _prompt(*rows: Any, text: str = "A room with <cat_1> ") -> str:
     ("change", "row"),
     [
         ({}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat", "ref_image_0", (10, 20, 300, 400))),
-        (
-            {"tgt_bbox": [0, 0, 1, 1]},
-            LayoutRow("cat_1", (0, 0, 1, 1), "a cat", "ref_image_0", (10, 20, 300, 400)),
-        ),
+        ({"tgt_bbox": [0, 0, 1, 1]}, LayoutRow("cat_1", (0, 0, 1, 1), "a cat", "ref_image_0", (10, 20, 300, 400))),
         ({"tgt_bbox": None}, LayoutRow("cat_1", None, "a cat", "ref_image_0", (10, 20, 300, 400))),
         ({"from": None, "src_bbox": None}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat")),
         ({"desc": ""}, LayoutRow("cat_1", (10, 20, 300, 400), "", "ref_image_0", (10, 20, 300, 400))),
@@ -59,32 +56,15 @@ def test_only_the_array_at_the_end_counts() -> None:
     assert caption(prompt) == 'A sign "[{" by <cat_1>, [1], [{"x": 1}]'
 
 
-def test_brackets_in_the_caption_hide_no_layout() -> None:
-    assert [row.name for row in parse_layout("[1] " * 100 + json.dumps([GENERATE]))] == ["cat_1"]
-
-
-@pytest.mark.parametrize(
-    "box",
-    [
-        [10, 20, 10, 400],
-        [10, 400, 300, 400],
-        [-1, 20, 300, 400],
-        [10, 20, 300, 1001],
-        [10, 20, 300],
-        [10, 20, 300, 400.0],
-        [False, 20, 300, 400],
-        "10,20,300,400",
-    ],
-)
-def test_bad_boxes(box: Any) -> None:
-    for row in ({**GENERATE, "bbox": box}, {**EDIT, "src_bbox": box}, {**EDIT, "tgt_bbox": box}):
-        with pytest.raises(LayoutError, match="bbox of layout row 0"):
-            parse_layout(_prompt(row))
-
-
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
+        ([{**GENERATE, "bbox": [10, 20, 10, 400]}], "bbox of layout row 0"),
+        ([{**GENERATE, "bbox": [10, 400, 300, 400]}], "bbox of layout row 0"),
+        ([{**EDIT, "src_bbox": [-1, 20, 300, 400]}], "src_bbox of layout row 0"),
+        ([{**EDIT, "tgt_bbox": [10, 20, 300, 1001]}], "tgt_bbox of layout row 0"),
+        ([{**GENERATE, "bbox": [10, 20, 300]}], "bbox of layout row 0"),
+        ([{**GENERATE, "bbox": [False, 20, 300, 400.0]}], "bbox of layout row 0"),
         ([{**GENERATE, "color": "red"}], "exactly the keys"),
         ([{"id": "cat_1", "bbox": BOX}], "exactly the keys"),
         ([GENERATE, {**EDIT, "id": "dog_1"}], "layout row 1 must have exactly the keys"),

@@ -112,9 +112,6 @@ async def test_an_unknown_task_is_told_as_a_foreign_one(tmp_path: Path, named: s
     with pytest.raises(DraftProblem) as foreign:
         await _found(tmp_path, project="theirs")
     assert (str(unknown.value), unknown.value.kind) == (str(foreign.value), foreign.value.kind)
-
-
-async def test_latents_that_are_gone(tmp_path: Path) -> None:
-    with pytest.raises(DraftProblem, match="no longer kept") as refused:
-        await _found(tmp_path, kept=False)
-    assert refused.value.kind == "draft_expired"
+    with pytest.raises(DraftProblem, match="no longer kept") as gone:
+        await _found(tmp_path / "empty", kept=False)
+    assert gone.value.kind == "draft_expired"

@@ -60,11 +60,6 @@ def test_what_releases_stored_is_read() -> None:
     assert json.loads(STORED.encode()) == json.loads(OF_VERSION_1), "a new version needs a stored record of its own"
 
 
-@pytest.mark.parametrize("job", [new_job(), new_job(width=None, height=None), STORED])
-def test_a_job_comes_back_as_it_was_written(job: Job) -> None:
-    assert Job.decode(job.encode()) == job
-
-
 def test_a_record_of_a_later_release_is_left_alone() -> None:
     with pytest.raises(NewerJob, match=f"version {VERSION + 1}"):
         Job.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
@@ -90,11 +85,7 @@ def load(running: int, work: dict[str, str]) -> QueueLoad:
 def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -> None:
     found = load(running, {"work:1000": "1", "work:5000": "1", "work:sum": "4000"})
     assert (found.queued_s, found.wait_s) == (12.0, wait_s)
-
-
-def test_nothing_is_expected_before_a_task_has_ended() -> None:
-    found = load(1, {})
-    assert (found.queued_s, found.wait_s) == (None, None)
+    assert (load(1, {}).queued_s, load(1, {}).wait_s) == (None, None), "before a task has ended"
 
 
 def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
@@ -140,16 +131,9 @@ async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
     assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIX}{DRAFT['key']}"
     assert _life_s(body["result"]["draft_cache"]) >= 9_999
     assert b"frames" not in encoded(body)
-
-
-async def test_what_is_no_draft_has_no_such_key() -> None:
-    body = await _body(result={"key": "results/t/1/clip.mp4", "of the next release": 1, **FIGURES})
-    assert set(body["result"]) == {"sample", *FIGURES}, "nothing that clients were not promised"
-    assert {name: body["result"][name] for name in FIGURES} == FIGURES
-
-
-async def test_a_preview_has_the_life_of_a_picture() -> None:
+    plain = (await _body(result={"key": "results/t/1/clip.mp4", "of the next release": 1, **FIGURES}))["result"]
+    assert plain == {"sample": plain["sample"], **FIGURES}, "nothing that clients were not promised"
     preview = {"key": "results/t/1/preview-2.jpeg", "step": 2, "steps": 8}
-    body = await _body(Status.GENERATING, preview=preview)
-    assert (body["preview"]["step"], body["preview"]["steps"], body["result"]) == (2, 8, None)
-    assert _life_s(body["preview"]["sample"]) <= 152
+    shown = await _body(Status.GENERATING, preview=preview)
+    assert (shown["preview"]["step"], shown["preview"]["steps"], shown["result"]) == (2, 8, None)
+    assert _life_s(shown["preview"]["sample"]) <= 152, "a preview has the life of a picture"

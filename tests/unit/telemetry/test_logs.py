@@ -91,12 +91,6 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
     assert logged() == usual
 
 
-@pytest.mark.parametrize("module", ["serve_app", "serve_app.dispatcher", "deployments.engine.loop", "ray.serve"])
-@pytest.mark.parametrize("level", logs.LEVELS)
-def test_a_level_of_a_module_of_the_service(module: str, level: str) -> None:
-    logs.checked_level(module, level)
-
-
 @pytest.mark.parametrize(
     ("module", "level", "told"),
     [

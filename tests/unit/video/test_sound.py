@@ -43,22 +43,17 @@ def test_sounds_are_joined_in_order() -> None:
         STEREO.joined(Sound(tone(110, 48_000), 48_000))
 
 
-@pytest.mark.parametrize("shape", [(24_000,), (1, 24_000)])
-def test_one_channel_is_heard_on_both_sides(shape: tuple[int, ...]) -> None:
-    sound = Sound(tone(440).reshape(shape), 24_000)
-    assert sound.samples.shape == (2, 24_000)
-    assert np.array_equal(sound.samples[0], sound.samples[1])
-
-
-@pytest.mark.parametrize("shape", [(3, 10), (2, 2, 10), (10, 2)])
-def test_other_shapes_are_no_sound(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="no sound"):
-        Sound(np.zeros(shape, np.float32), 24_000)
-
-
-def test_values_out_of_range() -> None:
-    sound = Sound(np.array([[-3, 3, np.nan, 0.25], [np.inf, -np.inf, 1, -1]], np.float32), 8000)
-    assert sound.samples.tolist() == [[-1, 1, 0, 0.25], [1, -1, 1, -1]]
+def test_what_is_a_sound() -> None:
+    for shape in ((24_000,), (1, 24_000)):
+        sound = Sound(tone(440).reshape(shape), 24_000)
+        assert sound.samples.shape == (2, 24_000)
+        assert np.array_equal(sound.samples[0], sound.samples[1]), "one channel is heard on both sides"
+    for shape in ((3, 10), (2, 2, 10), (10, 2)):
+        with pytest.raises(ValueError, match="no sound"):
+            Sound(np.zeros(shape, np.float32), 24_000)
+    odd = Sound(np.array([[-3, 3, np.nan, 0.25], [np.inf, -np.inf, 1, -1]], np.float32), 8000)
+    assert odd.samples.tolist() == [[-1, 1, 0, 0.25], [1, -1, 1, -1]]
+    assert interleaved(np.array([1, -1, 0.5, 0], "<f4").tobytes(), 8000).samples.tolist() == [[1, 0.5], [-1, 0]]
 
 
 @pytest.mark.parametrize("rate", [16_000, 44_100])
@@ -77,10 +72,6 @@ def test_a_saved_sound_reads_back(tmp_path: Path) -> None:
         assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (2, 24_000, 2)
         samples = np.frombuffer(file.readframes(3), "<i2").reshape(-1, 2).T / 32767
     assert samples == pytest.approx(loudest.samples, abs=1e-4)
-
-
-def test_interleaved_channels() -> None:
-    assert interleaved(np.array([1, -1, 0.5, 0], "<f4").tobytes(), 8000).samples.tolist() == [[1, 0.5], [-1, 0]]
 
 
 def test_the_service_can_afford_to_import_footage() -> None:

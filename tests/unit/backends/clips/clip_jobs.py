@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import TypeAlias
 
 import numpy as np
 import psutil
 from PIL import Image
 from support.jobs import make_clip_job
+from support.pictures import file_of
 
 from deployments.backend import Backend
 from deployments.backends.videos import ActiveClip, ClipBackend, FetchedClip
@@ -35,9 +35,7 @@ def a_picture() -> Pixels:
 
 
 def png(pixels: Pixels) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
+    return file_of(Image.fromarray(pixels))
 
 
 def psnr(one: Pixels, other: Pixels) -> float:

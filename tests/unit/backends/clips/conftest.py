@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 import video_making
-from clip_jobs import (
-    HEIGHT,
-    START_FRAMES,
-    WIDTH,
-    a_picture,
-    ffmpeg_processes,
-    png,
-)
+from clip_jobs import HEIGHT, START_FRAMES, WIDTH, a_picture, ffmpeg_processes, png
 
 from deployments import loading
 from deployments.contract.job import FPS

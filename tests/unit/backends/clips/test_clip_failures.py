@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,7 @@ import numpy as np
 import pytest
 import torch
 import video_inspection
-from clip_jobs import (
-    FRAMES,
-    JOB,
-    a_backend,
-    an_engine,
-    events_of,
-    ffmpeg_processes,
-    made,
-)
+from clip_jobs import FRAMES, JOB, a_backend, an_engine, events_of, ffmpeg_processes, made
 from support.jobs import make_clip_job
 from support.stages import encoded
 
@@ -31,7 +22,6 @@ from deployments.engine.requests import RequestHandle
 from deployments.families import ltx2_latents
 from deployments.families.video_family import ClipFamily, Draft
 from deployments.video import reader
-from deployments.video.writer import command
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -206,13 +196,6 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
     output = made(a_backend(family, store), make_clip_job(clip={"draft": True}))
     assert output.draft is not None
     assert video_inspection.inspect(store.get_blocking(output.key)).frames == FRAMES
-
-
-def test_ffmpeg_is_there() -> None:
-    """Else looking for its children in this file would find none for another reason."""
-    with subprocess.Popen(command("-f", "s16le", "-i", "pipe:0", "-f", "null", "-"), stdin=subprocess.PIPE) as process:
-        assert ffmpeg_processes()
-        process.kill()
 
 
 def test_the_device_waits_for_no_store_and_no_decoder(

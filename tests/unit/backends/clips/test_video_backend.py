@@ -60,13 +60,6 @@ def test_a_clip_from_words_has_exactly_what_was_asked_for(family: ClipFamily, st
     assert seen.faststart
 
 
-def test_a_clip_without_sound_has_no_sound_track(family: ClipFamily, store: ObjectStore) -> None:
-    output = made(a_backend(family, store), make_clip_job(clip={"sound": False}))
-    seen = video_inspection.inspect(store.get_blocking(output.key))
-    assert seen.sound_codec is None
-    assert seen.frames == FRAMES
-
-
 @pytest.mark.parametrize("enlarge", ["smooth", "sharp"])
 def test_clips_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
     small = loading.load("bundled/ltx2", device="cpu", dtype="float32", render_side=64).family
@@ -114,6 +107,9 @@ def test_a_silent_video_goes_on_with_sound_of_its_own(family: ClipFamily, store:
     sound = video_inspection.heard(data)
     assert video_inspection.inspect(data).frames == 12 + FRAMES
     assert np.abs(sound[:, : round(0.4 * video_inspection.HEARD_RATE)]).max() < 1e-3
+    for clip in ({"start": "inputs/silent", "frames": 9}, {}):
+        mute = made(a_backend(family, store), make_clip_job(clip={"sound": False, **clip}))
+        assert video_inspection.inspect(store.get_blocking(mute.key)).sound_codec is None
 
 
 @promise("Decided: video", "v2v returns the continuation joined to the input's own frames and sound.")
@@ -128,21 +124,13 @@ def test_a_video_that_goes_on_without_sound_keeps_its_own(family: ClipFamily, st
     assert np.abs(whole[:, end + 2048 :]).max() < 1e-3, "what follows is silent"
 
 
-def test_without_any_sound_there_is_no_track(family: ClipFamily, store: ObjectStore) -> None:
-    store.put_blocking("inputs/silent", video_making.made(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4")
-    mute = make_clip_job(clip={"start": "inputs/silent", "sound": False, "frames": 9})
-    data = store.get_blocking(made(a_backend(family, store), mute).key)
-    assert video_inspection.inspect(data).sound_codec is None
-
-
 def small_means(data: bytes) -> Pixels:
     return np.stack([cv2.resize(f, (3, 2), interpolation=cv2.INTER_AREA) for f in video_inspection.decoded(data)])
 
 
 def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectStore) -> None:
-    family = loading.load(
-        "bundled/ltx2", device="cpu", dtype="float32", enhance_noise=0.05
-    ).family  # keeps most, whatever the weights
+    # Little noise keeps most, whatever the weights.
+    family = loading.load("bundled/ltx2", device="cpu", dtype="float32", enhance_noise=0.05).family
     assert isinstance(family, ClipFamily)
     backend = a_backend(family, store)
     drafts = [
