@@ -1,4 +1,5 @@
-"""What the engine's loop drives: a model in production, a virtual clock in tests.
+"""The `Backend` protocol: what the step engine drives, and the errors it may raise. Production models implement it, and
+virtual ones in tests.
 
 A job goes through `fetch`, `encode`, its steps, and `finish`, whose result stores what was made. Each of `encode`,
 `step` and `finish` has a thread of its own: calls of different names may run beside each other, but never two of one.

@@ -1,4 +1,4 @@
-"""Items that come one by one, worked on together: a network scores eight pictures in little more than the time of one.
+"""Dynamic batching: items that arrive one by one go through a network together.
 
 Whatever comes while a batch is in work is the next batch. So nothing ever waits for a batch to fill up, and under load
 batches are large by themselves.

@@ -1,4 +1,4 @@
-"""Where the files of a checkpoint lie, by the name that a catalog gives it.
+"""Paths of a checkpoint's files, by the name that the catalog gives the checkpoint.
 
 Names: `bundled/NAME` ships with the project, a path of an existing folder is used as it is, and everything else is a
 repository on the model hub (`owner/name`), fetched into its local cache.

@@ -1,4 +1,4 @@
-"""Pictures on their way into a model and out of it."""
+"""Image operations: decoding to arrays, resizing, blending into a backdrop, recompression."""
 
 from __future__ import annotations
 

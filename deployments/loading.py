@@ -1,4 +1,4 @@
-"""Loads a checkpoint by the name a catalog gives it, ready to run on this machine."""
+"""Loading of checkpoints by their catalog name: family, device, dtype, attention, compilation."""
 
 from __future__ import annotations
 

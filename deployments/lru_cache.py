@@ -1,4 +1,4 @@
-"""What was made for one job and may serve the next: the latest used, as much as fits into a number of bytes."""
+"""An LRU cache bounded by bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that are stored as ONNX, on onnxruntime, which is the optional extra `onnx`: restorers and mattes.
+"""ONNX networks on onnxruntime, which is the optional extra `onnx`: restorers and mattes.
 
 A restorer is LaMa (`Carve/LaMa-ONNX/lama_fp32.onnx`), for holes, or any that takes a picture and gives one. The input
 with three channels is the picture, (1, 3, H, W) in [0, 1]; another one is the mask, (1, 1, H, W), 1 where it is to be

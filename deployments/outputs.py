@@ -1,4 +1,4 @@
-"""Turns pixels into files and puts them where the job may write."""
+"""Encoding of results into files, and their storage below the job's prefix."""
 
 from __future__ import annotations
 

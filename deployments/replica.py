@@ -1,4 +1,4 @@
-"""The deployment that holds one model, of pictures or of videos, and its step engine."""
+"""The Ray Serve deployment of a model: its engine, health, metrics and traces."""
 
 from __future__ import annotations
 

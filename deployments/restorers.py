@@ -1,4 +1,4 @@
-"""What turns one picture into another in a single pass: no prompt, no steps.
+"""Restorers: image to image in one forward, without prompt or steps.
 
 A classic algorithm, a network in ONNX or in torch: each is a class in a file of its own, made from the model's spec,
 and a line in `contract.model.RESTORERS`.

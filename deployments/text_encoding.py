@@ -1,4 +1,4 @@
-"""The deployment that reads prompts for several models, whose checkpoints have the same text encoders.
+"""The shared text-encoder deployment, for models whose checkpoints have the same text encoders.
 
 Four models of Flux1 would hold four T5 of 9 GB: so they hold one. What waits meanwhile is read together, whichever
 model asks.

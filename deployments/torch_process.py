@@ -1,4 +1,4 @@
-"""What torch takes of the machine in this process: threads, and a share of a GPU's memory.
+"""Torch settings of a process: threads, its share of GPU memory, side streams.
 
 A worker without a CPU share, which is how replicas are started, gets one thread from Ray; a model wants the machine.
 """

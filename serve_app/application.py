@@ -1,4 +1,4 @@
-"""Binds everything: the one place that knows all deployments.
+"""The Ray Serve application: binds all deployments.
 
 `app` is for Ray's own commands: `serve run serve_app.application:app config=/etc/gen-serve/config.yaml`. Ray reads the
 type of its argument from the signature, so this file's annotations are types, not texts. `serve build` takes none that

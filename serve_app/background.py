@@ -1,4 +1,4 @@
-"""Loops that a deployment's replica runs for as long as it lives, and whether they get on.
+"""Background loops of a replica, and their health.
 
 A loop says when it has nothing to do (`rest`, `idle`). One that has not come to that for long hangs, or fails at every
 pass: then the replica is unhealthy, and Ray Serve starts another one.

@@ -1,4 +1,4 @@
-"""Erasure of a project's data: all that it has, but for the numbers of the ledger and who changed what.
+"""Deletion of a project's data. The ledger's numbers and the audit log stay.
 
 | key | kind | holds |
 |---|---|---|

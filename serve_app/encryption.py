@@ -1,4 +1,4 @@
-"""What clients wrote, as it is stored: sealed where the settings say so, and read either way.
+"""Encryption at rest of what clients wrote, where the settings ask for it.
 
 A sealed text carries its mark, so that a store may hold both kinds, before and after the setting is changed. The mark
 makes a sealed job look like one of a much later release: a release that knows nothing of sealing gives it back.

@@ -1,4 +1,4 @@
-"""What Ray has no public way to: the one place that touches its private parts, tried by a test at every upgrade."""
+"""Access to Ray's private API, in this module alone; a test fails when Ray changes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of configuration files: unknown keys are refused."""
+"""Base of settings sections: unknown keys are refused."""
 
 from __future__ import annotations
 

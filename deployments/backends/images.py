@@ -1,4 +1,4 @@
-"""The engine's backend in production: a model family and the object store."""
+"""The native image backend: a packed model family over the object store."""
 
 from __future__ import annotations
 

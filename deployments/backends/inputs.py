@@ -1,4 +1,4 @@
-"""Input pictures, from the object store to a backend."""
+"""Fetcher of input objects for backends."""
 
 from __future__ import annotations
 

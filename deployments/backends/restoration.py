@@ -1,4 +1,4 @@
-"""The engine's backend for restorers: a job's picture goes through one in a single step."""
+"""The restoration backend: one forward per job, through a restorer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend that only takes time: for trying replica counts, load and faults on machines that hold no model.
+"""The simulated backend: takes time and makes flat pictures, to try replica counts, load and faults without a model.
 
 The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its pictures' size and number.
 Pictures come out in one colour that follows from the seed, videos small and black. Everything around it is as with a

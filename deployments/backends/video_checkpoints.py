@@ -1,4 +1,4 @@
-"""Clips between two steps, kept in the object store, so that another worker can go on where one was lost.
+"""Checkpoints of videos between two steps, in the object store: another replica resumes where one was lost.
 
 What a clip is after step n depends on its job alone. So all attempts share one object, and it doesn't matter which of
 them wrote it.

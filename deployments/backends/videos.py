@@ -1,4 +1,4 @@
-"""The engine's backend for clips: each is denoised step by step, then written to a file part by part, alone.
+"""The native video backend: denoises a video step by step, then decodes and writes it in chunks, one at a time.
 
 A part is a step to the engine, so that progress, cancelling and whoever shares the device come in between.
 """

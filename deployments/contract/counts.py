@@ -1,4 +1,4 @@
-"""What replicas count of their work, by name. Each only grows, so that those of a queue add up."""
+"""Counters and histograms that replicas report. Each only grows, so counters of several replicas add up."""
 
 from __future__ import annotations
 

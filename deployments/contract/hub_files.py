@@ -1,4 +1,4 @@
-"""Which files of the model hub a checkpoint is read from: what replicas load, and what is fetched for them beforehand.
+"""Files of a hub repository that a checkpoint needs: for replicas that load them, and for fetching them beforehand.
 
 A checkpoint is of one of the kinds below, which decides what of its repository is read. What is fetched lies in the
 hub's cache on this machine (HF_HOME), and is not fetched again.

@@ -1,4 +1,4 @@
-"""What the service asks of a model, and what the model hands back."""
+"""The job that the service sends to a model, and the output it gets back."""
 
 from __future__ import annotations
 

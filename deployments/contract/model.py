@@ -1,4 +1,4 @@
-"""How a replica is to run its model: everything a model deployment gets from the service's configuration."""
+"""Specs of replicas: all that a deployment gets from the service's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is moderated, by whom, and in which categories."""
+"""Moderation specs: categories, classifiers, thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs, learned from the steps themselves: `a + b * tokens + c * squares` seconds.
+"""The cost model of steps, fitted while they run: `a + b * tokens + c * squares` seconds.
 
 `tokens` are those of all members of the batch, `squares` the sum of each one's squared, which attention goes by. One
 model holds for all sizes, so a shape that was never seen has a price, and no unlucky measurement decides about one.

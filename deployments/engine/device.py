@@ -1,4 +1,4 @@
-"""Who goes first where several models share a device.
+"""Sharing of a device: priority between models, exclusive sections, and threads for work beside the steps.
 
 Each model is a process of its own, so they meet at a lock on a file: those that go first hold it, together, as long as
 they have work; those that go last take no step meanwhile. The kernel frees the lock of a process that dies.

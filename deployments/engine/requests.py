@@ -1,4 +1,4 @@
-"""Which request is where in the engine: the one piece of state its threads and its callers share.
+"""Requests of the engine: the table of their stages, the handle that callers hold, and the engine's health.
 
 Every method takes the lock for itself and holds it for a moment only; no backend call and no event happens under it.
 A request is in exactly one of waiting, encoding, active and storing until it ends.

@@ -1,4 +1,4 @@
-"""Who goes next: pure functions, so that every rule can be tested without a model, a thread or a clock."""
+"""The scheduler: pure functions that choose who steps next, with whom, and how many fit into memory."""
 
 from __future__ import annotations
 

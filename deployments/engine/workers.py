@@ -1,4 +1,4 @@
-"""Takes steps, and does nothing else."""
+"""The engine's workers: fetcher, encoder, stepper, finisher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the size a client asked for to the size a model renders at, and back."""
+"""Canvas sizes: from the size a client asked for to the size a model renders, and back; of images and videos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads prompts: a checkpoint's own text encoders, or those of another process that several models share."""
+"""Conditioning inputs: prompt encoders (own or shared), encoded references and their cache, the prepared request."""
 
 from __future__ import annotations
 

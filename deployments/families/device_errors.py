@@ -1,4 +1,4 @@
-"""What torch says when a device can't go on, in the engine's words."""
+"""Translation of torch's device errors into the engine's."""
 
 from __future__ import annotations
 

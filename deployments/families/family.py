@@ -1,4 +1,4 @@
-"""What a family of picture models does for the engine.
+"""The `Family` protocol of image models.
 
 A family wraps the components of one diffusers pipeline and replaces its loop: it turns jobs into states, says how fast
 the latents of a batch move, and turns a finished state into a picture. It keeps nothing about single jobs.

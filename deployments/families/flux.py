@@ -1,4 +1,4 @@
-"""What the Flux families share: sizes, finished pictures, previews, and how a job fails alone."""
+"""Base of the Flux families: sizes, decoding, previews, CFG, and failures of single jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Flux1 models paint from besides text: nothing, references, a picture with a mask, edges.
+"""Conditions of Flux1 beside text: references, an image with a mask, edges; and its latents.
 
 Each model has a reader: a function that turns a job's pictures into what the transformer sees next to the noise. The
 readers also draw the noise, since the order in which a pipeline draws its random numbers is part of what a seed means.

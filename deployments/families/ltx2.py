@@ -1,4 +1,4 @@
-"""LTX-2: clips with sound, from words, keyframes, the end of another clip, or a draft.
+"""LTX-2: videos with sound, from text, keyframes, the end of another video, or a draft.
 
 Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a clip can wait, move and be
 taken up elsewhere between any two steps. What that pipeline can make is, bit by bit, the same, but for the noise

@@ -1,4 +1,4 @@
-"""The picture side of LTX-2's clips: frames to latent tokens, and back in chunks."""
+"""Latents of LTX-2: frames and sound to tokens, and back in chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components of diffusers' pipelines, as the families take them."""
+"""Loading of a diffusers pipeline's components, with the options of a replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small pictures that show whether a model works here, and how fast, before anybody waits for one."""
+"""Probes: tiny images that show at start whether a model works on this device, and how fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One picture between two denoising steps."""
+"""The state of one image between two denoising steps."""
 
 from __future__ import annotations
 

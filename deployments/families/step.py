@@ -1,4 +1,4 @@
-"""One Euler step of pictures that may be at different points of different schedules: `x += dt * v(x, t)`."""
+"""The Euler step of images at different points of different schedules: `x += dt * v(x, t)`, with CFG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an autoencoder of pictures runs."""
+"""VAEs: placement, finite outputs, and previews by a linear projection of latents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family of video models does for the engine."""
+"""The `VideoFamily` protocol, and the state of one video between two steps."""
 
 from __future__ import annotations
 

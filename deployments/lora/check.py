@@ -1,4 +1,4 @@
-"""Checks an uploaded adapter against its base, in a process of its own: the service around the models needs no torch.
+"""The check of an uploaded LoRA against its base model, as a process of its own.
 
     python -m deployments.lora.check --cpu-s SECONDS --memory-mb MIB CHECKPOINT FILE [REVISION]
 

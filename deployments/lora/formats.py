@@ -1,4 +1,4 @@
-"""Names that LoRA files have for the layers of a transformer: those of diffusers, PEFT, kohya, BFL, ComfyUI and XLabs.
+"""LoRA file formats: layer names of diffusers, PEFT, kohya, BFL, ComfyUI and XLabs, and safetensors headers.
 
 Diffusers and PEFT name the transformer's own layers. BFL's names, which ComfyUI and kohya use too, are of other blocks:
 some of their layers are several of the transformer's. Kohya writes underscores for dots. So each layer is looked up by

@@ -1,4 +1,4 @@
-"""Adapters in a packed forward: each picture's tokens get its own, at its own strength, or none."""
+"""LoRA in a packed forward: each image's tokens get their own adapter at its own strength, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of an adapter (LoRA): small matrices that are added to a transformer's linear layers.
+"""LoRA weights: reading them, and the byte-bounded cache of a replica.
 
 A file is read with safetensors, so nothing in it is ever executed. Its names may follow any of the conventions of
 `conventions.py`; every matrix must belong to a linear layer of the base and fit it, or the file is refused as a whole:

@@ -1,4 +1,4 @@
-"""A blocklist of prompts: words and phrases that are refused, each with its category and how sure it is of it.
+"""The blocklist classifier of prompts: words and phrases with categories and scores.
 
 `lexicon.yaml` explains its own form; an operator's file of the same form adds to it. Phrases are matched as whole
 words, in the text as it is written and in one with the plainest disguises undone (`p0rn`, `p.o.r.n`). It knows words

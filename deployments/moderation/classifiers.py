@@ -1,4 +1,4 @@
-"""Scores texts with a sequence classifier, such as unitary/toxic-bert, whose labels the spec gives meanings.
+"""Classifiers from transformers: sequence classifiers of texts, and image classifiers.
 
 Labels that can be true together (`problem_type` multi_label_classification) are scored each on its own, by a sigmoid,
 and of those with one meaning the likeliest counts. Of labels that exclude each other (softmax) the chances add up.

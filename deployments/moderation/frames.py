@@ -1,4 +1,4 @@
-"""From stored bytes to the pictures that classifiers look at.
+"""Images for classifiers, from stored images and videos.
 
 A still gives one picture, an animation frames from all over it, a video about one frame per second with its first and
 its last, of the frames that models get of it. What is shown for less than that in between may be missed, and sound and

@@ -1,4 +1,4 @@
-"""Classifiers texts with a causal language model that answers in words, as Qwen3Guard-Gen does.
+"""The guard-model classifier: a causal language model that answers in words, such as Qwen3Guard-Gen.
 
 The model is asked with its own chat template and answers (https://huggingface.co/Qwen/Qwen3Guard-Gen-0.6B):
 

@@ -1,4 +1,4 @@
-"""A list of pictures that must never pass, which are found again by perceptual hashes of them.
+"""Classifiers of images without weights: perceptual hashes of known images, and the share of skin.
 
 The hash is PDQ (Facebook, 2019; github.com/facebook/ThreatExchange, pdq/): whether each of 16 x 16 low frequencies of a
 64 x 64 luma exceeds their median. Lists of PDQ hashes can be used as they are. The package pdqhash is not used: for

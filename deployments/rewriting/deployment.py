@@ -1,4 +1,4 @@
-"""The deployment that holds the language model which rewrites prompts."""
+"""The prompt-rewriting deployment."""
 
 from __future__ import annotations
 

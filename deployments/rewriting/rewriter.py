@@ -1,4 +1,4 @@
-"""Rewrites a prompt, or suggests a ratio for it, with a causal language model: the same for the same prompt and seed.
+"""The prompt rewriter: a causal language model, deterministic by seed, that also suggests a ratio.
 
 A prompt may end with a region table, a JSON array of objects. The model never sees it, and it stays at the end as it
 is. Whatever else the model does, there is a usable prompt afterwards: at worst the one that was sent.

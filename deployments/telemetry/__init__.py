@@ -1,1 +1,1 @@
-"""What a process tells operators of its work: traces and logs, the same on both sides of the contract."""
+"""Telemetry: traces and logs, the same on both sides of the contract."""

@@ -1,4 +1,4 @@
-"""How a process logs: what its modules tell, at which level, and which task it is about.
+"""Logging of a process: levels per module, and the task that a line is about.
 
 In a replica lines go to the file that Ray Serve keeps for it, in Serve's own format, plain or JSON. At once: Serve
 holds its own lines back, a thousand at a time, which is right for one line a request and wrong for a warning.

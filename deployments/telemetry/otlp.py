@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry's SDK, sent as OTLP over HTTP: imported only where tracing is on.
+"""OTLP export of traces by OpenTelemetry's SDK, imported only where tracing is on.
 
 The SDK reads what else there is to say from its own environment variables: `OTEL_EXPORTER_OTLP_HEADERS` (a collector's
 token), `OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`. Spans wait in a bounded buffer; when the collector

@@ -1,4 +1,4 @@
-"""Traces of tasks, for whoever asks for them: spans are written where the work is done.
+"""Tracing of tasks: spans are written where the work is done.
 
 A W3C `traceparent` holds the spans of a task together. It is stored with the task, and goes to the model with the job
 and to webhook destinations as a header: so each process can name the parent of its spans.

@@ -1,4 +1,4 @@
-"""Videos of the mp4 family to frames and sound, also those that clients sent: nothing in them is trusted.
+"""The video reader: frames and sound of mp4-family files, including those of clients, which are not trusted.
 
 Every call is one run of ffmpeg that opens no other file or address, takes no more time than it is given, and fails when
 anything can't be decoded. Frames come as viewers see them: upright, with square pixels, 24 a second from the moment the

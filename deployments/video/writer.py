@@ -1,4 +1,4 @@
-"""Frames, as they come, and sound to an mp4: H.264 and AAC, which every browser plays."""
+"""The video writer: frames and sound to H.264 and AAC in mp4, by ffmpeg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers: a key or a token, together with the project and the organization it acts in.
+"""API-key authentication: a key to its caller, project and organization, in one step.
 
 A key is looked up in one round trip, and remembered for 10 s: so long may a change of it, or of what it belongs to,
 take to be seen everywhere.

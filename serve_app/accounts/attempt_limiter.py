@@ -1,4 +1,4 @@
-"""What may be tried only so often: sign-ins that fail, programs that register.
+"""A limiter of attempts: failed sign-ins, registrations of OAuth clients.
 
 | key | kind | holds |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Who changed what in an organization.
+"""The audit log, and the bounded streams of an organization's history.
 
 | key | kind | holds |
 |---|---|---|

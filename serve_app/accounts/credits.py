@@ -1,4 +1,4 @@
-"""Credits of organizations: what there is, where it went.
+"""Credits of an organization: balance, holds, grants, ledger.
 
 Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 

@@ -1,4 +1,4 @@
-"""Bearer tokens: JWTs of issuers that the settings name, for tools that sign in instead of holding a key.
+"""JWT authentication: tokens of issuers that the settings name, verified by their published keys (JWKS).
 
 A token is believed when one of the issuer's published keys (JWKS, RFC 7517) signed it for this audience and it has not
 expired. Its claims name a project of the issuer's organization, and a role; where they name no role, the person is

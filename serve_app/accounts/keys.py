@@ -1,4 +1,4 @@
-"""API keys: shown once, kept as a hash.
+"""API keys, shown once and stored as a hash.
 
 | key | kind | holds |
 |---|---|---|

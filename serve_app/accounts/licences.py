@@ -1,4 +1,4 @@
-"""Licences of models that an organization runs on its own machines, and what it reports of their use.
+"""Licences of models that an organization runs itself, and its usage reports.
 
 | key | kind | holds |
 |---|---|---|

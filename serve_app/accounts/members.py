@@ -1,4 +1,4 @@
-"""People: who signs in with a name and a password. What they may do, organizations say, whose members they are.
+"""Members: people with a password, invitations, and revocation when a membership ends.
 
 | key | kind | holds |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What people let programs do in their name (OAuth 2.1): in which project, as which role, until they take it back.
+"""OAuth 2.1 clients and grants: in which project and as which role a client acts for a person.
 
 | key | kind | holds |
 |---|---|---|

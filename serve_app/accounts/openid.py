@@ -1,4 +1,4 @@
-"""Signing in by the account that people have elsewhere: an OpenID Connect provider, by authorization code and PKCE.
+"""OpenID Connect sign-in, by authorization code with PKCE.
 
 | key | kind | holds |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Organizations: who pays.
+"""Organizations, which pay.
 
 | key | kind | holds |
 |---|---|---|

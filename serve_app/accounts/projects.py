@@ -1,4 +1,4 @@
-"""Projects: whom a task belongs to, how it is treated, and what it may cost.
+"""Projects: share of the queue, limits, spending.
 
 | key | kind | holds |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Who may do what: the one table."""
+"""Roles and their permissions: the one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of browsers: who signed in, and in which project they are.
+"""Browser sessions: who signed in, and the project they are in.
 
 | key | kind | holds |
 |---|---|---|

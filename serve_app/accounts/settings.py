@@ -1,4 +1,4 @@
-"""What a new organization has, and whose tokens are accepted."""
+"""Settings of accounts: defaults of new organizations, token issuers, OpenID provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP face: a FastAPI app, and the Ray Serve deployment that runs it.
+"""The FastAPI app, and the Ray Serve ingress deployment that runs it.
 
 It imports no model code and does no blocking work; everything it knows is in Redis and the object store, so any replica
 answers any request.

@@ -1,4 +1,4 @@
-"""Who is asking, and whether they may: a key in `x-key`, a key or a token in `Authorization: Bearer`, or a session.
+"""Authentication and authorization of requests: a key in `x-key`, a bearer key or token, or a session cookie.
 
 Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
 where there is neither. A program that people let in may name another project of theirs in `x-project`.

@@ -1,4 +1,4 @@
-"""Bodies of requests: how much of them is read, of whom, for how long, and how they become values.
+"""Request bodies: limits by caller, size and time, and parsing.
 
 A proxy stands in front and waits for the first part of each body (`local/proxy_start.py`). Here is what only the
 application can know: whose key it is, how much all requests hold together, and what their JSON asks of its reader.

@@ -1,4 +1,4 @@
-"""Every error a client can see: `{"detail": "<string>", "code": …, "request_id": …}`.
+"""Error responses: `{"detail": "<string>", "code": …, "request_id": …}`.
 
 `detail` is for people; of a 422 it is a list of `{type, loc, msg}`. `code` never changes. `request_id` is that of the
 header `x-request-id`, and in the logs. A `hint` says what to send instead.

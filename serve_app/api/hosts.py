@@ -1,4 +1,4 @@
-"""The address clients reach the service by, and which addresses are its own."""
+"""Hosts and origins: the service's public address, trusted hosts and proxies, CORS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/mcp`: the service for models that call tools (Model Context Protocol), by a key or a token that a person gave.
+"""The MCP server at `/mcp`: the service's tools for models, by a key or an OAuth token.
 
 Any replica answers any request: nothing is kept between two of them.
 """

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: an app of its own, on a port of its own, one for the whole service.
+"""The Prometheus endpoint on its own port, and request durations.
 
 They come from the task store, so it makes no difference which process answers; on the ingress they would be open to
 every client, and behind its proxy nobody could tell who asks.

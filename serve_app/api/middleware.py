@@ -1,4 +1,4 @@
-"""Small ASGI middlewares: compression, HEAD as GET, other family names in paths, notices of deprecation."""
+"""Small ASGI middlewares: compression, HEAD, path aliases, deprecation headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAPI documents: one of what clients call, one of signing in and administration; and the pages that show them.
+"""The OpenAPI documents, of clients and of administration, and their pages.
 
 Both are of version 3.1, which generators of clients read. Operations are named after the functions that serve them.
 """

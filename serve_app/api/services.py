@@ -1,4 +1,4 @@
-"""What the routes work with: one of each, opened with the app and closed with it."""
+"""The app's services: one of each, opened and closed with it; and readiness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of administrators, from `gen-serve organizations` to `gen-serve export`: a client of `/v1/admin`.
+"""Administrators' commands, from `gen-serve organizations` to `gen-serve export`: a client of `/v1/admin`.
 
 Everything goes through the service, with the rules and the audit log that hold for other clients. The key of the
 service on this machine is an operator's.

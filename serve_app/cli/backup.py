@@ -1,4 +1,4 @@
-"""`gen-serve backup` and `gen-serve restore`: the task store at one moment, and which objects there were."""
+"""`gen-serve backup` and `gen-serve restore`."""
 
 from __future__ import annotations
 

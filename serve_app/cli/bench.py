@@ -1,4 +1,4 @@
-"""`gen-serve bench`: load on any server, by the distribution gen-serve-bench, which may not be installed.
+"""`gen-serve bench`, by the distribution gen-serve-bench, which may not be installed.
 
 Here it learns of the services of this machine, and to record what one was asked for.
 """

@@ -1,4 +1,4 @@
-"""`gen-serve deploy` and `gen-serve down`: the application on a cluster that runs."""
+"""Commands of clusters: `deploy`, `down`, `check`, `weights`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a request, as they are written at the command line after HTTPie's fashion.
+"""Request fields at the command line, in HTTPie's syntax, checked against the service's OpenAPI document.
 
 `name=value` takes the type that the endpoint gives to the field, `name=@FILE` sends a file where the field holds one,
 `name:=JSON` sends JSON as it is.

@@ -1,4 +1,4 @@
-"""`gen-serve generate`: one request from the command line, to any service that speaks this dialect."""
+"""`gen-serve generate`: one request, to any service that speaks this dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gen-serve metrics`: the figures for Prometheus, from a process of their own."""
+"""Commands of operators and users: `metrics`, `logs`, `openapi`, `models`, `finetunes`."""
 
 from __future__ import annotations
 

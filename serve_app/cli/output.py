@@ -1,4 +1,4 @@
-"""Lists: tables for people, and JSON for programs."""
+"""Output of commands: tables, JSON, progress, saved files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gen-serve bench record`: what a service was asked for, from its task store, without anything that clients wrote."""
+"""`gen-serve bench record`: a trace of submissions from the task store, without anything that clients wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which service a command speaks to over HTTP, and with which key."""
+"""The HTTP client of commands: which service, which key, and shared options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gen-serve status`: whether the service is up, what waits where, and for how long."""
+"""`gen-serve status`: readiness, queues and waits."""
 
 from __future__ import annotations
 

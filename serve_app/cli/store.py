@@ -1,4 +1,4 @@
-"""Reaches the Redis of a service from the command line, whether the service runs or not."""
+"""Settings, Redis and object store of a service, for commands that read them directly."""
 
 from __future__ import annotations
 

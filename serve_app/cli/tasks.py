@@ -1,4 +1,4 @@
-"""`gen-serve tasks`: look at tasks, fetch what they made, cancel them, over HTTP."""
+"""`gen-serve tasks` and `gen-serve watch`: list, show, fetch, follow and cancel tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gen-serve up`: run the service on this machine."""
+"""`gen-serve up` and `gen-serve init`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gen-serve webhooks`: what was delivered and what was given up, and sending it again."""
+"""`gen-serve webhooks`: deliveries, and redelivery."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A Ray cluster that others run, too: joined, deployed to, left."""
+"""Shared Ray clusters: deployment, preflight, weights."""

@@ -1,4 +1,4 @@
-"""The application on a cluster that others run, too: deployed and taken away, without a hand on anything else.
+"""Deployment of the application to a shared Ray cluster.
 
 Import it once Ray's flags are set: Ray reads them when it is imported.
 """

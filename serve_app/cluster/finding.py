@@ -1,4 +1,4 @@
-"""What a look at one thing found."""
+"""Findings of the preflight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that replicas need on GPUs, against the shares of a GPU that they have.
+"""GPU memory: what replicas need, against their shares of a GPU and the weights on a node.
 
 `num_gpus` of an actor is its share of a GPU. Ray places no more than a whole GPU on one, so where each replica fits its
 share, all fit together. A replica needs its weights, what a step or a decoding takes at the largest size, its caches,

@@ -1,4 +1,4 @@
-"""All findings, in one table."""
+"""The preflight: checks of nodes, Ray's switches, Redis and the object store before serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches the files of checkpoints from the model hub: onto this machine, or onto every node of a cluster."""
+"""Weights of checkpoints: which replicas need which, and fetching them from the hub, here or onto every node."""
 
 from __future__ import annotations
 

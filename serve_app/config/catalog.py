@@ -1,4 +1,4 @@
-"""The catalog: which endpoint there is, what it takes and costs, and which model serves it."""
+"""The catalog: endpoints, their prices, and the models that serve them."""
 
 from __future__ import annotations
 

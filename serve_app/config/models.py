@@ -1,4 +1,4 @@
-"""How a profile runs the models of the catalog: checkpoints in place of the catalog's, devices, batches, replicas."""
+"""Settings of models: checkpoints, devices, batches, replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings as deployments are bound with them: without their secrets, which each replica reads where it runs.
+"""What replicas are bound with: settings without secrets, deployment versions, model specs.
 
 Ray keeps what a deployment is bound with, its runtime environment too: pickled, in the controller's checkpoint and
 whatever the cluster's state lies in, for everyone who may ask the cluster. So nothing of that may hold a secret. A

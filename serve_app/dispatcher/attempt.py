@@ -1,4 +1,4 @@
-"""The way of one attempt, from lease to outcome."""
+"""An attempt at a task, from lease to outcome: prepare, moderate, run, publish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
+"""The dispatcher deployment: leases tasks and carries them to the models.
 
 Every replica does all of this for every queue; they meet only in Redis. What keeps a task safe is its lease: a living
 dispatcher prolongs its leases, and when one is dead the reaper of any other takes the tasks back.

@@ -1,4 +1,4 @@
-"""From a task's job to what the model gets, and from the model's output to the task's result."""
+"""Conversion of a task to a model's job, and of the model's output to the task's result."""
 
 from __future__ import annotations
 

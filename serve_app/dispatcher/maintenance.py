@@ -1,4 +1,4 @@
-"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+"""The reaper and the sweeper: expired leases, passed deadlines, old tasks and their objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One queue of a dispatcher: the tasks of one model that this process is attempting."""
+"""One model's queue in a dispatcher: leases, concurrency, attempts in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuned models (LoRA) that clients uploaded: who owns which, and for which base.
+"""The registry of LoRA fine-tunes: owner, base, status.
 
 | key | kind | holds |
 |---|---|---|

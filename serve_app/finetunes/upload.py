@@ -1,4 +1,4 @@
-"""From an uploaded file to a tuned model that may be used: received, checked against its base, stored."""
+"""Uploads of LoRA fine-tunes: received, checked against the base, stored."""
 
 from __future__ import annotations
 

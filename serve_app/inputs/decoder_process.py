@@ -1,4 +1,4 @@
-"""A process that decodes what clients sent: `python -m serve_app.inputs.decoder_process MEMORY`.
+"""The decoder process: `python -m serve_app.inputs.decoder_process MEMORY` decodes clients' files.
 
 It reads requests from its input and writes replies to its output, until its input ends. Each is a line of JSON, which
 tells under `size` how many bytes follow it. It writes no file, has MEMORY bytes of address space, and for each file so

@@ -1,4 +1,4 @@
-"""Processes that decode what clients sent (`decoder.py`), as many at a time as there are, in fair turns."""
+"""The pool of decoder processes, with fair turns between organizations."""
 
 from __future__ import annotations
 

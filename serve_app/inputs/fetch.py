@@ -1,4 +1,4 @@
-"""From an http(s) URL that a client wrote in a field for a file to the file's bytes.
+"""The fetcher of http(s) URLs in file fields.
 
 Whoever serves a URL may be slow or hostile. So each owner has few fetches at a time, and others don't wait for them.
 """

@@ -1,4 +1,4 @@
-"""Sizes of pictures: named ratios, size tiers, limits, megapixels. Lengths are in pixels, areas in square pixels.
+"""Sizes of images and videos: ratios, size tiers, limits, megapixels. Lengths are in pixels, areas in square pixels.
 
 A tier is an area, not a side: every ratio at one tier costs about the same work. Rounding each side of a named ratio to
 the nearest multiple of 16 is what gives the published limits: 21:9 at `4k` is 6256x2688, the longest side, and 4:3 at

@@ -1,4 +1,4 @@
-"""From the bytes of a client's file to a picture that is safe to work with.
+"""Decoding of clients' images: base64, formats, orientation, colour, limits.
 
 Every picture is decoded in full, and written anew without loss: turned upright, reduced to its first frame and to 8-bit
 grey, RGB or RGBA in the colours of sRGB. Nothing that comes later meets a byte of what was sent. Call it in a process

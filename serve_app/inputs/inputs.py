@@ -1,4 +1,4 @@
-"""The one gate for files that clients send: base64, a `data:` URI or an http(s) URL in, a checked picture or video out.
+"""The gate of input files: base64, a `data:` URI or a URL in, a checked image or video out.
 
 Nothing of what was sent is decoded in this process, and no organization keeps others waiting: pictures are decoded, and
 written anew, by processes that may be lost (`decoders.py`), videos are read by ffmpeg (`videos.py`).

@@ -1,4 +1,4 @@
-"""Signed links to results in a local store: whoever holds one may read that one object until it expires.
+"""Signed links to results in a local store: each opens one object until it expires.
 
 The signature is HMAC-SHA256 over method, path and expiry, so neither can be changed. Expiry times lie on a grid of half
 a life: polls within one such half get the same URL, which lets clients and caches keep what they have fetched. A link

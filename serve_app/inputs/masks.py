@@ -1,4 +1,4 @@
-"""Masks for repainting: 8-bit grey, white where the picture is painted anew, black where it stays."""
+"""Inpainting masks: 8-bit grey, white where the image is painted anew; and canvases for outpainting."""
 
 from __future__ import annotations
 

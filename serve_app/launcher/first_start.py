@@ -1,4 +1,4 @@
-"""What a service needs before it first starts: a folder, the key that seals, keys of its API. All safe to repeat."""
+"""The first start: data folder, encryption key, API keys. Safe to repeat."""
 
 from __future__ import annotations
 

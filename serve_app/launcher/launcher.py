@@ -1,4 +1,4 @@
-"""Runs the whole service from one process: embedded Redis, a Ray cluster of its own, the application."""
+"""The launcher of a whole service in one process: Redis, Ray, the application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray Serve binds to all interfaces, without a switch for it, on loopback instead."""
+"""Loopback binding of Ray Serve's ports that have no switch for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Becomes HAProxy, in place of the binary that Ray would start.
+"""Start of HAProxy with this service's configuration, in place of the binary that Ray would start.
 
     python proxy_start.py [--bind HOST] BINARY ARGUMENT...
 

@@ -1,4 +1,4 @@
-"""The Ray Serve switches this service needs. They only take effect on a cluster that starts with them set.
+"""Ray's environment switches that this service needs. They take effect on a cluster that starts with them.
 
 `docs/settings.md` says what each is for; the image (Dockerfile) sets the same ones.
 """

@@ -1,4 +1,4 @@
-"""Which services of this user run on this machine: each leaves a note while it runs, by which commands find it.
+"""Services of this user on this machine: each leaves a note that commands find; and ports to listen on.
 
 A note is locked by the process that left it, so one that a crash left behind is told from one that counts.
 """

@@ -1,1 +1,1 @@
-"""What the service tells Prometheus. A series is declared (`declared.py`), and read from the task store when asked."""
+"""Prometheus metrics: declared in `series.py`, read from the task store by `reader.py`."""

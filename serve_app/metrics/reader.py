@@ -1,4 +1,4 @@
-"""Reads everything from the task store, in one go for each scrape.
+"""The reader of all metrics from the task store, once per scrape.
 
 However many tasks there were: what is read are counters, and the first entries of indexes. It grows with the number of
 queues, of routes, and of organizations alone.

@@ -1,1 +1,1 @@
-"""What may be asked for and shown: thresholds, and the gate that every task passes on its way in and out."""
+"""Moderation of inputs and results."""

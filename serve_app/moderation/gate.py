@@ -1,4 +1,4 @@
-"""The gate: what a client sent is moderated before any work, and what came of it before anyone can see it.
+"""The moderation gate: inputs are moderated before any work, results before anyone can see them.
 
 It fails closed. While the moderator can't be reached a task waits here, and after `wait_s` it ends; nothing passes
 unmoderated, unless the configuration says so.

@@ -1,4 +1,4 @@
-"""Moderation in configuration files: what classifiers and thresholds there are, and how the deployment runs."""
+"""Settings of moderation: classifiers, thresholds, the deployment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of generation requests, one file per family, by the name the catalog calls them."""
+"""Request schemas, by the name the catalog calls them."""
 
 from serve_app.schemas.fields import GenerationRequest
 from serve_app.schemas.general import Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest

@@ -1,4 +1,4 @@
-"""Bodies to try: what the description of each endpoint shows (`examples.yaml`, beside this module)."""
+"""Example bodies in the API description (`examples.yaml`)."""
 
 from __future__ import annotations
 

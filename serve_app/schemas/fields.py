@@ -1,4 +1,4 @@
-"""Field types that requests share, and the base of every generation request.
+"""Shared field types, and the base of generation requests.
 
 Whole numbers are JSON numbers: a boolean, a string or 1.5 is refused, 3.0 is taken for 3. Secrets and pictures appear
 in no `repr` and in no error.

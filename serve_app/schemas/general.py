@@ -1,4 +1,4 @@
-"""The bodies of `POST /v1/gen-2-max`, `gen-2-pro-preview` and `gen-2-pro`: text to image, or an edit of up to eight.
+"""Requests of `gen-2-*`, `gen-kontext-pro` and `gen-pro`: text to image, edits, image prompts.
 
 `width` and `height` 0 mean "not set", as null does: then an edit has its first picture's own size (held to the limits,
 its ratio kept), and text to image 1024x1024. The contract names no largest size, so it is that of `gen-3-image-klein`.

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/gen-3-image-klein`: text to image, or an edit with up to ten reference pictures."""
+"""Requests of `gen-3-image-klein`: text to image, or edits with up to ten references."""
 
 from __future__ import annotations
 

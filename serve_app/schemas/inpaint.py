@@ -1,4 +1,4 @@
-"""The body of `POST /v1/gen-pro-1.0-fill`: paints part of a picture anew.
+"""Requests of Fill, Canny and Erase: part of an image anew, or an image by edges.
 
 The part is white in `mask`; without a mask, it is what the picture's alpha channel makes transparent (half transparent:
 half repainted). With both, the mask counts. A picture with neither, or whose alpha channel is opaque everywhere, is

@@ -1,4 +1,4 @@
-"""Structured prompts: a prompt may end with a JSON array that says where each element of the picture goes.
+"""Layouts: a prompt may end with a JSON array that places each element.
 
 Two forms, never mixed in one array:
 

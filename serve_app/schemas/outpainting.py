@@ -1,4 +1,4 @@
-"""The body of `POST /v1/gen-tools/outpainting-v1`: extends a picture beyond its borders.
+"""Requests of outpainting: an image extended beyond its borders.
 
 The picture lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
 leaves open. So the result is the canvas.

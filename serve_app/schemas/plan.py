@@ -1,4 +1,4 @@
-"""What a valid request asks for, decided as far as submission can decide it."""
+"""The resolved request: all that submission can decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the image endpoints before generation 3 and the tools share: many clients exist, and each sends a little more.
+"""Base of tolerant requests: image endpoints before generation 3 and tools, whose unknown fields are ignored.
 
 Unknown fields are ignored, and an explicit null means "not set", as a negative seed does.
 """

@@ -1,4 +1,4 @@
-"""What the tools share: endpoints that do one thing to a picture, most of them without a prompt.
+"""Requests of tools: deblur and try-on, and their base.
 
 The result has the first picture's own size, held to the service's limits, where a
 tool does not say otherwise.

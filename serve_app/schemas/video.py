@@ -1,4 +1,4 @@
-"""The body of `POST /v1/gen-3-video`: one of four forms, which the field `mode` tells apart.
+"""Requests of `gen-3-video`: four forms, told apart by `mode`; keyframes.
 
 Unknown fields are refused. Problems are those of the form that was chosen, at the fields as they were sent.
 """

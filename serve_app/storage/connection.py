@@ -1,4 +1,4 @@
-"""How every process of the service talks to Redis.
+"""Redis connections of every process.
 
 `redis://` and `rediss://` name one server, `redis+sentinel://` and `rediss+sentinel://` the sentinels that know which
 server is the primary: `redis+sentinel://user:password@host-1:26379,host-2:26379/name-of-the-primary?db=0`.

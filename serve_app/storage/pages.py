@@ -1,4 +1,4 @@
-"""Pages of a sorted set, newest first."""
+"""Pagination of sorted sets, newest first; and log levels set at run time."""
 
 from __future__ import annotations
 

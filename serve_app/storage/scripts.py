@@ -1,4 +1,4 @@
-"""Atomic steps: Lua scripts from files, each with what it shares with others in front.
+"""Lua scripts: loaded from files, each with the code it shares in front.
 
 Whatever ends work, or makes room, may run when the server's memory is used up (`flags=allow-oom`); what begins work may
 not. Every script names its prefix as a key: a prefix with a hash tag (`{gen}:`) keeps all keys of a service in one

@@ -1,4 +1,4 @@
-"""A snapshot of the whole task store as it is at one moment, and its way back.
+"""Snapshots of the task store: backup and restore.
 
 It is taken as a replica takes it: the server forks and sends its data as an RDB file, while it serves on. So it is
 consistent over all keys, however many there are.

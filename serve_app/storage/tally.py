@@ -1,4 +1,4 @@
-"""What a process counts in memory, and adds to the task store once a second: no request waits for that.
+"""Counters buffered in memory and added to the task store once a second.
 
 Each is a hash `gen:tally:{name}` of counters that only grow, so those of all processes add up. What a process that is
 killed had not added yet is lost: figures, no accounts. One that stops in order adds the rest.

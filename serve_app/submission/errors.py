@@ -1,4 +1,4 @@
-"""Why a request is not accepted, in terms of the request; what the task store refuses is in tasks/limits.py."""
+"""Errors of submission, in terms of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a task that is not submitted yet: into the object store, and out of it again where nothing came of it.
+"""Storage of a submission's inputs and drafts, removed again when it is refused.
 
 They are reserved first (tasks/store.py): what can't be deleted at once, because the store is away or this process dies,
 is swept with its reservation.

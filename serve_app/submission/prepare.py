@@ -1,4 +1,4 @@
-"""A request, checked in full: may it be made, what will be made of which pictures, and what does that cost."""
+"""Preparation of a request: validation, inputs, plan, price."""
 
 from __future__ import annotations
 

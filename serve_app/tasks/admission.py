@@ -1,4 +1,4 @@
-"""How tasks come in: looked at first, then submitted, in one atomic step that decides."""
+"""Admission of tasks: a look, then one atomic step that decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the task store enforces, and how it says no."""
+"""Limits of the task store, and its refusals."""
 
 from __future__ import annotations
 

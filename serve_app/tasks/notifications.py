@@ -1,4 +1,4 @@
-"""Waits for tasks to end: one subscription per process, however many clients wait."""
+"""Notifications of ended tasks: one subscription per process, however many clients wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be read of tasks without changing them; `store.py` names the structures."""
+"""Reads of tasks; `store.py` names the structures."""
 
 from __future__ import annotations
 

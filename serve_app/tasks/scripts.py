@@ -1,4 +1,4 @@
-"""The task store's scripts: every `*.lua` beside this file, with those in front of it that it calls."""
+"""The task store's Lua scripts: every `*.lua` beside this file."""
 
 from __future__ import annotations
 

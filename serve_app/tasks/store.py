@@ -1,4 +1,4 @@
-"""The task store: what is accepted is kept, in one Redis, by atomic steps.
+"""The task store: accepted tasks in one Redis, changed by atomic steps.
 
 Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of one model deployment):
 

@@ -1,4 +1,4 @@
-"""How a task looks to the outside: the body that polling answers and webhooks carry."""
+"""Views of tasks: the body of polls and webhooks, waits and queue load."""
 
 from __future__ import annotations
 

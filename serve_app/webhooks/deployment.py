@@ -1,4 +1,4 @@
-"""The deployment that delivers webhooks; `webhooks/sender.py` says how."""
+"""The webhook deployment."""
 
 from __future__ import annotations
 

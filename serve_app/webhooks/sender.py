@@ -1,4 +1,4 @@
-"""Makes deliveries: claims what is due, calls the destinations, records what they answered.
+"""The webhook sender: claims due deliveries, signs and posts them, records the answers.
 
 Many at once, and any number of senders beside each other: they meet only in the outbox. One that dies leaves its claims
 behind; they run out, and another sender tries again. So a destination may get a webhook twice, with the same

@@ -1,4 +1,4 @@
-"""Any mix of pictures in one forward: all tokens of all pictures lie in one row, and each picture attends to itself.
+"""Packed forwards: the tokens of images of any shape lie in one sequence, and each image attends to itself.
 
 Sizes, lengths of text, references and adapters may differ from picture to picture; only the network is shared. What is
 here calls the layers of diffusers' transformer in the transformer's order. What differs is that modulation comes per

@@ -1,4 +1,4 @@
-"""The tokens of pictures in a row, and what of them is the same in every step."""
+"""The packed batch: sequence offsets, tokens, constants of all steps, and attention over it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FluxTransformer2DModel over a row of pictures: every block has modulation of its own."""
+"""Packed forwards of Flux1, Flux2 and Flux3 transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes in the form of OpenAI's, for its clients and for tools that are made for them.
+"""OpenAI-style routes, for its clients and the tools made for them.
 
 Each is thin: it turns what was sent into the request of an endpoint, and goes on as that endpoint's own route does.
 """

@@ -1,4 +1,4 @@
-"""`POST /v1/images/generations` and `/v1/images/edits`: a request that waits for its pictures."""
+"""`POST /v1/images/generations` and `/v1/images/edits`: synchronous image requests."""
 
 from __future__ import annotations
 

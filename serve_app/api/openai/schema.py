@@ -1,4 +1,4 @@
-"""Bodies of the routes that are OpenAI's: what is taken of a request, and what is answered.
+"""Schemas and errors of the OpenAI-style routes.
 
 A request takes two kinds of fields. Those named here are OpenAI's; any other is the own field of the endpoint that
 `model` names, or is refused. What can't be honoured is refused, except a value that says what happens anyway. An

@@ -1,4 +1,4 @@
-"""From OpenAI's fields to an endpoint's own request, and problems of that request back to the fields that were sent."""
+"""Translation between OpenAI's fields and an endpoint's request, and of its errors back."""
 
 from __future__ import annotations
 

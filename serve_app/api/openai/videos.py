@@ -1,4 +1,4 @@
-"""`/v1/videos`: videos as jobs, which are the project's own video tasks, however they were submitted."""
+"""`/v1/videos`: video tasks in OpenAI's form, however they were submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that a client waits for within one request: accepted all or none, and cancelled when the client goes away."""
+"""Synchronous waiting: tasks accepted all or none, and cancelled when the client disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages: files that are written by hand, served as they are.
+"""The dashboard's static files.
 
 Everything they do, they do over the same interface as all clients, with the cookie of a session.
 """

@@ -1,4 +1,4 @@
-"""An organization's own money: what is left, what a request would cost, what was used."""
+"""Account routes: credits, prices, usage."""
 
 from __future__ import annotations
 

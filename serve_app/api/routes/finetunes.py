@@ -1,4 +1,4 @@
-"""Tuned models: upload, list, look at, delete."""
+"""Routes of LoRA fine-tunes: upload, list, show, delete."""
 
 from __future__ import annotations
 

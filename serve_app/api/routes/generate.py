@@ -1,4 +1,4 @@
-"""`POST /v1/<endpoint>`: HTTP around `submission.accept`, under every name that an endpoint has.
+"""`POST /v1/<endpoint>`: submission under every name that an endpoint has.
 
 An endpoint that the catalog gives to other regions only is a 404 here, which names the addresses that serve it. Tasks
 have no region: every address answers for every task that its store knows. What is not served anywhere any more is a

@@ -1,4 +1,4 @@
-"""Liveness and readiness."""
+"""Liveness and readiness routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invitations: links that make people members."""
+"""Routes of invitations, links that make people members."""
 
 from __future__ import annotations
 

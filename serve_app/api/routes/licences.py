@@ -1,4 +1,4 @@
-"""Reports of how often a licensed model was used on its licensee's own machines."""
+"""Usage reports of models that licensees run themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OAuth 2.1 endpoints that programs speak with, and the documents that tell where they are (RFC 8414, RFC 9728).
+"""OAuth 2.1 authorization server: endpoints, metadata (RFC 8414, RFC 9728), consent, grants.
 
 What they take and answer is the business of the `mcp` SDK; paths are what the documents say.
 """

@@ -1,4 +1,4 @@
-"""Signing in by an outside OpenID provider: the way there, and the way back.
+"""Routes of OpenID Connect sign-in.
 
 The state that the browser comes back with is in a cookie of its own, too: nobody can send another's browser here with
 an answer that was given to them (login CSRF).

@@ -1,4 +1,4 @@
-"""Polling, and the result files themselves."""
+"""Polling, event streams, and result files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types and response bodies that several routes share."""
+"""Types and response bodies that several routes share, and responses to refused submissions."""
 
 from __future__ import annotations
 

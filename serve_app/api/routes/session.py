@@ -1,4 +1,4 @@
-"""Signing in from a browser, and in which project one is."""
+"""Routes of browser sessions: sign in, sign out, switch project, change password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project's own tasks: list, cancel."""
+"""A project's tasks: list, cancel, share by link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the webhook of a project's own task fares, and having it sent again."""
+"""Routes of a task's webhook deliveries: show, redeliver."""
 
 from __future__ import annotations
 

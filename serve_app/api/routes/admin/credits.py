@@ -1,4 +1,4 @@
-"""Credits: the balance in full, grants, the ledger."""
+"""Admin routes of credits, grants, the ledger and licences."""
 
 from __future__ import annotations
 

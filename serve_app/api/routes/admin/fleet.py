@@ -1,4 +1,4 @@
-"""The models as operators see them: what waits, what is worked on, how long that takes."""
+"""Admin route of the fleet: per model, what is queued and running, and how long it takes."""
 
 from __future__ import annotations
 

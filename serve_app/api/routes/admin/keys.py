@@ -1,4 +1,4 @@
-"""API keys. A developer makes and revokes those of their own project, an administrator those of all."""
+"""Admin routes of API keys. A developer manages those of the own project, an administrator those of all."""
 
 from __future__ import annotations
 

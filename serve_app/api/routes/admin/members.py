@@ -1,4 +1,4 @@
-"""Members: which role people have who come with a token instead of a key."""
+"""Admin routes of members and people."""
 
 from __future__ import annotations
 

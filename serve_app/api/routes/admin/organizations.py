@@ -1,4 +1,4 @@
-"""Organizations, which safety levels each may ask for, and what holds whatever they ask for."""
+"""Admin routes of organizations, safety levels, ceilings and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects: their share of the queue, and what they may spend."""
+"""Admin routes of projects, their tasks, and deletion of their data."""
 
 from __future__ import annotations
 

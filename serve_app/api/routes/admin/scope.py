@@ -1,4 +1,4 @@
-"""Whose things a caller may touch: those of their own organization, or for an operator, of any."""
+"""The scope of admin routes: the caller's organization, or for an operator, any."""
 
 from __future__ import annotations
 
