@@ -155,7 +155,7 @@ class Authorizations:
             transaction,
             given.organization,
             given.by,
-            "let a program in",
+            "oauth_grant.created",
             authorization.id,
             program=given.asked.name,
             project=given.project,
@@ -203,7 +203,7 @@ class Authorizations:
         transaction = self._redis.pipeline(transaction=True)
         transaction.delete(self._record(authorization.id))
         transaction.srem(self._of(given.organization), authorization.id)
-        self._audit.note(transaction, given.organization, actor, "shut a program out", authorization.id)
+        self._audit.note(transaction, given.organization, actor, "oauth_grant.revoked", authorization.id)
         await transaction.execute()
 
     async def _issue(self, transaction: Pipeline, authorization: Authorization) -> Tokens:
@@ -281,7 +281,7 @@ Seal: TypeAlias = Callable[[str], str]
 Unseal: TypeAlias = Callable[[str], str | None]
 
 
-class Programs:
+class OAuthClients:
     def __init__(self, redis: Redis, prefix: str, seal: Seal, unseal: Unseal) -> None:
         self._redis = redis
         self._prefix = prefix
@@ -302,4 +302,4 @@ class Programs:
         await self._redis.expire(self._key(program), USED_CLIENT_S)
 
     def _key(self, program: str) -> str:
-        return f"{self._prefix}program:{program}"
+        return f"{self._prefix}oauth_client:{program}"

@@ -38,7 +38,7 @@ class AccountSettings(Section):
     max_members: int = Field(default=1000, ge=1)
     issuers: list[IssuerSettings] = []
     local_role: Role | None = None
-    programs: bool = True
+    oauth_clients: bool = True
     openid: OpenIdSettings | None = None
 
     @field_validator("issuers")

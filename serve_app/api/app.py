@@ -109,7 +109,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     )
     for router in (*generating, *about_work, *about_accounts, health.router):
         app.include_router(router)
-    if settings.accounts.programs:
+    if settings.accounts.oauth_clients:
         app.router.routes += oauth_routes()
     app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
     openapi.install(app)

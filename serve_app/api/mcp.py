@@ -417,7 +417,7 @@ def _failed(why: str) -> CallToolResult:
 def _challenge(request: Request, services: Services, refusal: HTTPException) -> JSONResponse:
     """Tells programs where to sign in: whoever shows nothing valid is answered 401 here, not 403."""
     headers = dict(refusal.headers or {})
-    if refusal.status_code in (401, 403) and services.settings.accounts.programs:
+    if refusal.status_code in (401, 403) and services.settings.accounts.oauth_clients:
         metadata = public_base(request, services.settings.service) + RESOURCE_METADATA + MCP
         headers["WWW-Authenticate"] = f"Bearer resource_metadata={quoted_string(metadata)}"
     status = 401 if refusal.status_code == 403 else refusal.status_code

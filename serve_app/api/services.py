@@ -26,7 +26,7 @@ from serve_app.accounts.jwt_auth import BearerTokens, fetch_keys
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.members import InvitationStore, Leaving, People
-from serve_app.accounts.oauth import Acting, Authorizations, Programs
+from serve_app.accounts.oauth import Acting, Authorizations, OAuthClients
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
@@ -252,7 +252,7 @@ class Services:
     signed_in: SignedIn
     openid: OpenId | None
     invitations: InvitationStore
-    programs: Programs
+    oauth_clients: OAuthClients
     authorizations: Authorizations
     acting: Acting
     leaving: Leaving
@@ -309,7 +309,7 @@ async def opened(
         signed_in=signed_in,
         openid=_openid(settings, redis),
         invitations=invitations,
-        programs=Programs(redis, prefix, sealer.seal, sealer.opened),
+        oauth_clients=OAuthClients(redis, prefix, sealer.seal, sealer.opened),
         authorizations=authorizations,
         acting=Acting(authorizations, signed_in),
         leaving=Leaving(sessions, authorizations, invitations),

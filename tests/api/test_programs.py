@@ -242,7 +242,7 @@ def test_registrations_are_bounded(start_service: StartService) -> None:
 
 
 def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) -> None:
-    service = start_service(accounts=AccountSettings(programs=False))
+    service = start_service(accounts=AccountSettings(oauth_clients=False))
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource"):
             assert http.get(path).status_code == 404

@@ -44,7 +44,7 @@ class Sent:
 def sent_by(page: Page, endpoint: str = PICTURE_ENDPOINT) -> Sent:
     """Presses the button of the form; the service must accept what it sends."""
     with page.expect_response(lambda response: response.url.endswith(f"/v1/{endpoint}")) as answered:
-        page.get_by_role("button", name="Make it").click()
+        page.get_by_role("button", name="Generate").click()
     response = answered.value
     assert response.ok, response.text()
     expect(page.get_by_role("article").first).to_be_visible()

@@ -62,7 +62,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self._address = client_address(request, self._services.settings.service)
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
-        registration = await self._services.programs.find(client_id)
+        registration = await self._services.oauth_clients.find(client_id)
         return None if registration is None else OAuthClientInformationFull.model_validate_json(registration)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
@@ -72,7 +72,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         registration = client_info.model_dump_json(exclude_none=True)
         if len(registration) > LARGEST_REGISTRATION:
             raise RegistrationError("invalid_client_metadata", f"more than {LARGEST_REGISTRATION} characters")
-        await self._services.programs.register(client_info.client_id, registration, self._address)
+        await self._services.oauth_clients.register(client_info.client_id, registration, self._address)
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         """Where a person answers. The question is behind the #, which browsers don't send along: it is in no log."""
@@ -107,7 +107,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         tokens = await self._services.authorizations.redeem(authorization_code.code)
         if tokens is None:  # another request was faster
             raise TokenError("invalid_grant", "authorization code does not exist")
-        await self._services.programs.used(client.client_id)
+        await self._services.oauth_clients.used(client.client_id)
         return _told(tokens)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
@@ -123,7 +123,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         tokens = await self._services.authorizations.refresh(refresh_token.token)
         if tokens is None:
             raise TokenError("invalid_grant", "refresh token does not exist")
-        await self._services.programs.used(client.client_id)
+        await self._services.oauth_clients.used(client.client_id)
         return _told(tokens)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
@@ -429,7 +429,7 @@ async def protected_mcp(request: Request, response: Response, services: Deps) ->
 
 def _metadata_told(request: Request, response: Response, services: Deps, path: str) -> ProtectedResource:
     base = public_base(request, services.settings.service)
-    servers = [base] if services.settings.accounts.programs else []
+    servers = [base] if services.settings.accounts.oauth_clients else []
     servers += services.tokens.issuers
     if not servers:
         raise HTTPException(404, "Not Found")

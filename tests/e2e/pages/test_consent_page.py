@@ -27,7 +27,7 @@ def asks(service: Service) -> tuple[str, str]:
 def answered(page: Page, path: str, button: str) -> httpx2.QueryParams:
     """What the program is told by whoever sits here."""
     page.goto("/")  # signed in
-    expect(page.get_by_role("button", name="Make it")).to_be_visible()
+    expect(page.get_by_role("button", name="Generate")).to_be_visible()
     page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
     page.goto(path)
     expect(page.get_by_text("Sketchpad asks for access to the project default")).to_be_visible()
@@ -46,9 +46,9 @@ def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
         headers = {"authorization": f"Bearer {tokens['access_token']}"}
         assert http.get("/v1/credits", headers=headers).status_code == 200
     page.goto("/account")
-    programs = page.get_by_role("region", name="Programs")
+    programs = page.get_by_role("region", name="OAuth clients")
     page.once("dialog", lambda dialog: dialog.accept())
-    programs.get_by_role("row", name="Sketchpad").get_by_role("button", name="Shut out").click()
+    programs.get_by_role("row", name="Sketchpad").get_by_role("button", name="Revoke").click()
     expect(programs.get_by_role("row", name="Sketchpad")).to_have_count(0)
 
 

@@ -56,9 +56,9 @@ def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
     page.goto("/gallery")
     page.get_by_label("Status").select_option("In the queue")
     item = page.get_by_role("listitem").filter(has_text="a red star in the queue")
-    expect(item.get_by_text("waits")).to_be_visible()
+    expect(item.get_by_text("Queued")).to_be_visible()
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.25))
-    expect(item.get_by_text("is made")).to_be_visible()
+    expect(item.get_by_text("Generating")).to_be_visible()
     cancel = item.get_by_role("button", name="Cancel")
     cancel.focus()
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
@@ -68,7 +68,7 @@ def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
     behind(lambda worker: worker.end(task_id, Status.REQUEST_MODERATED))
     expect(item).to_have_count(0)
     page.get_by_label("Status").select_option("Refused")
-    expect(item.get_by_text("refused")).to_be_visible()
+    expect(item.get_by_text("Blocked")).to_be_visible()
 
 
 def test_a_picture_is_shared_by_a_link_and_becomes_that_of_the_next_request(page: Page, behind: Behind) -> None:
@@ -99,7 +99,7 @@ def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind
 
     page.goto("/")
     page.locator("textarea").fill("a star with a webhook")
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Webhook URL")).fill(HOOK)
     task_id = sent_by(page).id
     behind(lambda worker: worker.end(task_id, Status.ERROR, details={"error": "no luck"}))
@@ -130,10 +130,10 @@ def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) 
     page.locator(".ratio").filter(has_text="3:2").click()
     page.locator("[data-name=images] input[type=file]").first.set_input_files(file_of("a.png", picture(64, 64)))
     expect(page.get_by_role("button", name="Take the picture away")).to_be_visible()
-    page.get_by_text("Place things").click()
+    page.get_by_text("Layout").click()
     page.get_by_role("button", name="Add a box").click()
     page.get_by_label("What is in box_1").fill("a lamp")
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Webhook URL")).fill("https://hooks.test/done")
     page.get_by_label(re.compile("^Webhook Secret")).fill("s3cret")
     first = sent_by(page)

@@ -111,7 +111,7 @@ def playground(page: Page, studio: Studio) -> None:
 def opened(page: Page, studio: Studio) -> None:
     """All that the playground hides at first, and a picture that is being made."""
     asked_for(page, "a red star")
-    for words in ("Place things", "More", "As a program"):
+    for words in ("Layout", "Advanced", "Code"):
         page.get_by_text(words, exact=True).click()
     page.get_by_role("button", name="Add a box").click()
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
@@ -121,7 +121,7 @@ def boxes(page: Page, studio: Studio) -> None:
     page.goto("/")
     page.locator("textarea").fill("two shapes on a yellow background")
     page.locator(".ratio").filter(has_text="4:3").click()
-    page.get_by_text("Place things").click()
+    page.get_by_text("Layout").click()
     frame = page.get_by_role("group", name="Where things go")
     for words, start, end in (
         ("a red triangle", (0.15, 0.08), (0.41, 0.4)),
@@ -250,7 +250,7 @@ def focused(page: Page, element: Locator) -> None:
 
 def test_a_picture_is_made_without_a_pointer(page: Page, behind: Behind) -> None:
     page.goto("/")
-    expect(page.get_by_role("button", name="Make it")).to_be_enabled()
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -258,7 +258,7 @@ def test_a_picture_is_made_without_a_pointer(page: Page, behind: Behind) -> None
     page.keyboard.type("a red star by keys alone")
     focused(page, page.locator(".ratio input").first)
     page.keyboard.press("ArrowRight")
-    focused(page, page.get_by_role("button", name="Make it"))
+    focused(page, page.get_by_role("button", name="Generate"))
     with page.expect_response("**/v1/gen-3-image-klein") as answered:
         page.keyboard.press("Enter")
     task_id = answered.value.json()["id"]

@@ -71,7 +71,7 @@ def test_the_keyboard_paints_too_and_what_was_painted_stays(page: Page, easel: L
 def test_a_mask_that_is_given_up_is_none(page: Page, easel: Locator) -> None:
     easel.get_by_role("button", name="Cancel").click()
     page.locator("textarea").fill("a red star")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Generate").click()
     expect(page.locator("[data-name=mask]").get_by_role("alert")).to_contain_text("Field required")
 
 
@@ -133,7 +133,7 @@ def test_the_frame_follows_the_numbers(page: Page, canvas: Locator) -> None:
 
 @pytest.mark.slow
 def test_what_is_cut_off_may_be_pushed_in(page: Page, canvas: Locator) -> None:
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Auto Crop")).check()
     page.get_by_role("slider", name="Left edge").press("ArrowRight")
     page.get_by_role("slider", name="Right edge").press("Shift+ArrowRight")
@@ -193,7 +193,7 @@ def test_pictures_without_times_are_sent_as_they_are_and_again(page: Page, line:
     behind(lambda worker: worker.end(first.id, Status.ERROR))
     page.get_by_role("button", name="Text to video").click()
     with page.expect_request(lambda request: request.url.endswith(f"/v1/{VIDEO}")) as asked:
-        page.get_by_role("article").first.get_by_role("button", name="Again").click()
+        page.get_by_role("article").first.get_by_role("button", name="Run again").click()
     assert asked.value.post_data_json == first.body
     page.goto(f"/?again={first.id}")
     expect(keyframe(page, 1)).to_be_visible()
@@ -250,7 +250,7 @@ def room(page: Page) -> Locator:
     page.goto("/")
     page.locator("textarea").fill("a quiet room")
     page.locator(".ratio").filter(has_text="1:1").click()
-    page.get_by_text("Place things").click()
+    page.get_by_text("Layout").click()
     return page.get_by_role("group", name="Where things go")
 
 

@@ -22,7 +22,7 @@ def test_the_first_page_is_small_and_nothing_comes_from_elsewhere(page: Page) ->
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto("/")
-    expect(page.get_by_role("button", name="Make it")).to_be_enabled()
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     loaded: list[tuple[str, int]] = page.evaluate(_LOADED)
     assert any(name.endswith("/openapi.json") for name, _ in loaded)
     assert sum(size for _, size in loaded) < 200 * 1024, loaded
@@ -61,15 +61,15 @@ def test_a_video_on_its_way_is_cancelled_and_says_so(page: Page, behind: Behind)
     task_id = sent_by(page, "gen-3-video").id
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.3))
     card = page.get_by_role("article").first
-    expect(card.get_by_text("is made")).to_be_visible()
+    expect(card.get_by_text("Generating", exact=False)).to_be_visible()
     card.get_by_role("button", name="Cancel").click()
-    expect(card.get_by_text("failed")).to_be_visible()
+    expect(card.get_by_text("Failed")).to_be_visible()
     assert page.request.get(f"/v1/get_result?id={task_id}").json()["status"] == "Error"
 
 
 def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
     page.goto("/")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Generate").click()
     prompt = page.locator("textarea")
     expect(prompt).to_have_attribute("aria-invalid", "true")
     expect(prompt).to_be_focused()
@@ -116,15 +116,15 @@ def test_one_press_makes_one_task(page: Page) -> None:
             area.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", ctrlKey: true, repeat}));
     }""")
     expect(page.get_by_role("article")).to_have_count(1)
-    expect(page.get_by_role("button", name="Make it")).to_be_enabled()
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     assert len(set(ids_of_tasks(page)) - set(before)) == 1
 
 
 def test_texts_are_sent_and_shown_as_they_are(page: Page) -> None:
     page.goto("/")
     page.locator("textarea").fill("a true story of null")
-    page.get_by_text("As a program").click()
+    page.get_by_text("Code").click()
     expect(page.locator("pre").nth(1)).to_contain_text('"prompt": "a true story of null"')
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("Advanced", exact=True).click()
     page.locator("[data-name=user] input").fill("42")
     assert sent_by(page).body["user"] == "42"

@@ -11,7 +11,7 @@ export async function credits(session) {
   const { credits: left } = await get("/v1/credits");
   const ledger = may(session, "read money") ? (await get(`/v1/admin/ledger?limit=${LEDGER}`)).entries : [];
   return section("Credits", {}, el("p", { class: "figure" }, left.toLocaleString()),
-    ledger.length ? el("details", {}, el("summary", {}, "Ledger"), table(["When", "What", "Credits", "Then"], ledger.map((entry) => [new Date(entry.at).toLocaleString(), `${entry.kind} ${entry.about ?? ""}`, entry.credits, entry.balance]))) : null);
+    ledger.length ? el("details", {}, el("summary", {}, "Ledger"), table(["When", "What", "Credits", "Balance"], ledger.map((entry) => [new Date(entry.at).toLocaleString(), `${entry.kind} ${entry.about ?? ""}`, entry.credits, entry.balance]))) : null);
 }
 
 // This month by day, endpoint and project.

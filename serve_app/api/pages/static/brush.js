@@ -12,7 +12,7 @@ export async function brush(source, before) {
   const eraser = el("input", { type: "checkbox", id: "brush-eraser" });
   const dialog = el("dialog", { class: "brush", "aria-label": "Paint a mask" },
     el("div", { class: "easel" }, el("img", { src: source, alt: "" }), canvas),
-    el("div", { class: "row" }, size, eraser, el("label", { htmlFor: "brush-eraser" }, "Rub out"),
+    el("div", { class: "row" }, size, eraser, el("label", { htmlFor: "brush-eraser" }, "Eraser"),
       el("button", { type: "button", onclick: () => ink.clearRect(0, 0, width, height) }, "Start over"),
       el("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"),
       el("button", { type: "button", class: "main", onclick: () => dialog.close("done") }, "Use this mask")),

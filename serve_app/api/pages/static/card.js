@@ -5,14 +5,14 @@ import { follow } from "./follow.js";
 import { compare } from "./compare.js";
 import { spoken } from "./layout.js";
 
-export const SAID = { Pending: "waits", Reasoning: "thinks", Generating: "is made", Ready: "done", "Request Moderated": "refused", "Content Moderated": "refused", Error: "failed" };
+export const SAID = { Pending: "Queued", Reasoning: "Preparing", Generating: "Generating", Ready: "Done", "Request Moderated": "Blocked", "Content Moderated": "Blocked", Error: "Failed" };
 
 // `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on.
 export function card({ id, endpoint, body, before, cost }, { again, use }) {
   const said = spoken(body.prompt ?? "");
   const stage = el("div", { class: "stage" });
   const bar = el("progress", { max: 1, "aria-label": "Progress" });
-  const state = el("span", { class: "faint" }, "waits");
+  const state = el("span", { class: "faint" }, SAID.Pending);
   const notes = el("div");
   const actions = el("div", { class: "row" });
   const cancel = el("button", { type: "button", onclick: () => remove(`/v1/tasks/${id}`).catch(() => {}) }, "Cancel");
@@ -24,12 +24,13 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
   actions.append(cancel);
 
   follow(id, (task) => {
-    state.textContent = SAID[task.status] ?? task.status;
+    const share = task.status === "Generating" && task.progress !== null ? ` ${Math.round(100 * task.progress)} %` : "";
+    state.textContent = (SAID[task.status] ?? task.status) + share;
     if (task.progress === null) bar.removeAttribute("value");
     else bar.value = task.progress;
     if (task.preview) stage.replaceChildren(el("img", { src: task.preview.sample, alt: "How far it is" }));
     if (task.status === "Ready") ready(task);
-    else if (SAID[task.status] === "refused" || SAID[task.status] === "failed") failed(task);
+    else if (SAID[task.status] === "Blocked" || SAID[task.status] === "Failed") failed(task);
   }, (lost) => (state.textContent = lost ? "The service is out of reach; trying again" : state.textContent));
 
   function ready(task) {
@@ -42,7 +43,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
     warn(task.details?.warnings);
     actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
-      el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Again"),
+      el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),
       isVideo ? null : el("button", { type: "button", onclick: () => use(id) }, "Edit this"),
       el("span", { class: "faint" }, `seed ${task.result.seed}`),
     );
@@ -61,7 +62,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
     cancel.remove();
     const reasons = task.details?.["Moderation Reasons"]?.join(", ");
     notes.append(el("p", { class: "bad" }, reasons ? `Not allowed here: ${reasons}` : task.details?.error ?? task.status));
-    actions.append(el("button", { type: "button", onclick: () => again(body) }, "Again"));
+    actions.append(el("button", { type: "button", onclick: () => again(body) }, "Run again"));
     announce(`${state.textContent}: ${said || endpoint}`);
   }
 

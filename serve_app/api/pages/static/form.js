@@ -20,7 +20,7 @@ export class RequestForm {
     }
     const [first, more] = this._parted();
     this.element = el("div", { class: "fields" }, first.map((field) => this.labels.get(field.name).element),
-      more.length ? el("details", {}, el("summary", {}, "More"), more.map((field) => this.labels.get(field.name).element)) : null);
+      more.length ? el("details", {}, el("summary", {}, "Advanced"), more.map((field) => this.labels.get(field.name).element)) : null);
     this.element.addEventListener("input", () => this.heed());
     this.heed();
   }

@@ -2,10 +2,10 @@
 import { el, unique } from "./dom.js";
 
 const FIGURES = [
-  ["Next waits", (model) => seconds(model.predicted_wait_s)],
-  ["Waited, half", (model) => seconds(model.wait.half)],
-  ["Waited, 95 %", (model) => seconds(model.wait.most)],
-  ["Worked, mean", (model) => seconds(model.work.mean)],
+  ["Estimated wait", (model) => seconds(model.predicted_wait_s)],
+  ["Queue wait p50", (model) => seconds(model.wait.half)],
+  ["Queue wait p95", (model) => seconds(model.wait.most)],
+  ["Run time, mean", (model) => seconds(model.work.mean)],
   ["Ready", (model) => count(model.ended.Ready)],
   ["Failed", (model) => count(model.ended.Error)],
   ["Batch", (model) => (model.batch ? `${model.batch}, ${milliseconds(model.step_s)} a step` : "–")],

@@ -32,8 +32,8 @@ const earlier = el("p", { class: "notice", role: "status", hidden: true });
 const fields = el("div");
 const price = el("span", { class: "faint", "aria-live": "polite" });
 const problem = el("p", { class: "bad", role: "alert", hidden: true });
-const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Make it");
-const code = el("details", { class: "code" }, el("summary", {}, "As a program"));
+const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Generate");
+const code = el("details", { class: "code" }, el("summary", {}, "Code"));
 holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart send" }, submit, price), code);
 results.append(el("div", { class: "examples", role: "group", "aria-label": "Examples" },
   Object.entries(EXAMPLES).map(([name, prompt]) =>

@@ -13,7 +13,7 @@ export function regions() {
   const frame = el("div", { class: "frame", role: "group", "aria-label": "Where things go" });
   const list = el("ol", { class: "placed" });
   const note = el("small", {});
-  const element = el("details", { class: "regions" }, el("summary", {}, "Place things"), help, frame, note, list,
+  const element = el("details", { class: "regions" }, el("summary", {}, "Layout"), help, frame, note, list,
     el("button", { type: "button", onclick: () => add(MIDDLE).elements.at(-1).focus() }, "Add a box"));
 
   const scale = () => [FULL / frame.clientWidth, FULL / frame.clientHeight];
