@@ -20,7 +20,7 @@ from deployments.contract.model import ENHANCE_NOISE, Caches, CfgConfig, Enlarge
 from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
 from deployments.families.packed.batch import ATTENTIONS
-from deployments.families.pipeline import Placement, PromptReader
+from deployments.families.pipeline import LoadOptions, PromptReader
 from deployments.families.probe import SMALL, step_seconds, try_alone, try_together, warm_up
 from deployments.families.video_family import ClipFamily
 
@@ -210,7 +210,7 @@ def load(
     steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
     `tile_above`, `cfg` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled`,
-    `enhance_noise`, `video_guidance` and `keyframe_crf` for videos, as in Placement.
+    `enhance_noise`, `video_guidance` and `keyframe_crf` for videos, as in LoadOptions.
     `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
     must have the same weights; for pictures.
 
@@ -221,7 +221,7 @@ def load(
     if text_encoder is not None:
         _check_alike(folder, text_encoder)
     place = torch.device(device_for(device))
-    placement = Placement(
+    load_options = LoadOptions(
         device=place,
         dtype=torch.float32,
         local_only=local_only,
@@ -242,7 +242,7 @@ def load(
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
 
     def in_precision(chosen: torch.dtype) -> Family | ClipFamily:
-        return family_of(folder).load(folder, replace(placement, dtype=chosen))
+        return family_of(folder).load(folder, replace(load_options, dtype=chosen))
 
     precision, reason, measured = _precision(dtype, place, in_precision)
     family = in_precision(precision)
@@ -291,10 +291,10 @@ def load_prompt_encoder(
     is float32 on processors. Raises CheckpointError."""
     folder, local_only = pipeline_folder(checkpoint, revision)
     place = torch.device(device_for(device))
-    placement = Placement(device=place, dtype=precision_for(dtype, place), local_only=local_only)
+    load_options = LoadOptions(device=place, dtype=precision_for(dtype, place), local_only=local_only)
     transformers_logging.disable_progress_bar()
     family = _sharing_family(folder)
-    return family.prompt_encoder(folder, placement), fingerprint(folder, family.text_parts)
+    return family.prompt_encoder(folder, load_options), fingerprint(folder, family.text_parts)
 
 
 def _prompt_reader(folder: Path) -> PromptReader | None:

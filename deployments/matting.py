@@ -1,4 +1,4 @@
-"""Background removal: matting by colour (GrabCut) or by an ONNX network.
+"""IoPool removal: matting by colour (GrabCut) or by an ONNX network.
 
 Each way is a class in a file of its own, made from a spec, and a line in `contract.model.BACKGROUND_REMOVERS`.
 """

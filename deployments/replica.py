@@ -28,7 +28,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
 from deployments.engine.device import priority_on
 from deployments.engine.loop import Engine
-from deployments.engine.requests import Reached, RequestHandle
+from deployments.engine.requests import Milestone, RequestHandle
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import Attributes, Tracer, trace_id, tracer_of
 from deployments.text_encoding import RemoteEncoder
@@ -90,9 +90,9 @@ class Reports:
 
 
 _STAGES: Final = (
-    ("encode", Reached.ADMITTED, Reached.ENCODED),
-    ("steps", Reached.ENCODED, Reached.LAST_STEP),
-    ("finish", Reached.FINISHING, Reached.FINISHED),
+    ("encode", Milestone.ADMITTED, Milestone.ENCODED),
+    ("steps", Milestone.ENCODED, Milestone.LAST_STEP),
+    ("finish", Milestone.FINISHING, Milestone.FINISHED),
 )
 """Between two of them a job waits: for its inputs and a place in the batch, for the thread that finishes."""
 
@@ -105,15 +105,15 @@ def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
     reached, now = handle.reached, time.monotonic()
     epoch, attributes = time.time() - now, _attributes(job, outcome)
     tracer.record(
-        "wait", job.traceparent, epoch + handle.submitted, epoch + reached.get(Reached.ADMITTED, now), attributes
+        "wait", job.traceparent, epoch + handle.submitted, epoch + reached.get(Milestone.ADMITTED, now), attributes
     )
     latest = max(reached.values(), default=now)
     for name, began, ended in _STAGES:
         # One that was passed over has a beginning and no end: a video that goes on where its steps were done.
         if began in reached and (ended in reached or reached[began] == latest):
             tracer.record(name, job.traceparent, epoch + reached[began], epoch + reached.get(ended, now), attributes)
-    if Reached.FINISHED in reached:
-        tracer.record("store", job.traceparent, epoch + reached[Reached.FINISHED], epoch + now, attributes)
+    if Milestone.FINISHED in reached:
+        tracer.record("store", job.traceparent, epoch + reached[Milestone.FINISHED], epoch + now, attributes)
 
 
 def _attributes(job: GenerationJob, outcome: str) -> Attributes:

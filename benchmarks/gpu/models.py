@@ -25,7 +25,7 @@ from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
-from deployments.families.pipeline import Placement, load_pipeline
+from deployments.families.pipeline import LoadOptions, load_pipeline
 
 # Every argument of their classes has a type; here they come out of dicts.
 diffusers: Any = typed_diffusers
@@ -52,14 +52,16 @@ class Model:
 
 def build(name: str, device: torch.device, *, tiny: bool, tile_above: int) -> Model:
     """One of `BUNDLED`: at full size in bfloat16, or as it is bundled in float32."""
-    placement = Placement(device, torch.float32 if tiny else torch.bfloat16, tile_above=tile_above)
+    load_options = LoadOptions(device, torch.float32 if tiny else torch.bfloat16, tile_above=tile_above)
     folder, _ = pipeline_folder(f"bundled/{BUNDLED[name]}")
     if name == "flux3":
-        return Model(Flux3.load(folder, placement) if tiny else Flux3(_flux3(folder, placement), placement), None)
+        return Model(
+            Flux3.load(folder, load_options) if tiny else Flux3(_flux3(folder, load_options), load_options), None
+        )
     made = _flux1 if name == "flux1" else _klein
-    pipeline = load_pipeline(folder, placement) if tiny else made(folder, placement)
+    pipeline = load_pipeline(folder, load_options) if tiny else made(folder, load_options)
     pipeline.set_progress_bar_config(disable=True)
-    return Model((Flux1 if name == "flux1" else Flux2)(pipeline, placement), pipeline)
+    return Model((Flux1 if name == "flux1" else Flux2)(pipeline, load_options), pipeline)
 
 
 def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, loading.Loaded]:
@@ -69,8 +71,8 @@ def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model,
     family, pipeline = loading.for_pictures(loaded.family), None
     folder, local_only = pipeline_folder(checkpoint)
     if index_of(folder)["_class_name"] in _STOCK:
-        placement = Placement(device, family.transformer.dtype, local_only)
-        pipeline = load_pipeline(folder, placement, without=("transformer", *family.text_parts))
+        load_options = LoadOptions(device, family.transformer.dtype, local_only)
+        pipeline = load_pipeline(folder, load_options, without=("transformer", *family.text_parts))
         pipeline.register_modules(transformer=family.transformer)
         pipeline.set_progress_bar_config(disable=True)
     return Model(family, pipeline), loaded
@@ -82,22 +84,22 @@ def clip_transformer(device: torch.device, *, tiny: bool) -> Any:
     if tiny:
         return kind.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32).to(device)
     gates = dict.fromkeys(("gated_attn", "cross_attn_mod", "audio_gated_attn", "audio_cross_attn_mod"), True)
-    with _made_on(Placement(device, torch.bfloat16)):
+    with _made_on(LoadOptions(device, torch.bfloat16)):
         return kind(rope_type="split", use_prompt_embeddings=False, **gates).eval().requires_grad_(False)
 
 
-def _klein(folder: Path, placement: Placement) -> Any:
+def _klein(folder: Path, load_options: LoadOptions) -> Any:
     sizes = {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24, "joint_attention_dim": 7680}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", model_max_length=131072)
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _made_on(placement):
+    with _made_on(load_options):
         vae, reader = diffusers.AutoencoderKLFlux2(), transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_READER))
         network = diffusers.Flux2Transformer2DModel(**sizes, guidance_embeds=False)
     parts = {"scheduler": scheduler, "vae": vae, "text_encoder": reader, "tokenizer": tokenizer}
-    return _ready(diffusers.Flux2KleinPipeline(**parts, transformer=network, is_distilled=True), placement)
+    return _ready(diffusers.Flux2KleinPipeline(**parts, transformer=network, is_distilled=True), load_options)
 
 
-def _flux1(folder: Path, placement: Placement) -> Any:
+def _flux1(folder: Path, load_options: LoadOptions) -> Any:
     coder: dict[str, Any] = {"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 16}
     coder |= {"down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4}
     coder |= {"scaling_factor": 0.3611, "shift_factor": 0.1159, "use_quant_conv": False, "use_post_quant_conv": False}
@@ -108,31 +110,31 @@ def _flux1(folder: Path, placement: Placement) -> Any:
         for name, most in (("tokenizer", 77), ("tokenizer_2", 512))
     }
     parts["scheduler"] = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _made_on(placement):
+    with _made_on(load_options):
         parts["vae"] = diffusers.AutoencoderKL(**coder)
         parts["text_encoder"] = transformers.CLIPTextModel(transformers.CLIPTextConfig(**clip))
         parts["text_encoder_2"] = transformers.T5EncoderModel(transformers.T5Config(**t5))
         parts["transformer"] = diffusers.FluxTransformer2DModel(guidance_embeds=True)
-    return _ready(diffusers.FluxPipeline(**parts), placement)
+    return _ready(diffusers.FluxPipeline(**parts), load_options)
 
 
-def _flux3(folder: Path, placement: Placement) -> Any:
+def _flux3(folder: Path, load_options: LoadOptions) -> Any:
     """The modular pipeline of the bundled checkpoint, with networks of full size in it."""
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(names=["tokenizer"], local_files_only=True)
     config = transformers.Qwen3VLConfig(text_config=_READER, tie_word_embeddings=True)
-    with _made_on(placement):
+    with _made_on(load_options):
         parts = {"vae": diffusers.AutoencoderKLFlux2(), "transformer": diffusers.Flux3Transformer2DModel(flow_map=True)}
         pipeline.update_components(text_encoder=transformers.Qwen3VLForConditionalGeneration(config), **parts)
-    return _ready(pipeline, placement)
+    return _ready(pipeline, load_options)
 
 
-def _ready(pipeline: Any, placement: Placement) -> Any:
+def _ready(pipeline: Any, load_options: LoadOptions) -> Any:
     for part in pipeline.components.values():
         if isinstance(part, nn.Module):
-            part.to(placement.device, placement.dtype).eval().requires_grad_(False)
+            part.to(load_options.device, load_options.dtype).eval().requires_grad_(False)
     enliven(pipeline.transformer)
     return pipeline
 
@@ -152,10 +154,10 @@ def enliven(network: Any) -> None:
 
 
 @contextmanager
-def _made_on(placement: Placement) -> Iterator[None]:
-    torch.set_default_dtype(placement.dtype)
+def _made_on(load_options: LoadOptions) -> Iterator[None]:
+    torch.set_default_dtype(load_options.dtype)
     try:
-        with placement.device:
+        with load_options.device:
             yield
     finally:
         torch.set_default_dtype(torch.float32)

@@ -18,7 +18,7 @@ from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, 
 from deployments.contract.job import Adapter
 from deployments.families.flux import to_grid
 from deployments.families.flux1 import Flux1
-from deployments.families.packed.batch import ATTENTIONS, Moment, Row
+from deployments.families.packed.batch import ATTENTIONS, Row, StepInputs
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.lora.segments import AppliedAdapter
@@ -224,12 +224,12 @@ def _row(bench: Workbench, model: Model, name: str, sizes: Sizes) -> None:
         found["thread_cpu_share"] = round((time.thread_time() - worked) / (time.perf_counter() - before), 2)
 
 
-def _static(bench: Workbench, states: Sequence[State]) -> tuple[State, Moment]:
+def _static(bench: Workbench, states: Sequence[State]) -> tuple[State, StepInputs]:
     """Pictures of one shape as a batch of the stock forward, and its moment."""
     first, count = states[0], len(states)
     per = {name: torch.cat([state.per[name] for state in states]) for name in first.per}
     times = [first.t[:1], first.t[1:2], *([] if first.guidance is None else [first.guidance[:1]])]
-    moment = Moment(*(each.expand(count).to(bench.device) for each in times))
+    moment = StepInputs(*(each.expand(count).to(bench.device) for each in times))
     return replace(first, x=torch.cat([state.x for state in states]), per=per), moment
 
 

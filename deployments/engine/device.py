@@ -103,7 +103,7 @@ def _taken(lock: int, how: int) -> bool:
     return True
 
 
-class Exclusive:
+class DeviceGate:
     """Who waits to be alone goes before what comes next, so that a stream of steps, or of other work, can't keep it
     out."""
 
@@ -160,7 +160,7 @@ class Exclusive:
                 self._condition.notify_all()
 
 
-class Background:
+class IoPool:
     """Runs calls in a pool of threads once started; before that at once, in the caller's. Calls must not raise."""
 
     def __init__(self, threads: int) -> None:

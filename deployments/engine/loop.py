@@ -26,7 +26,7 @@ from deployments.contract.events import Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Order
 from deployments.engine.cost_model import StepCost
-from deployments.engine.device import Background, DevicePriority, Exclusive, Unshared
+from deployments.engine.device import DeviceGate, DevicePriority, IoPool, Unshared
 from deployments.engine.requests import DEVICE_BROKEN, Health, RequestHandle, RequestTable, failure_event
 from deployments.engine.scheduler import NOTHING_KNOWN, StepCosts
 from deployments.engine.workers import Encoder, Fetcher, Finisher, Stepper
@@ -64,7 +64,7 @@ class Engine(Generic[P, S]):
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
         requests: RequestTable[P, S] = RequestTable()
-        health, device, background = Health(clock), Exclusive(), Background(_WAITERS)
+        health, device, background = Health(clock), DeviceGate(), IoPool(_WAITERS)
         costs = StepCosts(max_batch, goal_s=step_goal_s, known=known_costs)
         self._backend = backend
         self._clock = clock

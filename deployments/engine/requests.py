@@ -29,7 +29,7 @@ PROGRESS_INTERVAL = 0.25
 """Seconds between two `Progress` events of a job, at least."""
 
 
-class Reached(Enum):
+class Milestone(Enum):
     """What a job has behind it."""
 
     ADMITTED = auto()
@@ -48,7 +48,7 @@ class RequestHandle:
         self.submitted = submitted
         self.device_s = 0.0
         """Seconds of the device that were spent on it: its share of what it did together with others."""
-        self.reached: dict[Reached, float] = {}
+        self.reached: dict[Milestone, float] = {}
         """When, in seconds of the engine's clock; for the spans of a job that is traced."""
         self._emit = emit
         self._ended = False
@@ -65,7 +65,7 @@ class RequestHandle:
 
     def left(self, now: float) -> float | None:
         """Seconds until its time is over, `now` by the engine's clock; None without a limit, or before admission."""
-        limit, admitted = self.job.seconds_left, self.reached.get(Reached.ADMITTED)
+        limit, admitted = self.job.seconds_left, self.reached.get(Milestone.ADMITTED)
         return None if limit is None or admitted is None else limit - (now - admitted)
 
     def send(self, event: Event) -> None:
@@ -82,7 +82,7 @@ class RequestHandle:
     def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
         """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
         with self._lock:
-            self.reached[Reached.LAST_STEP] = now
+            self.reached[Milestone.LAST_STEP] = now
             if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
                 return
             if fraction <= self._fraction:

@@ -12,14 +12,14 @@ from deployments.backend import Backend, DeviceBroken, JobError, OutOfMemory, P,
 from deployments.contract.events import Done, Failed, Preview, Started
 from deployments.contract.job import Output
 from deployments.contract.model import Order
-from deployments.engine.device import Background, DevicePriority, Exclusive
+from deployments.engine.device import DeviceGate, DevicePriority, IoPool
 from deployments.engine.requests import (
     DEADLINE_PASSED,
     DEVICE_BROKEN,
     NO_ROOM,
     ActiveRequest,
     Health,
-    Reached,
+    Milestone,
     RequestHandle,
     RequestTable,
     Stage,
@@ -40,9 +40,9 @@ class Stepper(Generic[P, S]):
         self,
         backend: Backend[P, S],
         requests: RequestTable[P, S],
-        background: Background,
+        background: IoPool,
         health: Health,
-        device: Exclusive,
+        device: DeviceGate,
         *,
         costs: StepCosts,
         order: Order,
@@ -175,7 +175,7 @@ class Stepper(Generic[P, S]):
             return False
         if request.previewing:  # the store is slow, and the next one will say more
             return False
-        since = request.handle.reached[Reached.ADMITTED] if request.previewed is None else request.previewed
+        since = request.handle.reached[Milestone.ADMITTED] if request.previewed is None else request.previewed
         if now - since < self._preview_interval_s:  # nobody could look at it before there is more to see
             return False
         return preview_due(
@@ -198,7 +198,7 @@ class Encoder(Generic[P, S]):
         backend: Backend[P, S],
         requests: RequestTable[P, S],
         health: Health,
-        device: Exclusive,
+        device: DeviceGate,
         *,
         max_running: int,
         max_batch: int,
@@ -219,14 +219,14 @@ class Encoder(Generic[P, S]):
             return False
         now = self._health.now()
         for request in admitted:
-            request.handle.reached[Reached.ADMITTED] = now
+            request.handle.reached[Milestone.ADMITTED] = now
             request.handle.send(Started())
         encoded: list[ActiveRequest[S]] = []
         try:
             encoded = self._encode(admitted)
             now = self._health.now()
             for request in encoded:
-                request.handle.reached[Reached.ENCODED] = now
+                request.handle.reached[Milestone.ENCODED] = now
                 if request.state.done_steps >= request.state.total_steps:  # one that was resumed
                     request.stage = Stage.STEPPED
         except DeviceBroken:
@@ -292,9 +292,9 @@ class Fetcher(Generic[P, S]):
         self,
         backend: Backend[P, S],
         requests: RequestTable[P, S],
-        background: Background,
+        background: IoPool,
         health: Health,
-        device: Exclusive,
+        device: DeviceGate,
         *,
         ahead: int,
         broken: Callable[[DeviceBroken], None],
@@ -352,9 +352,9 @@ class Finisher(Generic[P, S]):
         self,
         backend: Backend[P, S],
         requests: RequestTable[P, S],
-        background: Background,
+        background: IoPool,
         health: Health,
-        device: Exclusive,
+        device: DeviceGate,
     ) -> None:
         self._backend = backend
         self._requests = requests
@@ -368,7 +368,7 @@ class Finisher(Generic[P, S]):
         if request is None:
             return False
         reached = request.handle.reached
-        reached[Reached.FINISHING] = self._health.now()
+        reached[Milestone.FINISHING] = self._health.now()
         try:
             store = self._finished(request)
         except DeviceBroken:
@@ -380,7 +380,7 @@ class Finisher(Generic[P, S]):
             # Only after its last event: whoever waits for an exclusive job to end starts behind it.
             self._requests.remove(request)
         else:
-            reached[Reached.FINISHED] = self._health.now()
+            reached[Milestone.FINISHED] = self._health.now()
             self._requests.storing(request)
             self._background.run(partial(self._store, request.handle, store))
         return True

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 from deployments.backend import JobError
 from deployments.families.conditioning import PreparedRequest, PromptEncoder
 from deployments.families.packed.batch import Attention
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
 from deployments.families.step import Velocity
 from deployments.images import Pixels
@@ -39,12 +39,12 @@ class Family(Velocity, Protocol):
         ...
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
         """Raises CheckpointError when a component is missing or broken."""
         ...
 
     @classmethod
-    def prompt_encoder(cls, folder: Path, placement: Placement) -> PromptEncoder[Any]:
+    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Any]:
         """What reads prompts in the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
         ...
 

@@ -25,9 +25,9 @@ from deployments.families.conditioning import (
     SharedEncoder,
     from_bytes,
 )
-from deployments.families.packed.batch import Attention, Moment
+from deployments.families.packed.batch import Attention, StepInputs
 from deployments.families.packed.transformers import PackedForward
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State, size_of
 from deployments.families.step import guided
 from deployments.families.vae import LinearPreview, finite
@@ -53,7 +53,7 @@ class Flux(ABC, Generic[Encoded]):
         self,
         transformer: Any,
         packed: type[PackedForward],
-        placement: Placement,
+        load_options: LoadOptions,
         *,
         channels: int,
         references: References[Any],
@@ -62,26 +62,26 @@ class Flux(ABC, Generic[Encoded]):
     ) -> None:
         """`packed` is the transformer's forward over a row of pictures. `channels` is C, the numbers of a token of the
         picture. `decode` takes tokens (1, C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1],
-        float32. `prompts` may be None where `placement` names a shared encoder. Raises CheckpointError for guidance
+        float32. `prompts` may be None where `load_options` names a shared encoder. Raises CheckpointError for guidance
         that needs more than the family reads."""
-        if placement.cfg is not None and not self.reads_no_words:
+        if load_options.cfg is not None and not self.reads_no_words:
             raise CheckpointError(f"cfg must be null for {type(self).__name__}, which reads no empty prompt")
         self.transformer: Any = transformer
         self._encoder = prompts
-        self._shared: SharedEncoder | None = placement.shared_encoder
+        self._shared: SharedEncoder | None = load_options.shared_encoder
         self._packed = packed(transformer)
-        self._device = placement.device
-        self._render_side = placement.render_side
-        self._read_prompt = placement.read_prompt
-        self._enlarge: Enlarge = placement.enlarge
+        self._device = load_options.device
+        self._render_side = load_options.render_side
+        self._read_prompt = load_options.read_prompt
+        self._enlarge: Enlarge = load_options.enlarge
         self._channels = channels
         self._decode = decode
-        self._prompts: ByteCache[str, Encoded] = ByteCache(placement.caches.prompts_mb * MB, size_of)
+        self._prompts: ByteCache[str, Encoded] = ByteCache(load_options.caches.prompts_mb * MB, size_of)
         self._references = references
-        self._cfg = placement.cfg
+        self._cfg = load_options.cfg
         self._no_words: Encoded | None = None
         with torch.inference_mode():
-            self._preview = LinearPreview.fitted(decode, channels, placement.device)
+            self._preview = LinearPreview.fitted(decode, channels, load_options.device)
 
     @property
     def caches(self) -> Mapping[str, CacheFigures]:
@@ -109,7 +109,7 @@ class Flux(ABC, Generic[Encoded]):
         ]
 
     @torch.inference_mode()
-    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
         return self._packed(x, states, moment)
 
     def use_packed_attention(self, attention: Attention) -> None:
@@ -132,7 +132,7 @@ class Flux(ABC, Generic[Encoded]):
 
     @classmethod
     @abstractmethod
-    def prompt_encoder(cls, folder: Path, placement: Placement) -> PromptEncoder[Encoded]:
+    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Encoded]:
         """Of the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
 
     @classmethod

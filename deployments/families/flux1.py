@@ -40,9 +40,9 @@ from deployments.families.flux1_conditions import (
     grid_ids,
     to_tokens,
 )
-from deployments.families.packed.batch import Moment
+from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux1
-from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import State, apart
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
@@ -137,22 +137,22 @@ class Flux1(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
 
     def __init__(
-        self, pipeline: Any, placement: Placement, redux: Any | None = None, *, guidance_intervals: bool = False
+        self, pipeline: Any, load_options: LoadOptions, redux: Any | None = None, *, guidance_intervals: bool = False
     ) -> None:
         """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device.
         `guidance_intervals`: the checkpoint was trained for steps without guidance between others."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
-        place_vae(pipeline.vae, placement)
-        latents = Latents(pipeline.vae, placement.device)
+        place_vae(pipeline.vae, load_options)
+        latents = Latents(pipeline.vae, load_options.device)
         super().__init__(
             pipeline.transformer,
             PackedFlux1,
-            placement,
+            load_options,
             channels=4 * latents.channels,
-            references=References(MAX_REFERENCES, placement.caches),
+            references=References(MAX_REFERENCES, load_options.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
-            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
+            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
         )
         self._latents = latents
         self._guidance_intervals = guidance_intervals
@@ -160,19 +160,21 @@ class Flux1(Flux[EncodedPrompt]):
         self._image_prompts = ImagePromptEncoder(redux, self.transformer.dtype, self._device)
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
-        place = placement.redux or folder / REDUX
-        redux = load_pipeline(place, placement, FluxPriorReduxPipeline) if place.is_dir() else None
-        absent = TEXT_PARTS if placement.shared_encoder else ()
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
+        place = load_options.redux or folder / REDUX
+        redux = load_pipeline(place, load_options, FluxPriorReduxPipeline) if place.is_dir() else None
+        absent = TEXT_PARTS if load_options.shared_encoder else ()
         intervals = bool(index_of(folder).get(_INTERVALS))
-        return cls(load_pipeline(folder, placement, without=absent), placement, redux, guidance_intervals=intervals)
+        return cls(
+            load_pipeline(folder, load_options, without=absent), load_options, redux, guidance_intervals=intervals
+        )
 
     @classmethod
-    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux1PromptEncoder:
-        return _encoder_of(load_pipeline(folder, placement, without=("transformer", "vae")), placement)
+    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux1PromptEncoder:
+        return _encoder_of(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if CHANNELS in per:
@@ -266,5 +268,5 @@ class Flux1(Flux[EncodedPrompt]):
         )
 
 
-def _encoder_of(pipeline: Any, placement: Placement) -> Flux1PromptEncoder:
-    return Flux1PromptEncoder(pipeline, placement.dtype, placement.device)
+def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux1PromptEncoder:
+    return Flux1PromptEncoder(pipeline, load_options.dtype, load_options.device)

@@ -27,9 +27,9 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.conditioning import PreparedRequest, References, trim_language_model
 from deployments.families.flux import TOKEN, Flux
-from deployments.families.packed.batch import Moment
+from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux2
-from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import State, apart
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
@@ -80,15 +80,15 @@ class Reference(NamedTuple):
 class Flux2(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
 
-    def __init__(self, pipeline: Any, placement: Placement) -> None:
+    def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
 
         Raises CheckpointError for a Klein that neither is distilled nor has CFG.
         """
         base = isinstance(pipeline, Flux2KleinPipeline) and not pipeline.config["is_distilled"]
-        if base and placement.cfg is None:
+        if base and load_options.cfg is None:
             raise CheckpointError("a Klein base model needs cfg (docs/settings.md); or use a distilled one")
-        place_vae(pipeline.vae, placement)
+        place_vae(pipeline.vae, load_options)
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
         channels = int(pipeline.transformer.config.in_channels)
@@ -96,23 +96,25 @@ class Flux2(Flux[EncodedPrompt]):
         super().__init__(
             pipeline.transformer,
             PackedFlux2,
-            placement,
+            load_options,
             channels=channels,
-            references=References(MAX_REFERENCES, placement.caches),
+            references=References(MAX_REFERENCES, load_options.caches),
             decode=decode,
-            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
+            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
         )
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
-        return cls(load_pipeline(folder, placement, without=TEXT_PARTS if placement.shared_encoder else ()), placement)
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
+        return cls(
+            load_pipeline(folder, load_options, without=TEXT_PARTS if load_options.shared_encoder else ()), load_options
+        )
 
     @classmethod
-    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux2PromptEncoder:
-        return _encoder_of(load_pipeline(folder, placement, without=("transformer", "vae")), placement)
+    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux2PromptEncoder:
+        return _encoder_of(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if "references" in per:
@@ -195,8 +197,8 @@ class Flux2(Flux[EncodedPrompt]):
         return processor.preprocess(picture, height=height, width=width, resize_mode="crop")
 
 
-def _encoder_of(pipeline: Any, placement: Placement) -> Flux2PromptEncoder:
-    return Flux2PromptEncoder(pipeline, placement.dtype, placement.device)
+def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux2PromptEncoder:
+    return Flux2PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
 def _decoded(pipeline: Any, latents: Tensor) -> Tensor:
@@ -222,7 +224,7 @@ class KVState(State):
 
 class Flux2KV(Flux2):
     @torch.inference_mode()
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         if not isinstance(state, KVState):
             return super().velocity(state, moment)
         dtype, per, ids, count = self.transformer.dtype, state.per, state.ids, state.x.shape[1]
@@ -249,13 +251,13 @@ class Flux2KV(Flux2):
         return moved.float()
 
     @torch.inference_mode()
-    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
         if not any(isinstance(state, KVState) for state in states):
             return super().packed(x, states, moment)
         moved = []
         for k, state in enumerate(states):
             with self._packed.adapted(state.adapter):
-                moved.append(self.velocity(state, Moment(moment.t[k : k + 1], moment.t_next[k : k + 1])))
+                moved.append(self.velocity(state, StepInputs(moment.t[k : k + 1], moment.t_next[k : k + 1])))
         return torch.cat(moved, dim=1)
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:

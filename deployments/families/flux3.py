@@ -26,9 +26,9 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import canvas_for
 from deployments.families.conditioning import PreparedRequest, References, trim_language_model
 from deployments.families.flux import TOKEN, Flux
-from deployments.families.packed.batch import Moment
+from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux3
-from deployments.families.pipeline import Placement, shared_components
+from deployments.families.pipeline import LoadOptions, shared_components
 from deployments.families.state import State, apart, draw_noise
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
@@ -104,9 +104,9 @@ class Flux3(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
     reads_no_words = False
 
-    def __init__(self, pipeline: Any, placement: Placement) -> None:
+    def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
-        place_vae(pipeline.vae, placement)
+        place_vae(pipeline.vae, load_options)
         self._scheduler: Any = pipeline.scheduler
         self._processor_of_pictures = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
         self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
@@ -118,35 +118,35 @@ class Flux3(Flux[EncodedPrompt]):
 
         channels = int(transformer.config.in_channels)
         references: References[Tensor] = References(
-            MAX_REFERENCES, placement.caches, alone_differs=placement.render_side is None
+            MAX_REFERENCES, load_options.caches, alone_differs=load_options.render_side is None
         )
         super().__init__(
             transformer,
             PackedFlux3,
-            placement,
+            load_options,
             channels=channels,
             references=references,
             decode=decode,
-            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
+            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
         )
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
         pipeline = _pipeline_of(folder)
-        pipeline.update_components(**shared_components(folder, placement.dtype))
-        absent = TEXT_PARTS if placement.shared_encoder else ()
+        pipeline.update_components(**shared_components(folder, load_options.dtype))
+        absent = TEXT_PARTS if load_options.shared_encoder else ()
         wanted = [name for name, component in pipeline.components.items() if component is None and name not in absent]
-        _load(folder, pipeline, wanted, placement)
-        return cls(pipeline, placement)
+        _load(folder, pipeline, wanted, load_options)
+        return cls(pipeline, load_options)
 
     @classmethod
-    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux3PromptEncoder:
+    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux3PromptEncoder:
         pipeline = _pipeline_of(folder)
-        _load(folder, pipeline, TEXT_PARTS, placement)
-        return _encoder_of(pipeline, placement)
+        _load(folder, pipeline, TEXT_PARTS, load_options)
+        return _encoder_of(pipeline, load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
         moved = self.transformer(
             hidden_states=state.x.to(dtype),
@@ -210,16 +210,16 @@ def _pipeline_of(folder: Path) -> Any:
     return blocks.init_pipeline(str(folder))
 
 
-def _load(folder: Path, pipeline: Any, names: Sequence[str], placement: Placement) -> None:
+def _load(folder: Path, pipeline: Any, names: Sequence[str], load_options: LoadOptions) -> None:
     """Those components, onto their device. Raises CheckpointError."""
-    pipeline.load_components(names=list(names), dtype=placement.dtype, local_files_only=placement.local_only)
+    pipeline.load_components(names=list(names), dtype=load_options.dtype, local_files_only=load_options.local_only)
     if missing := sorted(name for name in names if getattr(pipeline, name) is None):
         raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
-    pipeline.to(placement.device)
+    pipeline.to(load_options.device)
 
 
-def _encoder_of(pipeline: Any, placement: Placement) -> Flux3PromptEncoder:
-    return Flux3PromptEncoder(pipeline, placement.dtype, placement.device)
+def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux3PromptEncoder:
+    return Flux3PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
 def _with_vae(block: Any, pipeline: Any) -> Any:

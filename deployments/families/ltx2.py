@@ -29,7 +29,7 @@ from deployments.contract.job import Clip, GenerationJob
 from deployments.contract.model import VideoGuidance
 from deployments.families.canvas import ClipShape, Scale, shape_of
 from deployments.families.ltx2_latents import ClipPictures, ClipSound
-from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import draw_noise, size_of
 from deployments.families.vae import finite
 from deployments.families.video_family import ClipInputs, ClipState, Draft, PromptEmbeds, Stream
@@ -88,35 +88,35 @@ _UPSAMPLER = "latent_upsampler"
 
 
 class Ltx2:
-    def __init__(self, pipeline: Any, placement: Placement, upsampler: Any | None = None) -> None:
+    def __init__(self, pipeline: Any, load_options: LoadOptions, upsampler: Any | None = None) -> None:
         """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device, its vocoder in float32."""
         self.transformer: Any = pipeline.transformer
         self._pipeline = pipeline
         self._upsampler = upsampler
-        self._device = placement.device
-        self._render_side = placement.render_side
-        self._distilled = placement.distilled
-        self._enhance_noise = placement.enhance_noise
-        self._video_guidance = placement.video_guidance
-        crf = placement.keyframe_crf
+        self._device = load_options.device
+        self._render_side = load_options.render_side
+        self._distilled = load_options.distilled
+        self._enhance_noise = load_options.enhance_noise
+        self._video_guidance = load_options.video_guidance
+        crf = load_options.keyframe_crf
         if crf is None:
             crf = resolve_default_image_crf(pipeline.text_encoder)
-        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device, crf)
-        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
+        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, load_options.device, crf)
+        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, load_options.device)
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
-        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(placement.caches.prompts_mb * MB, size_of)
+        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(load_options.caches.prompts_mb * MB, size_of)
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
-        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline, in_float32=("vocoder",))
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
+        pipeline = load_pipeline(folder, load_options, LTX2ConditionPipeline, in_float32=("vocoder",))
         upsampler: Any = None
         if (folder / _UPSAMPLER).is_dir():
-            upsampler = _load_upsampler(folder, placement)
+            upsampler = _load_upsampler(folder, load_options)
         if pipeline.vae.config.timestep_conditioning:
             raise CheckpointError(f"{folder}: a decoder that itself removes noise is not known here")
         if int(pipeline.transformer.config.patch_size) != 1 or int(pipeline.transformer.config.patch_size_t) != 1:
             raise CheckpointError(f"{folder}: tokens of several latents are not known here")
-        return cls(pipeline, placement, upsampler)
+        return cls(pipeline, load_options, upsampler)
 
     @property
     def scale(self) -> Scale:
@@ -293,12 +293,14 @@ class Ltx2:
         return Draft(picture, draft.sound.to(self._device))
 
 
-def _load_upsampler(folder: Path, placement: Placement) -> Any:
+def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:
     try:
-        upsampler: Any = LTX2LatentUpsamplerModel.from_pretrained(folder, subfolder=_UPSAMPLER, dtype=placement.dtype)
+        upsampler: Any = LTX2LatentUpsamplerModel.from_pretrained(
+            folder, subfolder=_UPSAMPLER, dtype=load_options.dtype
+        )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
-    return upsampler.to(placement.device)
+    return upsampler.to(load_options.device)
 
 
 def _clip(job: GenerationJob) -> Clip:

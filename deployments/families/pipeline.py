@@ -45,7 +45,7 @@ class PromptReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class LoadOptions:
     """Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it
     (None: at full size); `enlarge` says how.
     """
@@ -81,7 +81,7 @@ class Placement:
 
 def load_pipeline(
     folder: Path,
-    placement: Placement,
+    load_options: LoadOptions,
     kind: Any = DiffusionPipeline,
     without: Iterable[str] = (),
     in_float32: Iterable[str] = (),
@@ -92,17 +92,17 @@ def load_pipeline(
     Raises CheckpointError when a component is missing or broken.
     """
     disable_progress_bar()  # a bar is no use in a replica's log
-    dtype = {"default": placement.dtype, **dict.fromkeys(in_float32, torch.float32)}
-    options: dict[str, Any] = {"dtype": dtype, "local_files_only": placement.local_only}
-    if placement.device.type == "cuda":
+    dtype = {"default": load_options.dtype, **dict.fromkeys(in_float32, torch.float32)}
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": load_options.local_only}
+    if load_options.device.type == "cuda":
         options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
     absent = dict.fromkeys(without)
-    shared = shared_components(folder, placement.dtype, without=absent)
+    shared = shared_components(folder, load_options.dtype, without=absent)
     try:
         pipeline = kind.from_pretrained(str(folder), **absent, **shared, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
-    return pipeline.to(placement.device)
+    return pipeline.to(load_options.device)
 
 
 def prompt_length(tokenizer: Any, most: int) -> int:

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from deployments.contract.model import CfgConfig
-from deployments.families.packed.batch import Moment
+from deployments.families.packed.batch import StepInputs
 from deployments.families.state import State, UncondBranch
 from deployments.torch_process import wait_for
 
 
 class Velocity(Protocol):
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         """Of the tokens of one picture without an adapter, (1, N, C) float32: by the stock forward."""
         ...
 
-    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
         """Of the tokens of any pictures in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
         ...
 
@@ -50,7 +50,7 @@ def step(family: Velocity, states: Sequence[State]) -> None:
             state.packed = state.constants = state.uncond = None
 
 
-def _velocities(family: Velocity, states: Sequence[State], moment: Moment) -> list[Tensor]:
+def _velocities(family: Velocity, states: Sequence[State], moment: StepInputs) -> list[Tensor]:
     """(1, N, C) of each."""
     x = torch.cat([s.x for s in states], dim=1)
     if len(states) == 1 and states[0].adapter is None:
@@ -88,11 +88,11 @@ def _place(state: State) -> tuple[str, str]:
     return "" if adapter is None else adapter.id, state.job.id
 
 
-def _moment(states: Sequence[State], device: torch.device) -> tuple[Moment, Tensor]:
+def _moment(states: Sequence[State], device: torch.device) -> tuple[StepInputs, Tensor]:
     """The moment, and how far to go, (B,): by one transfer, without a synchronisation with the device."""
     numbers = [[s.t[s.i], s.t[s.i + 1], s.dt[s.i], *([] if s.guidance is None else [s.guidance[s.i]])] for s in states]
     t, t_next, dt, *guidance = torch.stack([torch.stack(each) for each in numbers], dim=1).to(device, non_blocking=True)
-    return Moment(t, t_next, guidance[0] if guidance else None), dt
+    return StepInputs(t, t_next, guidance[0] if guidance else None), dt
 
 
 def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""VAEs: placement, finite outputs, and previews by a linear projection of latents."""
+"""VAEs: load_options, finite outputs, and previews by a linear projection of latents."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.backend import NotFinite
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.images import Pixels, resize
 
 
-def place_vae(vae: Any, placement: Placement) -> None:
+def place_vae(vae: Any, load_options: LoadOptions) -> None:
     """Lays out the weights of `vae`, an `AutoencoderKL` or `AutoencoderKLFlux2`, and lets it take pictures in tiles, as
-    `placement` says.
+    `load_options` says.
 
     Tiles overlap by a quarter and are blended there, by diffusers' rule.
     """
-    if placement.channels_last:
+    if load_options.channels_last:
         vae.to(memory_format=torch.channels_last)
-    if placement.tile_above is not None:
+    if load_options.tile_above is not None:
         vae.enable_tiling()
         vae.blend_v, vae.blend_h = partial(_blend, dim=2), partial(_blend, dim=3)
-        vae.tile_sample_min_size = placement.tile_above
-        vae.tile_latent_min_size = placement.tile_above // 2 ** (len(vae.config.block_out_channels) - 1)
+        vae.tile_sample_min_size = load_options.tile_above
+        vae.tile_latent_min_size = load_options.tile_above // 2 ** (len(vae.config.block_out_channels) - 1)
 
 
 def _blend(first: Tensor, second: Tensor, blend_extent: int, *, dim: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deployments.contract.job import GenerationJob
 from deployments.families.canvas import ClipShape, Scale
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.images import Pixels
 from deployments.video.writer import Sound
 
@@ -103,7 +103,7 @@ class ClipFamily(Protocol):
     def scale(self) -> Scale: ...
 
     @classmethod
-    def load(cls, folder: Path, placement: Placement) -> Self:
+    def load(cls, folder: Path, load_options: LoadOptions) -> Self:
         """Raises CheckpointError when a component is missing or broken."""
         ...
 

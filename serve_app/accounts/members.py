@@ -173,7 +173,7 @@ def _invitation_of(raw: Mapping[str, str]) -> Invitation:
     return Invitation(raw["organization"], Role(raw["role"]), raw["by"], float(raw["created"]))
 
 
-class Leaving:
+class MembershipRevocation:
     def __init__(self, sessions: SessionStore, authorizations: Authorizations, invitations: InvitationStore) -> None:
         self._sessions = sessions
         self._authorizations = authorizations

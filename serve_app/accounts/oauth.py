@@ -2,8 +2,8 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:asked:{sha256}` | string | JSON of an `Asked` that nobody answered yet; goes after `ASKED_S` |
-| `gen:code:{sha256}` | string | JSON of a `Given` whose program has not fetched its tokens yet; goes after `CODE_S` |
+| `gen:asked:{sha256}` | string | JSON of an `AuthorizationQuestion` that nobody answered yet; goes after `ASKED_S` |
+| `gen:code:{sha256}` | string | JSON of a `GrantedCode` that was not redeemed yet; goes after `CODE_S` |
 | `gen:redeemed:{sha256}` | string | id of the authorization that a code was redeemed for |
 | `gen:authorization:{id}` | string | JSON of an `Authorization`; goes `REFRESH_S` after the last refresh |
 | `gen:authorizations:{organization}` | set | ids |
@@ -54,7 +54,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Asked(_Record):
+class AuthorizationQuestion(_Record):
     """A program's question, as its browser brought it."""
 
     program: str
@@ -71,10 +71,10 @@ class Asked(_Record):
     resource: str | None
 
 
-class Given(_Record):
+class GrantedCode(_Record):
     """The answer."""
 
-    asked: Asked
+    asked: AuthorizationQuestion
     kind: Kind
     subject: str
     """As of a session."""
@@ -89,7 +89,7 @@ class Given(_Record):
 
 class Authorization(_Record):
     id: str
-    given: Given
+    given: GrantedCode
     created: float
     """Epoch seconds."""
 
@@ -107,21 +107,21 @@ class Authorizations:
         self._audit = AuditLog(redis, prefix)
         self._throttle = Throttle(redis, prefix)
 
-    async def ask(self, asked: Asked, address: str) -> str:
+    async def ask(self, asked: AuthorizationQuestion, address: str) -> str:
         """The secret under which it can be answered. Raises TooOften."""
         await self._throttle.count(f"ask from:{address}", MOST_ASKED if address else MOST_ASKED_ANYWHERE)
         secret = secrets.token_urlsafe(24)
         await self._redis.set(self._key("asked", secret), asked.model_dump_json(), ex=ASKED_S)
         return secret
 
-    async def asked(self, secret: str) -> Asked | None:
+    async def asked(self, secret: str) -> AuthorizationQuestion | None:
         raw = await self._read(self._key("asked", secret))
-        return None if raw is None else Asked.model_validate_json(raw)
+        return None if raw is None else AuthorizationQuestion.model_validate_json(raw)
 
-    async def take(self, secret: str) -> Asked | None:
+    async def take(self, secret: str) -> AuthorizationQuestion | None:
         """The question, which is gone then: it is answered once."""
         raw = await self._taken(self._key("asked", secret))
-        return None if raw is None else Asked.model_validate_json(raw)
+        return None if raw is None else AuthorizationQuestion.model_validate_json(raw)
 
     async def end_all_of(self, kind: Kind, subject: str, organization: str, actor: str) -> None:
         """What somebody gave in an organization, who is no member there any more."""
@@ -129,25 +129,25 @@ class Authorizations:
             if (authorization.given.kind, authorization.given.subject) == (kind, subject):
                 await self.end(authorization, actor)
 
-    async def give(self, given: Given) -> str:
+    async def give(self, given: GrantedCode) -> str:
         """The code that the program fetches its tokens with."""
         code = secrets.token_urlsafe(32)
         await self._redis.set(self._key("code", code), given.model_dump_json(), ex=CODE_S)
         return code
 
-    async def given(self, code: str) -> Given | None:
+    async def given(self, code: str) -> GrantedCode | None:
         """None for a code that is over. One that was redeemed before ends what it was for (RFC 6749, 4.1.2)."""
         raw = await self._read(self._key("code", code))
         if raw is None and (redeemed := await self._pointed_at("redeemed", code)):
             await self.end(redeemed, "a code that came twice")
-        return None if raw is None else Given.model_validate_json(raw)
+        return None if raw is None else GrantedCode.model_validate_json(raw)
 
     async def redeem(self, code: str) -> Tokens | None:
         """None for a code that was used or is too old."""
         raw = await self._taken(self._key("code", code))
         if raw is None:
             return None
-        given = Given.model_validate_json(raw)
+        given = GrantedCode.model_validate_json(raw)
         authorization = Authorization(id=secrets.token_hex(8), given=given, created=time.time())
         transaction = self._redis.pipeline(transaction=True)
         transaction.sadd(self._of(given.organization), authorization.id)
@@ -235,7 +235,7 @@ class Authorizations:
         return f"{self._prefix}{kind}:{hashlib.sha256(secret.encode()).hexdigest()}"
 
 
-class Acting:
+class TokenAuthentication:
     """Remembers authorizations for 10 s, as keys are remembered."""
 
     def __init__(self, authorizations: Authorizations, signed_in: SignedIn) -> None:

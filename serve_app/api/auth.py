@@ -173,7 +173,7 @@ async def optional_caller(services: Services, request: HTTPConnection) -> Caller
 
 
 async def _of_program(services: Services, token: str, request: HTTPConnection, remembered: bool) -> Caller:
-    caller = await services.acting.caller(token, request.headers.get(_PROJECT), remembered=remembered)
+    caller = await services.token_authentication.caller(token, request.headers.get(_PROJECT), remembered=remembered)
     if caller is None:
         raise _token_refused("it is over, or not for this project", services, request)
     return caller

@@ -25,8 +25,8 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.jwt_auth import BearerTokens, fetch_keys
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
-from serve_app.accounts.members import InvitationStore, Leaving, People
-from serve_app.accounts.oauth import Acting, Authorizations, OAuthClients
+from serve_app.accounts.members import InvitationStore, MembershipRevocation, People
+from serve_app.accounts.oauth import Authorizations, OAuthClients, TokenAuthentication
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
@@ -254,8 +254,8 @@ class Services:
     invitations: InvitationStore
     oauth_clients: OAuthClients
     authorizations: Authorizations
-    acting: Acting
-    leaving: Leaving
+    token_authentication: TokenAuthentication
+    membership_revocation: MembershipRevocation
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
@@ -311,8 +311,8 @@ async def opened(
         invitations=invitations,
         oauth_clients=OAuthClients(redis, prefix, sealer.seal, sealer.opened),
         authorizations=authorizations,
-        acting=Acting(authorizations, signed_in),
-        leaving=Leaving(sessions, authorizations, invitations),
+        token_authentication=TokenAuthentication(authorizations, signed_in),
+        membership_revocation=MembershipRevocation(sessions, authorizations, invitations),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,

@@ -22,7 +22,7 @@ from serve_app.config.settings import Settings
 from serve_app.launcher import ray_flags
 
 if TYPE_CHECKING:
-    from serve_app.cluster.weights import Ended, Kept, Wanted
+    from serve_app.cluster.weights import Ended, LocalCheckpoint, RequiredCheckpoint
 
 
 def deploy(
@@ -164,8 +164,8 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
     local = here or chosen.ray.address is None
     with nullcontext() if local else on_cluster(chosen):
         if local:
-            loads: Mapping[str, tuple[Wanted, ...]] = {_HERE: wanted}
-            found: Mapping[str, list[Kept]] = {_HERE: find_weights(wanted)}
+            loads: Mapping[str, tuple[RequiredCheckpoint, ...]] = {_HERE: wanted}
+            found: Mapping[str, list[LocalCheckpoint]] = {_HERE: find_weights(wanted)}
         else:
             nodes = Nodes(wanted)
             _say_what_fits_nowhere(wanted, nodes.wanted)
@@ -175,7 +175,7 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
                 raise ServiceError(str(problem).strip().splitlines()[-1]) from None
     kept = {(each, where): one for where in loads for each, one in zip(loads[where], found[where], strict=True)}
 
-    def places(wanted: Wanted, *, is_here: bool) -> str:
+    def places(wanted: RequiredCheckpoint, *, is_here: bool) -> str:
         return ", ".join(where for (each, where), one in kept.items() if each == wanted and one.is_here is is_here)
 
     rows = []
@@ -187,12 +187,14 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
     show(("for", "checkpoint", "revision", "size", "there", "missing"), rows, as_json=as_json)
 
 
-def _wanted(chosen: Settings) -> tuple[Wanted, ...]:
+def _wanted(chosen: Settings) -> tuple[RequiredCheckpoint, ...]:
     from serve_app.cluster.weights import wanted
 
     return wanted(chosen, catalog.load(chosen))
 
 
-def _say_what_fits_nowhere(wanted: tuple[Wanted, ...], loads: Mapping[str, tuple[Wanted, ...]]) -> None:
+def _say_what_fits_nowhere(
+    wanted: tuple[RequiredCheckpoint, ...], loads: Mapping[str, tuple[RequiredCheckpoint, ...]]
+) -> None:
     if nowhere := sorted({each.checkpoint for each in set(wanted).difference(*loads.values())}):
         say(f"no node there now may run what loads these: {', '.join(nowhere)}")

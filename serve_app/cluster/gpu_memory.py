@@ -19,7 +19,7 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 
 from deployments.contract.model import DIFFUSION, SIMULATED
 from serve_app.cluster.finding import Finding, fine, refused, warning
-from serve_app.cluster.weights import Wanted
+from serve_app.cluster.weights import RequiredCheckpoint
 from serve_app.config.catalog import Catalog, Model
 from serve_app.config.models import CacheSettings, MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
@@ -30,7 +30,7 @@ _WHAT: Final = "weights"
 _FETCH: Final = "gen-serve weights fetch"
 
 
-def check_weights(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
+def check_weights(wanted: Sequence[RequiredCheckpoint], where: str) -> Iterator[Finding]:
     """On this machine."""
     here = gpus()
     missing, whole = set(), bool(wanted)

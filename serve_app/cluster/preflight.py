@@ -25,7 +25,7 @@ from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app import ray_internals
 from serve_app.cluster.finding import Finding, Verdict, fine, refused, together, warning
 from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
-from serve_app.cluster.weights import Wanted, wanted
+from serve_app.cluster.weights import RequiredCheckpoint, wanted
 from serve_app.config import catalog as catalogs
 from serve_app.config.replicas import BoundSettings, MissingSecret, installed_release
 from serve_app.config.settings import Settings
@@ -233,7 +233,7 @@ class Questions:
     bound: BoundSettings
     switches: Mapping[str, str] | None
     """None: this process serves nothing, so it need not have them."""
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[RequiredCheckpoint, ...]
     release: str
     seen_before: str | None
 

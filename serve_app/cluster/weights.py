@@ -78,7 +78,7 @@ _ACCELERATOR: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredCheckpoint:
     """One checkpoint that replicas of a deployment load."""
 
     who: str
@@ -119,7 +119,7 @@ class Wanted:
         return all(resources.get(name, 0) >= (amount or 0) for name, amount in asked.items())
 
 
-def wanted(settings: Settings, catalog: Catalog) -> tuple[Wanted, ...]:
+def wanted(settings: Settings, catalog: Catalog) -> tuple[RequiredCheckpoint, ...]:
     """In the order of the catalog."""
     return (
         *_models(settings, catalog),
@@ -129,7 +129,7 @@ def wanted(settings: Settings, catalog: Catalog) -> tuple[Wanted, ...]:
     )
 
 
-def _models(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
     finetuned = {each.model for each in catalog.served.values() if each.takes_finetunes}
     for name, model in catalog.models.items():
         chosen = settings.model(name)
@@ -141,42 +141,42 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
         if backend == DIFFUSION or backend in NETWORKS:
             kind = Kind.PIPELINE if backend == DIFFUSION else Kind.NETWORK
             gpus = float(chosen.actor.get("num_gpus") or 0)
-            yield Wanted(name, checkpoint, revision, kind, gpus, chosen.actor)
+            yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, chosen.actor)
         if model.redux and not chosen.checkpoint:
-            yield Wanted(f"image prompts of {name}", model.redux, actor=chosen.actor)
+            yield RequiredCheckpoint(f"image prompts of {name}", model.redux, actor=chosen.actor)
         if backend == DIFFUSION:
             yield from _matting(name, chosen.matting or model.matting, chosen.actor)
         if name in finetuned:
             who, where = f"uploads for {name}", settings.service.actor
-            yield Wanted(who, checkpoint, revision, Kind.CONFIGURATION, actor=where)
+            yield RequiredCheckpoint(who, checkpoint, revision, Kind.CONFIGURATION, actor=where)
 
 
-def _matting(name: str, chosen: MattingSettings, actor: Mapping[str, Any]) -> Iterator[Wanted]:
+def _matting(name: str, chosen: MattingSettings, actor: Mapping[str, Any]) -> Iterator[RequiredCheckpoint]:
     if chosen.backend in NETWORKS and chosen.checkpoint:
-        yield Wanted(f"matting of {name}", chosen.checkpoint, chosen.revision, Kind.NETWORK, actor=actor)
+        yield RequiredCheckpoint(f"matting of {name}", chosen.checkpoint, chosen.revision, Kind.NETWORK, actor=actor)
 
 
-def _encoders(settings: Settings) -> Iterator[Wanted]:
+def _encoders(settings: Settings) -> Iterator[RequiredCheckpoint]:
     for name, chosen in settings.text_encoders.items():
-        yield Wanted(f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.actor)
+        yield RequiredCheckpoint(f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.actor)
 
 
-def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
     model, chosen = catalog.rewriter, settings.rewriter
     if model is not None and chosen.enabled:
         checkpoint, revision = chosen.checkpoint or model.checkpoint, None if chosen.checkpoint else model.revision
         gpus = float(chosen.actor.get("num_gpus") or 0)
-        yield Wanted("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.actor)
+        yield RequiredCheckpoint("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.actor)
 
 
-def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
     known, chosen = catalog.moderation, settings.moderation
     if known is None or not chosen.enabled:
         return
     for classifier in (*(chosen.text or known.text), *(chosen.pictures or known.pictures)):
         if classifier.checkpoint:
             kind = Kind.LIST if classifier.backend in _LISTS else Kind.PRETRAINED
-            yield Wanted(
+            yield RequiredCheckpoint(
                 f"classifier {classifier.backend}", classifier.checkpoint, classifier.revision, kind, actor=chosen.actor
             )
 
@@ -196,7 +196,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LocalCheckpoint:
     """How one checkpoint is on this machine."""
 
     is_here: bool
@@ -204,7 +204,7 @@ class Kept:
     """Bytes, as far as they are known."""
 
 
-def fetch_weights(wanted: Sequence[Wanted]) -> Iterator[Ended]:
+def fetch_weights(wanted: Sequence[RequiredCheckpoint]) -> Iterator[Ended]:
     """Onto this machine, one repository after the other. The hub's own bars show how far it is, on a terminal.
 
     Processes that share a folder wait for each other's files by the hub's locks.
@@ -231,12 +231,12 @@ def fetch_weights(wanted: Sequence[Wanted]) -> Iterator[Ended]:
             yield Ended(files.repository, was_here=was_here)
 
 
-def find_weights(wanted: Sequence[Wanted]) -> list[Kept]:
+def find_weights(wanted: Sequence[RequiredCheckpoint]) -> list[LocalCheckpoint]:
     """On this machine, in their order. The hub is not asked."""
     return [_kept(each) for each in wanted]
 
 
-def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
+def needed(wanted: Sequence[RequiredCheckpoint]) -> list[HubFiles]:
     """Of the hub, for all of it on one machine: a pipeline's configuration is part of the pipeline."""
     pipelines = {(each.checkpoint, each.revision) for each in wanted if each.kind is Kind.PIPELINE}
     found = (
@@ -250,10 +250,10 @@ def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
 class Nodes:
     """The nodes of the cluster that this process has joined which may run replicas that load any of it."""
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, wanted: Sequence[RequiredCheckpoint]) -> None:
         import ray
 
-        self.wanted: Mapping[str, tuple[Wanted, ...]] = {}
+        self.wanted: Mapping[str, tuple[RequiredCheckpoint, ...]] = {}
         """By node, what replicas there may load."""
         self._ids: dict[str, str] = {}
         for each in ray.nodes():
@@ -282,7 +282,7 @@ class Nodes:
             except RayError as problem:
                 yield waiting.pop(stream), Ended("", f"it does not answer: {_last_line(problem)}")
 
-    def look(self) -> Mapping[str, list[Kept]]:
+    def look(self) -> Mapping[str, list[LocalCheckpoint]]:
         """By node, how what it may load is there. Raises RayError where one does not answer."""
         import ray
 
@@ -308,11 +308,11 @@ def _last_line(problem: Exception) -> str:
     return str(problem).strip().splitlines()[-1]
 
 
-def _kept(wanted: Wanted) -> Kept:
+def _kept(wanted: RequiredCheckpoint) -> LocalCheckpoint:
     place, files = wanted.place(), wanted.files()
     if files is not None:
-        return Kept(place is not None, files.size())
+        return LocalCheckpoint(place is not None, files.size())
     if place is None or not place.exists():
-        return Kept(False, None)
+        return LocalCheckpoint(False, None)
     within = [place] if place.is_file() else place.rglob("*")
-    return Kept(True, sum(file.stat().st_size for file in within if file.is_file()))
+    return LocalCheckpoint(True, sum(file.stat().st_size for file in within if file.is_file()))

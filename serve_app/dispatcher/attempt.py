@@ -19,7 +19,7 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
 from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
-from serve_app.moderation.gate import RESULTS, UNMODERATED, Gate, Leaving, Unmoderated
+from serve_app.moderation.gate import RESULTS, UNMODERATED, DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
@@ -188,7 +188,7 @@ async def run_attempt(
                 await _publish_result(job, generation, output, writer, dependencies, draining)
     except Unmoderated:
         await writer.publish(Status.ERROR, details={"error": UNMODERATED_ERROR})
-    except Leaving:
+    except DispatcherDraining:
         raise Unavailable("the moderator") from None
     if dependencies.objects is not None and job.clip is not None:
         await _forget_checkpoint(dependencies.objects, attempt.lease.id)

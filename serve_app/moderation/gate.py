@@ -51,14 +51,14 @@ class Calls:
 
     @asynccontextmanager
     async def place(self, leaving: Callable[[], bool]) -> AsyncIterator[None]:
-        """Raises Leaving."""
+        """Raises DispatcherDraining."""
         # One place in the row for all of the wait: asked for anew at each look, it would be the last each time.
         turn = asyncio.create_task(self._places.acquire())
         try:
             while not turn.done():
                 await asyncio.wait([turn], timeout=_LOOK_EVERY_S)
                 if not turn.done() and leaving():
-                    raise Leaving
+                    raise DispatcherDraining
             yield
         finally:
             if not turn.cancel():  # it was done
@@ -75,7 +75,7 @@ class Unmoderated(Exception):
     """The moderator was out of reach for as long as a task may wait for it."""
 
 
-class Leaving(Exception):
+class DispatcherDraining(Exception):
     """Something is out of reach for now, and the task is better given back: another attempt may do."""
 
 
@@ -102,7 +102,7 @@ class Gate:
     ) -> list[str]:
         """Why a prompt and the input pictures at these keys are refused; empty when they may pass.
 
-        Raises Unmoderated, Leaving.
+        Raises Unmoderated, DispatcherDraining.
         """
         calls = [self._about(prompt)] if prompt.strip() else []
         calls += [self._looking_at(key) for key in inputs]
@@ -130,7 +130,7 @@ class Gate:
         try:
             await self.objects.rename(key, released)
         except (BaseError, OSError) as problem:
-            raise Leaving from problem
+            raise DispatcherDraining from problem
         return released
 
     async def discard(self, *keys: str) -> None:
@@ -192,6 +192,6 @@ class Gate:
                         return {}
                     raise Unmoderated from problem
                 if leaving():
-                    raise Leaving from problem
+                    raise DispatcherDraining from problem
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

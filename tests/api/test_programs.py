@@ -252,7 +252,7 @@ def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) 
 def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(service: Service, program: Program) -> None:
     """Whoever asks again before ten seconds are over must not be remembered for ten more."""
     token = program.let_in()["access_token"]
-    remembered = service.app.state.services.acting._cache
+    remembered = service.app.state.services.token_authentication._cache
     assert program.get("/v1/credits", token).status_code == 200
     until = remembered._TTLCache__links[token].expires
     assert program.get("/v1/credits", token).status_code == 200

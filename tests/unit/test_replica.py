@@ -17,7 +17,7 @@ from deployments.contract.counts import BUSY_S, LOAD_S, LOADS, STEPS
 from deployments.contract.events import Alive, Done, Event, Interrupted
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
-from deployments.engine.requests import Reached, RequestHandle
+from deployments.engine.requests import Milestone, RequestHandle
 from deployments.replica import (
     COSTS_EVERY_S,
     FOLDER,
@@ -239,7 +239,7 @@ def written(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], R
     """How long each stage took, of a job that came 20 s ago and reached what when, in seconds from then."""
     now = time.monotonic()
     handle = RequestHandle(dataclasses.replace(make_job("a"), traceparent=parent), lambda event: None, now - 20)
-    handle.reached = {Reached[name.upper()]: now - 20 + at for name, at in reached.items()}
+    handle.reached = {Milestone[name.upper()]: now - 20 + at for name, at in reached.items()}
     recorded = Recorded()
     write_spans(recorded, handle, "done")
     return {name: round(ended - began, 1) for name, (began, ended) in recorded.spans.items()}, recorded

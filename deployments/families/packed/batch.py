@@ -188,7 +188,7 @@ ATTENTIONS: Final[Mapping[str, Attention]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StepInputs:
     """One number for each picture, (B,) float32, on the network's device."""
 
     t: Tensor

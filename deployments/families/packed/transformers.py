@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from diffusers.models.embeddings import apply_rotary_emb
 from torch import Tensor
 
-from deployments.families.packed.batch import Attention, Constants, Moment, Packed, Row, sdpa_loop
+from deployments.families.packed.batch import Attention, Constants, Packed, Row, StepInputs, sdpa_loop
 from deployments.families.state import State
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
 
@@ -25,7 +25,7 @@ class PackedForward(ABC):
         self._net: Any = transformer
         self._adapted = AdaptedLayers(transformer)
 
-    def __call__(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+    def __call__(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
         """The tokens of the pictures of `states` in a row, (1, T, C) float32, to their velocities, likewise.
 
         Pictures of one adapter should lie beside each other.
@@ -43,7 +43,7 @@ class PackedForward(ABC):
         """What of a picture is the same in every step."""
 
     @abstractmethod
-    def _velocities(self, x: Tensor, packed: Packed, moment: Moment) -> Tensor:
+    def _velocities(self, x: Tensor, packed: Packed, moment: StepInputs) -> Tensor:
         """As `__call__`, in the network's precision."""
 
     def _packed(self, states: Sequence[State]) -> Packed:
@@ -94,7 +94,7 @@ class PackedFlux3(PackedForward):
     def _positions(self, ids: Tensor) -> Tensor:
         return torch.stack(self._net.pos_embed(ids))
 
-    def _velocities(self, x: Tensor, packed: Packed, moment: Moment) -> Tensor:
+    def _velocities(self, x: Tensor, packed: Packed, moment: StepInputs) -> Tensor:
         net, same = self._net, packed.constants
         drawn, still = self._times(moment)
         with self._adapted.over(packed.picture):
@@ -121,7 +121,7 @@ class PackedFlux3(PackedForward):
         with self._adapted.over(packed.picture):
             return net.proj_out(net.norm_out.norm(h) * (1 + scale) + shift)
 
-    def _times(self, moment: Moment) -> tuple[Tensor, Tensor]:
+    def _times(self, moment: StepInputs) -> tuple[Tensor, Tensor]:
         """What modulates the pictures' tokens, and all others: (B, D) each, activated."""
         net = self._net
         drawn = net.timestep_embedder(self._sines(moment.t))
@@ -218,7 +218,7 @@ def heads(tokens: Tensor, attn: Any) -> Tensor:
 
 
 class PackedFlux1(DualForward):
-    def _velocities(self, x: Tensor, packed: Packed, moment: Moment) -> Tensor:
+    def _velocities(self, x: Tensor, packed: Packed, moment: StepInputs) -> Tensor:
         net = self._net
         time = self._time(packed, moment)
         active = F.silu(time)
@@ -237,7 +237,7 @@ class PackedFlux1(DualForward):
                 h = self._single(block, h, modulation, packed)
         return self._drawn(h, time, packed)
 
-    def _time(self, packed: Packed, moment: Moment) -> Tensor:
+    def _time(self, packed: Packed, moment: StepInputs) -> Tensor:
         """(B, D). Beside the time it says the guidance and what CLIP made of the prompt."""
         net, dtype, pooled = self._net, self._net.dtype, packed.constants.pooled
         said = [moment.t.to(dtype) * 1000]
@@ -256,7 +256,7 @@ class PackedFlux1(DualForward):
 
 
 class PackedFlux2(DualForward):
-    def _velocities(self, x: Tensor, packed: Packed, moment: Moment) -> Tensor:
+    def _velocities(self, x: Tensor, packed: Packed, moment: StepInputs) -> Tensor:
         net, dtype = self._net, self._net.dtype
         guidance = None if moment.guidance is None else moment.guidance.to(dtype) * 1000
         time = net.time_guidance_embed(moment.t.to(dtype) * 1000, guidance)

@@ -35,7 +35,7 @@ from serve_app.api.openai.translation import (
     FORM,
     MAX_FILES,
     OpenAIEndpoints,
-    Sent,
+    RequestFields,
     Translation,
     edits_pictures,
     is_form,
@@ -119,7 +119,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     return routes
 
 
-async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Translation) -> Response:
+async def _made(call: Call, asked: ImageGeneration, sent: RequestFields, translation: Translation) -> Response:
     services, caller, served_endpoint = call.services, call.caller, translation.served_endpoint
     requests = _requests(asked, sent, translation)
     if len(requests) > 1 and call.idempotency_key:
@@ -150,7 +150,7 @@ async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Tra
     return await _answer(call, tasks, headers, as_links=asked.response_format == "url")
 
 
-def _requests(asked: ImageGeneration, sent: Sent, translation: Translation) -> list[GenerationRequest]:
+def _requests(asked: ImageGeneration, sent: RequestFields, translation: Translation) -> list[GenerationRequest]:
     """One for each picture; with a seed, those that follow it."""
     translation.put_common(asked)
     translation.put("output_format", asked.output_format or "png", "output_format")

@@ -35,7 +35,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
 
 
-class Asked(BaseModel):
+class MediaRequest(BaseModel):
     """What all that make something take."""
 
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
@@ -58,7 +58,7 @@ class Asked(BaseModel):
         return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
 
-class ImageGeneration(Asked):
+class ImageGeneration(MediaRequest):
     n: _Number | None = Field(default=None, description="How many; each is a task of its own, with its own seed.")
     response_format: Literal["url", "b64_json"] | None = Field(default=None, description="`b64_json` when left out.")
     output_format: str | None = Field(default=None, description="`png` when left out; or `jpeg`, `webp`.")
@@ -75,7 +75,7 @@ class ImageEdit(ImageGeneration):
     """`image` and `mask` come as files."""
 
 
-class VideoCreation(Asked):
+class VideoCreation(MediaRequest):
     seconds: Annotated[int | None, BeforeValidator(_whole)] = Field(default=None, description="Whole seconds.")
 
 

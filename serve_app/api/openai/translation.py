@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_REFUSED
 from serve_app.api.middleware import FAMILY, real
-from serve_app.api.openai.schema import Asked, Refusal
+from serve_app.api.openai.schema import MediaRequest, Refusal
 from serve_app.api.routes.schemas import elsewhere
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
@@ -122,7 +122,7 @@ _MAX_FIELDS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestFields:
     fields: dict[str, Any]
     files: Mapping[str, list[str]]
     """In base64, by field."""
@@ -148,7 +148,7 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
 
 
-async def read(request: Request) -> Sent:
+async def read(request: Request) -> RequestFields:
     """The body of a request that a `FilesRoute` handles. Raises HTTPException, Invalid, RequestValidationError."""
     try:
         return await _read_form(request) if is_form(request) else await _read_json(request)
@@ -156,14 +156,14 @@ async def read(request: Request) -> Sent:
         raise HTTPException(400, "The body ended early") from None
 
 
-async def _read_json(request: Request) -> Sent:
+async def _read_json(request: Request) -> RequestFields:
     value = await request.json() if await request.body() else {}
     if not isinstance(value, dict):
         raise Invalid(["body"], "Input should be an object", "model_type")
-    return Sent(value, {}, is_form=False)
+    return RequestFields(value, {}, is_form=False)
 
 
-async def _read_form(request: Request) -> Sent:
+async def _read_form(request: Request) -> RequestFields:
     fields: dict[str, Any] = {}
     files: defaultdict[str, list[str]] = defaultdict(list)
     limits = {"max_files": MAX_FILES + 1, "max_fields": _MAX_FIELDS, "max_part_size": MAX_TEXT_BYTES}
@@ -173,12 +173,12 @@ async def _read_form(request: Request) -> Sent:
             if isinstance(value, UploadFile):
                 files[field].append(await _encoded(field, value))
             elif field in fields:
-                raise Invalid(["body", field], "Sent twice", "sent_twice")
+                raise Invalid(["body", field], "RequestFields twice", "sent_twice")
             elif "\0" in name + value:
                 raise Invalid(["body", field], NUL_REFUSED, NUL)
             else:
                 fields[field] = value
-    return Sent(fields, files, is_form=True)
+    return RequestFields(fields, files, is_form=True)
 
 
 async def _encoded(field: str, file: UploadFile) -> str:
@@ -243,18 +243,18 @@ class Translation:
         if field not in self.form.model_fields:
             raise Invalid(["body", told_as], f"{self.served_endpoint.name} has no such field", "extra_forbidden")
         if field in self._fields:
-            raise Invalid(["body", told_as], f"Sent twice: {self._told_as[field]} says the same", "sent_twice")
+            raise Invalid(["body", told_as], f"RequestFields twice: {self._told_as[field]} says the same", "sent_twice")
         self._fields[field] = value
         self._told_as[field] = told_as
 
-    def put_common(self, asked: Asked) -> None:
+    def put_common(self, asked: MediaRequest) -> None:
         self.put("prompt", asked.prompt, "prompt")
         if asked.safety_identifier:
             self.put("user", asked.safety_identifier, "safety_identifier")
         else:
             self.put("user", asked.user or None, "user")
 
-    def put_further(self, fields: Mapping[str, Any], sent: Sent) -> None:
+    def put_further(self, fields: Mapping[str, Any], sent: RequestFields) -> None:
         """The endpoint's own fields, which come last: none of them replaces what was sent as OpenAI's."""
         for name, value in fields.items():
             field = _OTHER_NAMES.get(name, name)

@@ -24,7 +24,15 @@ from serve_app.api.openai.schema import (
     VideoList,
     errors,
 )
-from serve_app.api.openai.translation import FORM, OpenAIEndpoints, Sent, Translation, makes_videos, read, validated
+from serve_app.api.openai.translation import (
+    FORM,
+    OpenAIEndpoints,
+    RequestFields,
+    Translation,
+    makes_videos,
+    read,
+    validated,
+)
 from serve_app.api.openai.waiting import failure, job_of
 from serve_app.api.routes.generate import IdempotencyKey
 from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
@@ -166,7 +174,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     return routes
 
 
-def _reference(asked: VideoCreation, sent: Sent) -> str | None:
+def _reference(asked: VideoCreation, sent: RequestFields) -> str | None:
     """The picture to begin with: a file, or an address."""
     if others := sorted(set(sent.files) - {_REFERENCE}):
         raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
@@ -183,7 +191,7 @@ def _reference(asked: VideoCreation, sent: Sent) -> str | None:
     return named["image_url"]
 
 
-def _translation(served_endpoint: ServedEndpoint, asked: VideoCreation, sent: Sent) -> Translation:
+def _translation(served_endpoint: ServedEndpoint, asked: VideoCreation, sent: RequestFields) -> Translation:
     reference = _reference(asked, sent)
     form, mode = (TextToVideoRequest, "t2v") if reference is None else (ImageToVideoRequest, "i2v")
     translation = Translation(served_endpoint, form)

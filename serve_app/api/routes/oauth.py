@@ -35,7 +35,15 @@ from starlette.routing import Route
 
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.attempt_limiter import TooOften
-from serve_app.accounts.oauth import ACCESS_S, LARGEST_REGISTRATION, ROLES, Asked, Authorization, Given, Tokens
+from serve_app.accounts.oauth import (
+    ACCESS_S,
+    LARGEST_REGISTRATION,
+    ROLES,
+    Authorization,
+    AuthorizationQuestion,
+    GrantedCode,
+    Tokens,
+)
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.accounts.sessions import Session
 from serve_app.api.auth import MCP, RESOURCE_METADATA, AccountReader, check_origin, session_secret
@@ -80,7 +88,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             raise AuthorizeError("invalid_request", f"state has up to {_STATE_CHARS} characters, code_challenge 43")
         if params.resource is not None and params.resource.rstrip("/") not in (self._base, self._base + MCP):
             raise AuthorizeError("invalid_request", "resource names another service")
-        asked = Asked(
+        asked = AuthorizationQuestion(
             program=client.client_id,
             name=_plain(client.client_name) or "A program without a name",
             redirect_uri=str(params.redirect_uri),
@@ -157,7 +165,7 @@ def _told(tokens: Tokens) -> ToldToken:
     )
 
 
-def _code(code: str, given: Given) -> AuthorizationCode:
+def _code(code: str, given: GrantedCode) -> AuthorizationCode:
     asked = given.asked
     return AuthorizationCode(
         code=code,
@@ -176,7 +184,7 @@ def _access(token: str, authorization: Authorization) -> AccessToken:
     return AccessToken(token=token, client_id=given.asked.program, scopes=_scopes(given), resource=given.asked.resource)
 
 
-def _scopes(given: Given) -> list[str]:
+def _scopes(given: GrantedCode) -> list[str]:
     return [given.role.value]
 
 
@@ -379,9 +387,11 @@ async def answer_consent_request(
     return ConsentRedirect(redirect=construct_redirect_uri(asked.redirect_uri, **said, state=asked.state, iss=base))
 
 
-async def _given(services: Services, asked: Asked, session: Session, caller: Caller, answer: ConsentDecision) -> str:
+async def _given(
+    services: Services, asked: AuthorizationQuestion, session: Session, caller: Caller, answer: ConsentDecision
+) -> str:
     return await services.authorizations.give(
-        Given(
+        GrantedCode(
             asked=asked,
             kind=session.kind,
             subject=session.subject,
@@ -394,11 +404,11 @@ async def _given(services: Services, asked: Asked, session: Session, caller: Cal
     )
 
 
-def _roles(asked: Asked, caller: Caller) -> list[Role]:
+def _roles(asked: AuthorizationQuestion, caller: Caller) -> list[Role]:
     return [role for role in ROLES[ROLES.index(asked.role) :] if may_hand_out(caller.role, role)]
 
 
-def _goes_to(asked: Asked) -> str:
+def _goes_to(asked: AuthorizationQuestion) -> str:
     parts = urlsplit(asked.redirect_uri)
     return parts.hostname if parts.scheme in ("http", "https") and parts.hostname else f"{parts.scheme}:"
 

@@ -10,7 +10,7 @@ from serve_app.cluster import gpu_memory
 from serve_app.cluster.finding import Finding, Verdict, fine, refused, together
 from serve_app.cluster.gpu_memory import check_weights
 from serve_app.cluster.preflight import PROXY, read_switches, switch_findings
-from serve_app.cluster.weights import Wanted, wanted
+from serve_app.cluster.weights import RequiredCheckpoint, wanted
 from serve_app.config import catalog, settings
 from serve_app.launcher.ray_flags import FLAGS
 
@@ -63,7 +63,7 @@ def test_the_documentation_says_what_each_is_for() -> None:
     assert [name for name, value in FLAGS.items() if f"`{name}={value}`" not in told] == []
 
 
-OWN = Wanted("model", "owner/name", "v1")
+OWN = RequiredCheckpoint("model", "owner/name", "v1")
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-def seen(*wanted: Wanted) -> dict[str, tuple[Verdict, str]]:
+def seen(*wanted: RequiredCheckpoint) -> dict[str, tuple[Verdict, str]]:
     return {each.what: (each.verdict, each.message) for each in check_weights(wanted, "here")}
 
 
@@ -101,7 +101,7 @@ def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
 
 
 def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict, told = seen(Wanted("model", str(tmp_path / "nowhere")))["weights"]
+    verdict, told = seen(RequiredCheckpoint("model", str(tmp_path / "nowhere")))["weights"]
     assert (verdict, "nowhere can't be read" in told) == (Verdict.REFUSED, True)
     monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
     verdict, told = seen(OWN)["weights"]
@@ -112,5 +112,5 @@ def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(("share", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.WARNING)])
 def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, share: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
-    found = list(check_weights([Wanted("model", str(tmp_path), gpus=share)], "here"))
+    found = list(check_weights([RequiredCheckpoint("model", str(tmp_path), gpus=share)], "here"))
     assert next(each.verdict for each in found if each.what == "GPU memory") is verdict

@@ -14,7 +14,7 @@ from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
-from serve_app.cluster.weights import Wanted, needed, wanted
+from serve_app.cluster.weights import RequiredCheckpoint, needed, wanted
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
 from serve_app.config.models import TextEncoderSettings
@@ -32,7 +32,7 @@ def configured(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda name, **changes: all_settings.load(Path(f"configs/{name}.yaml")).model_copy(update=changes)
 
 
-def listed(settings: Settings) -> tuple[Wanted, ...]:
+def listed(settings: Settings) -> tuple[RequiredCheckpoint, ...]:
     return wanted(settings, catalogs.load(settings))
 
 
@@ -74,7 +74,7 @@ def test_all_that_replicas_are_bound_with_is_on_the_list(configured: Any, name: 
 
 def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(configured: Any) -> None:
     shared = configured("cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")})
-    assert Wanted("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in listed(shared)
+    assert RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in listed(shared)
     assert "uploads for flux3-klein" in {each.who for each in listed(shared)}
 
 
@@ -103,16 +103,16 @@ def test_what_is_switched_off_is_not(configured: Any) -> None:
 )
 def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool) -> None:
     node = {"CPU": 4.0, "GPU": 1.0, "image": 1.0, "accelerator_type:H100": 1.0, "memory": 9.0}
-    assert Wanted("model", "owner/name", actor=actor).fits(node) is fits
+    assert RequiredCheckpoint("model", "owner/name", actor=actor).fits(node) is fits
 
 
-PIPELINE = Wanted("model", "owner/name", "v1")
-UPLOADS = Wanted("uploads for queue", "owner/name", "v1", Kind.CONFIGURATION)
-OTHERS_UPLOADS = Wanted("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
+PIPELINE = RequiredCheckpoint("model", "owner/name", "v1")
+UPLOADS = RequiredCheckpoint("uploads for queue", "owner/name", "v1", Kind.CONFIGURATION)
+OTHERS_UPLOADS = RequiredCheckpoint("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
 
 
 def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configuration_alone() -> None:
-    same, bundled = Wanted("same", "owner/name", "v1"), Wanted("small", "bundled/flux3")
+    same, bundled = RequiredCheckpoint("same", "owner/name", "v1"), RequiredCheckpoint("small", "bundled/flux3")
     assert needed([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
     whole, part = needed([PIPELINE, OTHERS_UPLOADS])
     assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", (TRANSFORMER_CONFIG,))

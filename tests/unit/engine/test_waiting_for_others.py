@@ -14,7 +14,7 @@ from support.virtual_backend import VirtualBackend, VirtualState
 from deployments.backend import JobError, OutOfMemory, Unavailable
 from deployments.contract.events import Done, Event, Failed, Preview
 from deployments.engine import workers
-from deployments.engine.device import Exclusive
+from deployments.engine.device import DeviceGate
 from deployments.engine.requests import NO_ROOM, STORAGE_UNREACHABLE
 
 
@@ -132,7 +132,7 @@ def test_only_as_many_are_fetched_ahead_as_may_run() -> None:
 
 
 def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
-    device, order = Exclusive(), list[str]()
+    device, order = DeviceGate(), list[str]()
     stepping, wanted = threading.Event(), threading.Event()
 
     def steps() -> None:
@@ -235,7 +235,7 @@ def test_who_waited_for_the_device_steps_with_those_that_are_there_then() -> Non
 
 
 def test_a_step_alone_waits_for_other_work_and_goes_before_what_comes() -> None:
-    device, order = Exclusive(), list[str]()
+    device, order = DeviceGate(), list[str]()
     inside, leave, waiting = threading.Event(), threading.Event(), threading.Event()
 
     def work(name: str) -> None:

@@ -14,14 +14,14 @@ from PIL import Image
 from deployments.contract.job import GenerationJob
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
-from deployments.families.pipeline import Placement, shared_components
+from deployments.families.pipeline import LoadOptions, shared_components
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.images import Pixels
 
 
-def placement(render_side: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
+def load_options(render_side: int | None = None) -> LoadOptions:
+    return LoadOptions(torch.device("cpu"), torch.float32, render_side=render_side)
 
 
 def stock_pipeline(folder: Path) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from flux_drawing import a_picture, drawn, encoded, placement
+from flux_drawing import a_picture, drawn, encoded, load_options
 from support.jobs import make_job
 
 from deployments.contract.model import BUNDLED
@@ -24,7 +24,7 @@ NAMES = ["flux3", "kontext", "flux2klein"]
 
 
 def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
-    chosen = replace(placement(), channels_last=channels_last, tile_above=tile_above)
+    chosen = replace(load_options(), channels_last=channels_last, tile_above=tile_above)
     return FAMILIES[name].load(BUNDLED / name, chosen)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flux_drawing import a_picture, drawn, encoded, placement, request
+from flux_drawing import a_picture, drawn, encoded, load_options, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -20,7 +20,7 @@ from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
 from deployments.images import fitted
 
@@ -28,7 +28,7 @@ FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 TAKES_TEN_REFERENCES = ("flux2klein", "flux3")
 
 
-def loaded(name: str, place: Placement) -> Family:
+def loaded(name: str, place: LoadOptions) -> Family:
     return FAMILIES[name].load(BUNDLED / name, place)
 
 
@@ -39,7 +39,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def family(name: str) -> Family:
-    return loaded(name, placement())
+    return loaded(name, load_options())
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 70), (111, 129)])
@@ -54,7 +54,7 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height:
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
 def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width: int, height: int) -> None:
-    family = loaded(name, placement(render_side=64))
+    family = loaded(name, load_options(render_side=64))
     state = encoded(family, make_job(width=width, height=height, steps=2))
     assert state.grid == (4, 8)
     assert drawn(family, state).shape == (height, width, 3)
@@ -62,8 +62,8 @@ def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width:
 
 @pytest.mark.slow
 def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen(name: str) -> None:
-    smooth = loaded(name, placement(render_side=64))
-    sharp = loaded(name, replace(placement(render_side=64), enlarge="sharp"))
+    smooth = loaded(name, load_options(render_side=64))
+    sharp = loaded(name, replace(load_options(render_side=64), enlarge="sharp"))
     state = encoded(smooth, make_job(width=250, height=130, steps=1))
     pixels = drawn(smooth, state)
     small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
@@ -85,7 +85,7 @@ def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Fam
 
 @pytest.mark.parametrize("taking", TAKES_TEN_REFERENCES)
 def test_ten_references_are_possible_and_eleven_are_not(taking: str) -> None:
-    editor, small = loaded(taking, placement()), loaded(taking, placement(render_side=64))
+    editor, small = loaded(taking, load_options()), loaded(taking, load_options(render_side=64))
     picture = a_picture(0, 64, 64)
     ten, eleven = editor.encode([request(make_job(), *[picture] * count) for count in (10, 11)])
     assert isinstance(ten, State)
@@ -98,7 +98,7 @@ def test_ten_references_are_possible_and_eleven_are_not(taking: str) -> None:
 
 
 def test_a_broken_reference_fails_its_own_job_alone() -> None:
-    bad, good = loaded("flux3", placement()).encode(
+    bad, good = loaded("flux3", load_options()).encode(
         [PreparedRequest(make_job(), (b"no picture",)), PreparedRequest(make_job())]
     )
     assert isinstance(bad, JobError)
@@ -108,7 +108,7 @@ def test_a_broken_reference_fails_its_own_job_alone() -> None:
 @pytest.fixture(scope="module")
 def reader(name: str) -> Family:
     """Of a checkpoint that has a grammar of its own."""
-    return loaded(name, replace(placement(), read_prompt=grammar.read))
+    return loaded(name, replace(load_options(), read_prompt=grammar.read))
 
 
 def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Family) -> None:
@@ -124,7 +124,7 @@ def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prom
 
 
 def test_a_tuned_model_may_know_others() -> None:
-    reader = loaded("flux3", replace(placement(), read_prompt=grammar.read))
+    reader = loaded("flux3", replace(load_options(), read_prompt=grammar.read))
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
     alone, tuned = (encoded(reader, job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)

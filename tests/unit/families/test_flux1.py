@@ -8,7 +8,17 @@ import pytest
 import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
 from flux1_stock import stock_run
-from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, png, request, stock_pipeline
+from flux_drawing import (
+    a_picture,
+    assert_near,
+    drawn,
+    drawn_together,
+    encoded,
+    load_options,
+    png,
+    request,
+    stock_pipeline,
+)
 from PIL import Image
 from support.jobs import make_job
 
@@ -29,7 +39,7 @@ def stock() -> Any:
 
 @pytest.fixture(scope="module")
 def family() -> Flux1:
-    return Flux1.load(BUNDLED / "flux", placement())
+    return Flux1.load(BUNDLED / "flux", load_options())
 
 
 def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
@@ -69,7 +79,7 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
 
 
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
-    family = Flux1.load(BUNDLED / "canny", placement())
+    family = Flux1.load(BUNDLED / "canny", load_options())
     refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
     assert isinstance(refused, JobError)
     assert "no image prompt" in str(refused)
@@ -89,7 +99,7 @@ def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) 
 
 
 def test_a_checkpoint_that_was_not_trained_for_intervals_is_guided_at_every_step(stock: Any) -> None:
-    family = Flux1(stock, placement())
+    family = Flux1(stock, load_options())
     every, second = (picture_of(family, make_job(guidance=5.0, guidance_interval=n)) for n in (1, 2))
     assert np.array_equal(every, second)
 

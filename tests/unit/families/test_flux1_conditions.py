@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from flux1_stock import stock_run
-from flux_drawing import placement, png, stepped, stock_pipeline
+from flux_drawing import load_options, png, stepped, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
 
@@ -27,7 +27,7 @@ SQUARE = (slice(16, 40), slice(8, 56))
 
 
 def loaded(name: str, render_side: int | None = None) -> Flux1:
-    return Flux1.load(BUNDLED / name, placement(render_side))
+    return Flux1.load(BUNDLED / name, load_options(render_side))
 
 
 def stock(name: str) -> Any:

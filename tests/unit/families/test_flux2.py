@@ -20,7 +20,7 @@ from flux_drawing import (
     drawn,
     drawn_together,
     encoded,
-    placement,
+    load_options,
     request,
     stepped,
     stock_pipeline,
@@ -50,7 +50,7 @@ def stock() -> Any:
 
 @pytest.fixture(scope="module")
 def family() -> Flux2:
-    return Flux2.load(FOLDER, placement())
+    return Flux2.load(FOLDER, load_options())
 
 
 @pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
@@ -89,7 +89,7 @@ def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> N
     pipeline = stock_pipeline(FOLDER)
     for known, length in ((48, 48), (int(1e30), 512)):
         pipeline.tokenizer.model_max_length = known
-        assert encoded(Flux2(pipeline, placement()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
+        assert encoded(Flux2(pipeline, load_options()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
 
 
 def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
     with pytest.raises(CheckpointError, match="needs cfg"):
-        Flux2.load(folder, placement())
-    family = Flux2.load(folder, replace(placement(), cfg=CfgConfig(2.0)))
+        Flux2.load(folder, load_options())
+    family = Flux2.load(folder, replace(load_options(), cfg=CfgConfig(2.0)))
     assert encoded(family, make_job()).uncond is not None
 
 
@@ -109,7 +109,7 @@ def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -
     [weights] = place.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError):
-        Flux2.load(folder, placement())
+        Flux2.load(folder, load_options())
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dev(dev_folder: Path) -> Flux2:
-    return Flux2.load(dev_folder, placement())
+    return Flux2.load(dev_folder, load_options())
 
 
 @pytest.fixture(scope="module")
@@ -178,14 +178,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kv(folder: Path) -> Flux2KV:
     assert family_of(folder) is Flux2KV
-    return Flux2KV.load(folder, placement())
+    return Flux2KV.load(folder, load_options())
 
 
 @pytest.mark.parametrize("references", [2, *(pytest.param(few, marks=pytest.mark.slow) for few in (0, 1))])
 def test_with_kept_references_it_draws_what_the_stock_pipeline_draws(
     folder: Path, kv: Flux2KV, references: int
 ) -> None:
-    stock: Any = load_pipeline(folder, placement(), Flux2KleinKVPipeline)
+    stock: Any = load_pipeline(folder, load_options(), Flux2KleinKVPipeline)
     stock.set_progress_bar_config(disable=True)
     pictures = [a_picture(seed, *size) for seed, size in enumerate(SIZES[:references])]
     assert_same_as_stock(kv, stock, JOB, *pictures)

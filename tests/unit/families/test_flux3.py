@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
-from flux_drawing import a_picture, drawn, encoded, placement, request
+from flux_drawing import a_picture, drawn, encoded, load_options, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -41,7 +41,7 @@ def stock() -> Any:
 
 @pytest.fixture(scope="module")
 def family() -> Flux3:
-    return Flux3.load(FOLDER, placement())
+    return Flux3.load(FOLDER, load_options())
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
@@ -81,7 +81,7 @@ def test_two_references_of_different_sizes_give_what_the_stock_pipeline_gives(st
 
 
 def test_with_a_side_to_render_a_reference_has_its_own_ratio() -> None:
-    family = Flux3.load(FOLDER, placement(render_side=32))
+    family = Flux3.load(FOLDER, load_options(render_side=32))
     state = encoded(family, make_job(width=250, height=130), a_picture(0, 300, 100))
     # Narrower than the 64 pixels that the stock block would pad it to.
     assert state.per["references"].shape[1] == 2 * 6
@@ -89,7 +89,7 @@ def test_with_a_side_to_render_a_reference_has_its_own_ratio() -> None:
 
 def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:
     pipeline = stock_pipeline()
-    family = Flux3(pipeline, placement())
+    family = Flux3(pipeline, load_options())
     seen: list[torch.Tensor] = []
     pipeline.text_encoder.register_forward_pre_hook(
         lambda _, args, inputs: seen.append(inputs["input_ids"]), with_kwargs=True

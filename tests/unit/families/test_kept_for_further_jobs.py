@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flux_drawing import a_picture, encoded, placement, request
+from flux_drawing import a_picture, encoded, load_options, request
 from support.jobs import make_job
 
 from deployments.contract.model import BUNDLED, Caches
@@ -24,7 +24,7 @@ NOTHING = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
 
 
 def loaded(name: str, caches: Caches) -> Family:
-    return EDITORS[name].load(BUNDLED / name, replace(placement(), caches=caches))
+    return EDITORS[name].load(BUNDLED / name, replace(load_options(), caches=caches))
 
 
 @pytest.fixture(scope="module", params=EDITORS)

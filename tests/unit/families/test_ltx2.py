@@ -23,7 +23,7 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import FPS, GenerationJob
 from deployments.contract.model import BUNDLED, VideoGuidance
 from deployments.families.ltx2 import Ltx2, distilled_levels, enhancing_levels, scheduled_levels
-from deployments.families.pipeline import Placement
+from deployments.families.pipeline import LoadOptions
 from deployments.families.video_family import ClipInputs, ClipState, Draft
 from deployments.images import Pixels, recompressed
 from deployments.video.writer import Sound
@@ -32,8 +32,8 @@ CHECKPOINT = BUNDLED / "ltx2"
 WIDTH, HEIGHT = 96, 64
 
 
-def placement(render_side: int | None = None, **options: Any) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_side=render_side, **{"keyframe_crf": 0, **options})
+def load_options(render_side: int | None = None, **options: Any) -> LoadOptions:
+    return LoadOptions(torch.device("cpu"), torch.float32, render_side=render_side, **{"keyframe_crf": 0, **options})
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def undistilled(stock: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def family(stock: Any) -> Ltx2:
-    return Ltx2(stock, placement())
+    return Ltx2(stock, load_options())
 
 
 def make_clip(
@@ -144,7 +144,7 @@ def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: A
     picture, heard = noise(9, HEIGHT, WIDTH), list[Tensor]()
     job = make_clip(frames=9, steps=1, guidance=3.0, times=(0.0, 1 / FPS))
     for guidance in (VideoGuidance(), *(replace(VideoGuidance(), **{part: parts[part]}) for part in parts)):
-        family = Ltx2(undistilled, placement(video_guidance=guidance))
+        family = Ltx2(undistilled, load_options(video_guidance=guidance))
         mine = family.draft(denoised(family, job, ClipInputs((picture, picture))))
         conditions = [LTX2VideoCondition(frames=picture, index=index, crf=0) for index in (0, 1)]
         assert_same(mine, from_stock(undistilled, job, conditions, guidance))
@@ -155,14 +155,14 @@ def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: A
 def test_keyframes_are_compressed_where_the_stock_pipeline_does_so(stock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs PyAV for that; here ffmpeg takes its place."""
     monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompressed)
-    family, pictures = Ltx2(stock, placement(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
+    family, pictures = Ltx2(stock, load_options(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
     job = make_clip(times=(0.0, 9 / FPS))
     conditions = [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(pictures)]
     assert_same(family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions))
 
 
 def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh, encode, read = Ltx2(stock, placement()), stock.encode_prompt, list[str]()
+    fresh, encode, read = Ltx2(stock, load_options()), stock.encode_prompt, list[str]()
 
     def counted(texts: list[str], **options: Any) -> Any:
         read.extend(texts)
@@ -176,7 +176,7 @@ def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: p
 
 
 def test_the_vocoder_is_read_in_full_precision() -> None:
-    family = Ltx2.load(CHECKPOINT, Placement(torch.device("cpu"), torch.bfloat16))
+    family = Ltx2.load(CHECKPOINT, LoadOptions(torch.device("cpu"), torch.bfloat16))
     vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
     assert family.transformer.dtype == torch.bfloat16
     loaded = family._sound._vocoder.state_dict()
@@ -236,17 +236,17 @@ def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.Mon
 
 
 def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
-    state = Ltx2(stock, placement(distilled=True)).encode(make_clip(steps=8), ClipInputs())
+    state = Ltx2(stock, load_options(distilled=True)).encode(make_clip(steps=8), ClipInputs())
     assert torch.equal(state.sigmas, distilled_levels(8))
 
 
 def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
     for side, drafted in ((512, 256), (192, 128), (128, 128), (64, 64)):
-        family = Ltx2(stock, placement(render_side=side))
+        family = Ltx2(stock, load_options(render_side=side))
         assert family.scale.space == 32
         full, draft = family.shape(make_clip(), lead=0), family.shape(make_clip(draft=True), lead=0)
         assert (min(full.canvas.size), min(draft.canvas.size)) == (side, drafted)
-    assert Ltx2(stock, placement()).shape(make_clip(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
+    assert Ltx2(stock, load_options()).shape(make_clip(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
 
 
 def plain(seed: int, like: Draft) -> Draft:
@@ -258,7 +258,7 @@ def plain(seed: int, like: Draft) -> Draft:
 
 @pytest.mark.slow
 def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
-    family = Ltx2(stock, placement(render_side=256))
+    family = Ltx2(stock, load_options(render_side=256))
     like = family.draft(family.encode(make_clip(draft=True), ClipInputs()))
     drafts = [plain(seed, like) for seed in (1, 2)]
     states = [family.encode(make_clip(enhance="d"), ClipInputs(draft=draft)) for draft in drafts]
@@ -301,7 +301,7 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     folder = tmp_path / "ltx2"
     shutil.copytree(CHECKPOINT, folder)
     upsampler.save_pretrained(folder / "latent_upsampler")
-    enlarging = Ltx2.load(folder, placement())
+    enlarging = Ltx2.load(folder, load_options())
     small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_clip(), ClipInputs())).sound)
     job = make_clip(enhance="d", steps=3)
     state, plain = (each.encode(job, ClipInputs(draft=small)) for each in (enlarging, family))
@@ -310,7 +310,7 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     assert not torch.equal(state.picture.x, plain.picture.x)
     (folder / "latent_upsampler" / "config.json").unlink()
     with pytest.raises(CheckpointError):
-        Ltx2.load(folder, placement())
+        Ltx2.load(folder, load_options())
 
 
 def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
@@ -323,7 +323,7 @@ def test_a_probe_is_finite_with_every_schedule(stock: Any, terminal: float | Non
     kept = stock.scheduler
     try:
         stock.scheduler = type(kept).from_config(kept.config, shift_terminal=terminal)
-        assert torch.isfinite(Ltx2(stock, placement()).probe()).all()
+        assert torch.isfinite(Ltx2(stock, load_options()).probe()).all()
     finally:
         stock.scheduler = kept
 
@@ -332,7 +332,7 @@ def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> Non
     shutil.copytree(CHECKPOINT, tmp_path / "ltx2")
     shutil.rmtree(tmp_path / "ltx2" / "vocoder")
     with pytest.raises(CheckpointError, match="loaded"):
-        Ltx2.load(tmp_path / "ltx2", placement())
+        Ltx2.load(tmp_path / "ltx2", load_options())
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_a_checkpoint_of_a_kind_not_known_here_is_refused(
     monkeypatch.setattr(model, "_internal_dict", changed)
     monkeypatch.setattr(LTX2ConditionPipeline, "from_pretrained", lambda *_, **__: stock)
     with pytest.raises(CheckpointError, match=reason):
-        Ltx2.load(CHECKPOINT, placement())
+        Ltx2.load(CHECKPOINT, load_options())
 
 
 STEPS = [1, 5, 40]

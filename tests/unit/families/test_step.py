@@ -8,7 +8,7 @@ from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchE
 from support.jobs import make_job
 from torch import Tensor
 
-from deployments.families.packed.batch import Moment
+from deployments.families.packed.batch import StepInputs
 from deployments.families.state import State, UncondBranch
 from deployments.families.step import schedule, step
 from deployments.lora.segments import AppliedAdapter
@@ -23,16 +23,16 @@ class Painter:
         self.guidance: list[list[float] | None] = []
         self.alone: list[bool] = []
 
-    def velocity(self, state: State, moment: Moment) -> Tensor:
+    def velocity(self, state: State, moment: StepInputs) -> Tensor:
         self.alone.append(True)
         return self._moved([state], moment)
 
-    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
         self.alone.append(False)
         assert x.shape[1] == sum(state.x.shape[1] for state in states)
         return self._moved(states, moment)
 
-    def _moved(self, states: Sequence[State], moment: Moment) -> Tensor:
+    def _moved(self, states: Sequence[State], moment: StepInputs) -> Tensor:
         if self.error is not None:
             raise self.error
         self.times.append((moment.t.tolist(), moment.t_next.tolist()))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flux1_stock import stock_run
 from flux2_stock import assert_same_as_stock
-from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, request, stock_pipeline
+from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, load_options, request, stock_pipeline
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
@@ -26,7 +26,7 @@ WORDS: Final = "a red star on a white background"
 
 def family(checkpoint: str, guidance: CfgConfig | None = TWICE) -> Family:
     folder = BUNDLED / checkpoint
-    loaded: Any = family_of(folder).load(folder, replace(placement(), cfg=guidance))
+    loaded: Any = family_of(folder).load(folder, replace(load_options(), cfg=guidance))
     return loaded
 
 

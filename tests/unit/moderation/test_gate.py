@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from deployments.contract.moderation import CATEGORIES, Scores, Thresholds, Tolerance, lowest
 from deployments.contract.objects import ObjectStore
-from serve_app.moderation.gate import Calls, Gate, Leaving, Unmoderated
+from serve_app.moderation.gate import Calls, DispatcherDraining, Gate, Unmoderated
 from serve_app.moderation.settings import ModerationCatalog
 
 MEDIUM = Tolerance(2)
@@ -83,7 +83,7 @@ async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     with pytest.raises(Unmoderated):
         await gate.output("unmoderated/t/1/picture.png", MEDIUM, stay)
     assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None
-    with pytest.raises(Leaving):
+    with pytest.raises(DispatcherDraining):
         await gate_of(moderator, wait_s=60).request("x", [], MEDIUM, lambda: True)
     opened = gate_of(moderator, wait_s=0, open_when_down=True)
     assert await opened.request("x", ["inputs/1"], MEDIUM, stay) == [], "unless the configuration says so"
@@ -113,7 +113,7 @@ async def test_what_passed_is_moved_to_where_links_lead() -> None:
 
 
 async def test_a_result_that_can_not_be_moved_is_made_again() -> None:
-    with pytest.raises(Leaving):
+    with pytest.raises(DispatcherDraining):
         await gate_of(Moderator()).release("unmoderated/t/1/picture.png")
 
 
@@ -157,7 +157,7 @@ async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_do
     first = asyncio.create_task(gate.output(key, MEDIUM, stay))
     while not (gate.calls.is_full or gate.video_calls.is_full):
         await asyncio.sleep(0)
-    with pytest.raises(Leaving):
+    with pytest.raises(DispatcherDraining):
         await gate.output(key, MEDIUM, lambda: True)
     if gate.calls.is_full:
         assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None, "a preview waits for no place"

@@ -104,7 +104,7 @@ async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Pa
     if not may_hand_out(caller.role, key.role):
         raise HTTPException(403, f"Not allowed: a {caller.role} can't revoke keys of the role {key.role}")
     await services.keys.revoke(key_id, organization=project.organization, actor=caller.id)
-    await services.leaving.key(key_id, project.organization)
+    await services.membership_revocation.key(key_id, project.organization)
 
 
 def _check_reach(caller: Caller, project: Project) -> None:

@@ -61,7 +61,7 @@ async def remove_member(
     chosen = await scoped(services, caller, organization)
     if not await services.organizations.remove_member(chosen, person, caller.id):
         raise HTTPException(404, "There is no such member")
-    await services.leaving.member(person, chosen, caller.id)
+    await services.membership_revocation.member(person, chosen, caller.id)
 
 
 @router.delete("/people/{person:path}", status_code=204, responses=errors(403, 404, 503))
@@ -70,5 +70,5 @@ async def delete_person(services: Deps, caller: Operator, person: Annotated[str,
     if not await services.people.forget(person):
         raise HTTPException(404, "There is no one of that name who has a password")
     for organization in await services.organizations.of_person(person):
-        await services.leaving.member(person, organization, caller.id)
+        await services.membership_revocation.member(person, organization, caller.id)
     await services.sessions.end_all(Kind.PERSON, person)
