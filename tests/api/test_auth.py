@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from redis import Redis
 from support.client import ENDPOINT, Client, refusal
 from support.descriptions import described_paths
 from support.http_service import Service
 from support.openai_calls import OPENAI, error
 from support.promises import promise
 
-from serve_app.accounts.keys import digest_of
 from serve_app.accounts.roles import Role
 
 MISSING = ("Not authenticated", "missing_key")
@@ -37,37 +34,29 @@ OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/docs"), ("GET", "/ope
     'Authentication"` when it is wrong, revoked or expired',
 )
 @pytest.mark.parametrize(("method", "path"), GUARDED)
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 @pytest.mark.parametrize(
-    ("key", "answer"),
+    ("headers", "answer"),
     [
-        (None, MISSING),
-        ("", MISSING),
-        ("gen_wrong", INVALID),
-        ("x" * 4000, INVALID),
-        ("cl\xe9".encode("latin-1"), INVALID),
-        ("null", INVALID),
+        ({}, MISSING),
+        ({"x-key": ""}, MISSING),
+        ({"x-key": "gen_wrong"}, INVALID),
+        ({"x-key": "x" * 4000}, INVALID),
+        ({"x-key": "cl\xe9".encode("latin-1")}, INVALID),
+        ({"Authorization": "Bearer gen_wrong"}, INVALID),
+        ({"Authorization": "Bearer gen_"}, INVALID),
+        ({"Authorization": "Bearer gen_a.b.c"}, INVALID),
     ],
-    ids=["missing", "empty", "wrong", "long", "not-ascii", "null"],
+    ids=lambda value: str(value)[:32],
 )
 def test_without_a_valid_key(
-    client: Client, service: Service, method: str, path: str, key: str | bytes | None, answer: tuple[str, str]
+    client: Client, service: Service, method: str, path: str, headers: dict[str, Any], answer: tuple[str, str]
 ) -> None:
     del client.headers["x-key"]
-    headers = {} if key is None else {"x-key": key}
     with service.unchanged():
-        response = client.request(method, path, json={"prompt": "x"}, headers=headers)  # type: ignore[arg-type]
+        response = client.request(method, path, json={"steps": "many"}, headers=headers)
     assert refused(response) == answer
     assert "x-key" in response.json()["hint"] or "gen-serve keys create" in response.json()["hint"]
-
-
-@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
-@pytest.mark.parametrize(("method", "path"), GUARDED)
-def test_a_revoked_key(client: Client, service: Service, method: str, path: str) -> None:
-    keys = service.worker.keys
-    key, secret = service.worker.run(keys.create("short-lived"))
-    assert service.worker.run(keys.revoke(key.id))
-    response = client.request(method, path, json={"prompt": "x"}, headers={"x-key": secret})
-    assert refused(response) == INVALID
 
 
 @pytest.mark.parametrize(("method", "path"), OPEN)
@@ -76,54 +65,16 @@ def test_open_to_everyone(client: Client, method: str, path: str) -> None:
     assert client.request(method, path).status_code == 200
 
 
-@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
-def test_the_key_is_moderated_before_the_body(client: Client) -> None:
-    response = client.post(ENDPOINT, json={"steps": "many"}, headers={"x-key": "gen_wrong"})
-    assert refused(response) == INVALID
-
-
-@pytest.fixture
-def old_key(service: Service) -> Iterator[str]:
-    """As it was stored before there were projects and roles."""
-    secret = f"gen_{uuid.uuid4().hex}"
-    digest, prefix = digest_of(secret), service.settings.redis.prefix
-    with Redis.from_url(service.settings.redis_url) as redis:
-        record: dict[Any, Any] = {"id": uuid.uuid4().hex[:12], "name": "old", "hint": secret[:10], "created": 1.7e9}
-        redis.hset(f"{prefix}key:{digest}", mapping=record)
-        redis.hset(f"{prefix}keys", record["id"], digest)
-    yield secret
-    assert service.worker.run(service.worker.keys.revoke(record["id"]))
-
-
 def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:
     return {"Authorization": f"{scheme} {secret}"}
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_key_may_come_as_a_bearer(client: Client, scheme: str) -> None:
-    """As SDKs send one that have no header of their own for it."""
-    secret = client.headers.pop("x-key")
-    accepted = client.post(ENDPOINT, json={"prompt": "a cat"}, headers=bearing(secret, scheme))
-    assert accepted.status_code == 200, accepted.text
-    assert [task["id"] for task in client.get("/v1/tasks", headers=bearing(secret)).json()["tasks"]] == [
-        accepted.json()["id"]
-    ]
-
-
-@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
-@pytest.mark.parametrize(("method", "path"), GUARDED)
-@pytest.mark.parametrize("key", ["gen_wrong", "gen_", "gen_" + "x" * 4000, "gen_a.b.c"], ids=lambda key: key[:9])
-def test_a_wrong_key_is_one_in_either_header(
-    client: Client, service: Service, method: str, path: str, key: str
-) -> None:
-    del client.headers["x-key"]
-    with service.unchanged():
-        response = client.request(method, path, json={"prompt": "x"}, headers=bearing(key))
-    assert refused(response) == INVALID
-
-
-def test_of_two_keys_the_one_in_x_key_holds(client: Client, other_client: Client) -> None:
+def test_a_key_may_come_as_a_bearer_and_of_two_the_one_in_x_key_holds(client: Client, other_client: Client) -> None:
     task_id = client.accepted()
+    with Client(str(client.base_url), "", "") as sdk:
+        for scheme in ("Bearer", "BEARER"):
+            (task,) = sdk.get("/v1/tasks", headers=bearing(client.secret, scheme)).json()["tasks"]
+            assert task["id"] == task_id
     both = client.get("/v1/tasks", headers=bearing(other_client.secret))
     assert [task["id"] for task in both.json()["tasks"]] == [task_id]
     wrong = {"x-key": "gen_wrong", **bearing(client.secret)}
@@ -173,7 +124,6 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("GET", "/v1/credits", {}), EVERYONE),
     (("POST", "/v1/pricing", {"path": ENDPOINT, "body": {"prompt": "a cat"}}), EVERYONE),
     (("GET", "/v1/usage", {}), {A, B, V, O}),
-    (("GET", "/v1/usage", {"format": "csv"}), {A, B, V, O}),
     (("GET", "/v1/admin/credits", {}), {A, B, V, O}),
     (("GET", "/v1/admin/ledger", {}), {A, B, V, O}),
     (("POST", "/v1/admin/credits/grants", {"id": "from permissions", "credits": 1}), {O}),
@@ -190,9 +140,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50}), {A, B, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"limit_week": 50, "limit_month": None}), {A, B, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"max_active": 20}), {O}),
-    (("PATCH", "/v1/admin/projects/{project}", {"max_active": None}), {O}),
     (("PATCH", "/v1/admin/projects/{project}", {"weight": 2}), {O}),
-    (("PATCH", "/v1/admin/projects/{project}", {"weight": None}), {O}),
     (("PATCH", "/v1/admin/projects/{project}", {"statuses": "full"}), {A, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50, "statuses": "full"}), {A, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50, "weight": 2}), {O}),
@@ -210,10 +158,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("GET", "/v1/admin/keys", {}), EVERYONE),
     (("GET", "/v1/admin/keys", {"project": "{neighbour}"}), EVERYONE),
     (("POST", "/v1/admin/keys", {"name": "x"}), {A, D, O}),
-    (("POST", "/v1/admin/keys", {"name": "x", "role": "developer"}), {A, D, O}),
     (("POST", "/v1/admin/keys", {"name": "x", "role": "viewer"}), {A, O}),
-    (("POST", "/v1/admin/keys", {"name": "x", "role": "billing_manager"}), {A, O}),
-    (("POST", "/v1/admin/keys", {"name": "x", "role": "administrator"}), {A, O}),
     (("POST", "/v1/admin/keys", {"name": "x", "role": "operator"}), {O}),
     (("POST", "/v1/admin/keys", {"name": "x", "project": "{project}"}), {A, D, O}),
     (("POST", "/v1/admin/keys", {"name": "x", "project": "{neighbour}"}), {A, O}),
@@ -312,13 +257,8 @@ def test_every_route_that_asks_for_a_key_is_in_the_table(service: Service) -> No
     assert {route for route in described if not route[1].startswith("/v1/gen-")} == tried - {("POST", ENDPOINT)}
 
 
-@pytest.mark.parametrize("role", [A, D, O, B, V])
-def test_every_role_may_price_large_requests_too(clients: Mapping[Role, Client], role: Role) -> None:
-    request = {"path": ENDPOINT, "body": {"prompt": "a cat", "images": ["x" * 200_000]}}
-    assert clients[role].post("/v1/pricing", json=request).status_code == 422
-
-
-@pytest.mark.parametrize("role", [B, V])
-def test_large_submissions_of_roles_that_may_not_are_refused(clients: Mapping[Role, Client], role: Role) -> None:
-    response = clients[role].submit(images=["x" * 200_000])
-    assert refusal(response, 403).startswith("Not allowed")
+@pytest.mark.parametrize("role", Role)
+def test_every_role_may_price_large_requests_and_some_may_send_them(clients: Mapping[Role, Client], role: Role) -> None:
+    body = {"prompt": "a cat", "images": ["x" * 200_000]}
+    assert clients[role].post("/v1/pricing", json={"path": ENDPOINT, "body": body}).status_code == 422
+    assert clients[role].submit(**body).status_code == (403 if role in (B, V) else 422)

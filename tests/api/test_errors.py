@@ -35,103 +35,69 @@ NOT_JSON = "json_invalid"
     "`loc`, `msg`, `type`).",
 )
 @pytest.mark.parametrize(
-    "body",
+    ("body", "loc", "kind"),
     [
-        b"{",
-        b'{"prompt": }',
-        b'{"prompt": "x"',
-        b"prompt=x",
-        b'{"prompt": "\xff\xfe"}',
-        b"\x00",
-        b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}",
+        (b"{", None, NOT_JSON),
+        (b"prompt=x", None, NOT_JSON),
+        (b'{"prompt": "\xff\xfe"}', None, NOT_JSON),
+        (b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, NOT_JSON),
+        (b"", ["body"], "missing"),
+        (b"null", ["body"], "model_attributes_type"),
+        (b'[{"prompt": "x"}]', ["body"], "model_attributes_type"),
+        (b'{"prompt": "x", "seed": NaN}', ["body", "seed"], "finite_number"),
+        (b'{"prompt": "x", "seed": 1e999}', ["body", "seed"], "finite_number"),
+        (b'{"prompt": "\\ud800"}', ["body", "prompt"], "string_unicode"),
     ],
-    ids=lambda body: repr(body[:24]),
+    ids=lambda value: repr(value[:24]) if isinstance(value, bytes) else "",
 )
-def test_bodies_that_are_no_json(client: Client, service: Service, body: bytes) -> None:
+def test_bodies_that_are_no_json_or_another(
+    client: Client, service: Service, body: bytes, loc: list[str] | None, kind: str
+) -> None:
     with service.unchanged():
-        ((loc, kind),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
-    assert (loc[0], kind) == ("body", NOT_JSON)
-
-
-@promise(
-    "Errors",
-    "HTTP 422: the request failed validation; the body is the validation error body (`detail` array of "
-    "`loc`, `msg`, `type`).",
-)
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (b"", (["body"], "missing")),
-        (b"null", (["body"], "model_attributes_type")),
-        (b"3", (["body"], "model_attributes_type")),
-        (b'"prompt"', (["body"], "model_attributes_type")),
-        (b'[{"prompt": "x"}]', (["body"], "model_attributes_type")),
-        (b'{"prompt": "x", "seed": NaN}', (["body", "seed"], "finite_number")),
-        (b'{"prompt": "x", "seed": 1e999}', (["body", "seed"], "finite_number")),
-        (b'{"prompt": "\\ud800"}', (["body", "prompt"], "string_unicode")),
-    ],
-)
-def test_json_of_another_kind(client: Client, body: bytes, problem: tuple[list[str], str]) -> None:
-    assert problems(client.post(ENDPOINT, content=body, headers=JSON)) == [problem]
+        ((found, told),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
+    assert (found if loc else found[0], told) == (loc or "body", kind)
 
 
 @promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_another_content_type(client: Client, kind: str | None) -> None:
-    headers = {} if kind is None else {"Content-Type": kind}
+    headers = {"User-Agent": "curl/8.5.0"} | ({} if kind is None else {"Content-Type": kind})
     response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
     assert problems(response) == [(["header", "Content-Type"], "content_type")]
-    assert "application/json" in response.json()["detail"][0]["msg"]
-
-
-def test_whoever_tries_with_curl_is_told_what_to_add(client: Client) -> None:
-    """`curl -d '{"prompt": "a cat"}'` says that it sends a form."""
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "curl/8.5.0", "Accept": "*/*"}
-    response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
-    assert response.json()["detail"][0]["msg"].endswith("add -H 'Content-Type: application/json', or use --json")
+    told = response.json()["detail"][0]["msg"]
+    assert "application/json" in told
+    assert ("-H 'Content-Type: application/json'" in told) is bool(kind and "form" in kind)
 
 
 @promise("Decided: submission", '404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize(
-    ("method", "path"),
+    ("method", "path", "meant"),
     [
-        ("GET", "/pages/none.js"),
-        ("GET", "/v1"),
-        ("POST", "/v1/gen-9"),
-        ("GET", "/v1/nothing"),
-        ("GET", "/docs/static/none.js"),
-        ("GET", "/docs/static/../../ingress.py"),
-        ("GET", "/docs/static/%2e%2e/%2e%2e/core.py"),
-        ("GET", "/%ff"),
+        ("GET", "/v1", None),
+        ("POST", "/v1/gen-9", None),
+        ("GET", "/docs/static/none.js", None),
+        ("GET", "/docs/static/%2e%2e/%2e%2e/core.py", None),
+        ("GET", "/%ff", None),
+        ("POST", "/v1/gen-2-maxx", "/v1/gen-2-max"),
+        ("POST", "/v1/gen-kontext-max", "/v1/gen-kontext-pro"),
+        ("POST", "/v1/GEN-2-PRO", "/v1/gen-2-pro"),
+        ("POST", "/v1/gen-3-image", "/v1/gen-3-image-klein"),
+        ("POST", "/gen-2-max", "/v1/gen-2-max"),
+        ("GET", "/v1/get_results", "/v1/get_result"),
+        ("GET", "/v1/tasks/", "/v1/tasks"),
+        ("GET", "/health", "/healthz"),
     ],
 )
-def test_unknown_paths(client: Client, method: str, path: str) -> None:
-    assert refusal(client.request(method, path), 404) == "Not Found"
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("GET", ENDPOINT, "POST"),
-        ("PUT", ENDPOINT, "POST"),
-        ("POST", "/v1/get_result", "GET, HEAD"),
-        ("POST", "/v1/tasks", "GET, HEAD"),
-        ("GET", "/v1/tasks/some-id", "DELETE"),
-        ("POST", "/healthz", "GET, HEAD"),
-        ("POST", "/docs/static/favicon.png", "GET, HEAD"),
-        ("OPTIONS", "/v1/tasks", "GET, HEAD"),
-    ],
-)
-def test_wrong_methods(client: Client, method: str, path: str, allowed: str) -> None:
-    response = client.request(method, path)
-    assert refusal(response, 405) == f"Method Not Allowed: this path takes {allowed}"
-    assert response.headers["allow"] == allowed
+def test_unknown_paths(client: Client, method: str, path: str, meant: str | None) -> None:
+    advice = f": did you mean {meant}?" if meant else ""
+    assert refusal(client.request(method, path, json={}), 404) == f"Not Found{advice}"
 
 
 def test_a_path_takes_what_it_says_that_it_takes(client: Client, service: Service) -> None:
     """Of every path of the description, whatever number of routes it has."""
     described: dict[str, dict[str, Any]] = described_paths(service.app)
     patterns = {re.sub(r"\{[^}]*\}", "[^/]+", path): operations for path, operations in described.items()}
+    assert refusal(client.put(ENDPOINT), 405) == "Method Not Allowed: this path takes POST"
     for path in described:
         some = re.sub(r"\{[^}]*\}", "x", path)
         taken = {
@@ -142,20 +108,10 @@ def test_a_path_takes_what_it_says_that_it_takes(client: Client, service: Servic
         assert (response.status_code, allowed) == (405, taken | ({"HEAD"} if "GET" in taken else set())), path
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/healthz", 200),
-        ("/v1/tasks", 200),
-        ("/v1/credits", 200),
-        ("/v1/get_result?id=none", 404),
-        ("/v1/tasks?limit=0", 422),
-    ],
-)
+@pytest.mark.parametrize(("path", "status"), [("/v1/tasks", 200), ("/v1/get_result?id=none", 404)])
 def test_head_is_get_without_a_body(client: Client, path: str, status: int) -> None:
     got, told = client.get(path), client.head(path)
     assert (told.status_code, told.content) == (status, b"")
-    assert told.headers["content-type"] == got.headers["content-type"]
     assert told.headers["content-length"] == got.headers["content-length"]
 
 
@@ -217,9 +173,7 @@ def test_a_task_store_that_hangs(start_service: StartService, doomed_redis: Embe
 
 
 @promise("Decided: errors", '`{"detail": "<string>"}` for all but 422 validation')
-def test_an_unforeseen_failure_tells_nothing(
-    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unforeseen_failure_tells_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(store: ObjectStore, key: str, data: bytes, content_type: str) -> None:
         raise RuntimeError(f"no one thought of {key}")
 
@@ -227,18 +181,10 @@ def test_an_unforeseen_failure_tells_nothing(
     response = client.submit(images=[encoded(picture())])
     assert refusal(response, 500) == "Internal Server Error"
     assert client.submit().status_code == 200, "the next one is served"
-    assert "unhandled error on POST" in caplog.text, "the operator is told"
 
 
 SECRET = "hunter2-hunter2"
 PICTURE = encoded(picture(90, 70))
-
-
-@pytest.mark.parametrize("path", ["/v1/tasks?limit=0", "/v1/nothing", "/v1/tasks/none/links"])
-def test_the_id_of_the_request_is_in_the_answer(client: Client, path: str) -> None:
-    response = client.post(path, json={}, headers={"x-request-id": "3f1c"})
-    assert response.status_code >= 400
-    assert response.json()["request_id"] == "3f1c"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +202,7 @@ def test_programs_know_errors_by_their_codes(client: Client, method: str, path: 
     response = client.request(method, path)
     refusal(response, status)
     assert response.json()["code"] == code
+    assert client.request(method, path, headers={"x-request-id": "3f1c"}).json()["request_id"] == "3f1c"
 
 
 def test_every_code_is_documented(repository: Path) -> None:
@@ -271,15 +218,11 @@ def test_every_code_is_documented(repository: Path) -> None:
     [
         {"steps": 99},
         {"webhook_secret": [SECRET]},
-        {"webhook_secret": SECRET * 100},
         {"webhook_secret": f"whsec_{SECRET}!"},
         {"webhook_secret": {"secret": SECRET}},
         {"images": PICTURE},
-        {"images": [PICTURE] * 11},
         {"images": [PICTURE, PICTURE[:-40]]},
         {"images": [PICTURE, {"data": PICTURE}]},
-        {"safety_tolerance": 7},
-        {"width": 64},
         {"more": SECRET},
         {"webhook_url": f"https://{SECRET}@hooks.test/"},
         {"webhook_url": f"http://127.0.0.1/?{SECRET}"},
@@ -303,52 +246,20 @@ KLEIN = ENDPOINT.removeprefix("/v1/")
     [
         (KLEIN, {"prompt": "x"}, "image", "images"),
         (KLEIN, {"prompt": "x"}, "aspectRatio", "aspect_ratio"),
-        (KLEIN, {"prompt": "x"}, "Prompt", "prompt"),
-        (KLEIN, {"prompt": "x"}, "safety_tolerence", "safety_tolerance"),
         (f"{KLEIN}-finetuned", {"prompt": "x", "finetune_id": "x"}, "finetune_strenght", "finetune_strength"),
         (OUTPAINTING, MINIMAL[OUTPAINTING], "autocrop", "auto_crop"),
         (VIDEO, minimal("i2v"), "keyframe", "keyframes"),
-        (VIDEO, minimal("t2v"), "durations", "duration"),
-    ],
-)
-def test_an_unknown_field_that_is_nearly_one(
-    client: Client, endpoint: str, body: dict[str, Any], field: str, meant: str
-) -> None:
-    response = client.order(endpoint, **body, **{field: 1})
-    assert problems(response) == [(["body", field], "extra_forbidden")]
-    assert response.json()["detail"][0]["msg"].endswith(f": did you mean {meant}?")
-    priced = client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": {**body, field: 1}})
-    assert priced.json()["detail"][0]["msg"] == response.json()["detail"][0]["msg"]
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "body", "field"),
-    [
-        (KLEIN, {"prompt": "x"}, "negative_prompt"),
-        (KLEIN, {"prompt": "x"}, "zzz"),
-        (KLEIN, {"prompt": "x"}, "prompt" * 2000),
-        (VIDEO, minimal("t2v"), "keyframe"),
+        (KLEIN, {"prompt": "x"}, "negative_prompt", None),
+        (KLEIN, {"prompt": "x"}, "prompt" * 2000, None),
+        (VIDEO, minimal("t2v"), "keyframe", None),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
-def test_an_unknown_field_that_is_like_none(client: Client, endpoint: str, body: dict[str, Any], field: str) -> None:
+def test_an_unknown_field_and_the_one_it_is_like(
+    client: Client, endpoint: str, body: dict[str, Any], field: str, meant: str | None
+) -> None:
     (entry,) = client.order(endpoint, **body, **{field: 1}).json()["detail"]
-    assert (entry["type"], entry["msg"]) == ("extra_forbidden", "Extra inputs are not permitted")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "meant"),
-    [
-        ("POST", "/v1/gen-2-maxx", "/v1/gen-2-max"),
-        ("POST", "/v1/gen-kontext-max", "/v1/gen-kontext-pro"),
-        ("POST", "/v1/gen-pro-1.2", "/v1/gen-pro-1.1"),
-        ("POST", "/v1/GEN-2-PRO", "/v1/gen-2-pro"),
-        ("POST", "/v1/gen-3-image", "/v1/gen-3-image-klein"),
-        ("POST", "/gen-2-max", "/v1/gen-2-max"),
-        ("GET", "/v1/get_results", "/v1/get_result"),
-        ("GET", "/v1/tasks/", "/v1/tasks"),
-        ("GET", "/health", "/healthz"),
-    ],
-)
-def test_an_unknown_path_that_is_nearly_one(client: Client, method: str, path: str, meant: str) -> None:
-    assert refusal(client.request(method, path, json={}), 404) == f"Not Found: did you mean {meant}?"
+    advice = f": did you mean {meant}?" if meant else ""
+    assert (entry["type"], entry["msg"]) == ("extra_forbidden", f"Extra inputs are not permitted{advice}")
+    priced = client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": {**body, field: 1}})
+    assert priced.json()["detail"][0]["msg"] == entry["msg"]

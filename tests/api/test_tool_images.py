@@ -22,7 +22,6 @@ from tool_endpoints import (
     PHOTO,
     PHOTO_FILE,
     PICTURE_FIELDS,
-    SPOT,
     SPOT_FILE,
     TRY_ON_1,
     TRY_ON_2,
@@ -45,9 +44,6 @@ AS_THEY_ARE: dict[str, list[bytes]] = {
     DEBLUR: [PHOTO_FILE],
 }
 """The references of the least request of the tools that pass on what they get."""
-
-
-# How pictures may be sent.
 
 
 @promise("Decided: tools", "Images as base64 or URL.")
@@ -74,12 +70,6 @@ def test_every_way_leads_to_the_same(
     assert (job["width"], job["height"]) == (plain["width"], plain["height"])
 
 
-BAD = ["nonsense!", encoded(b"<svg/>"), encoded(PHOTO_FILE[:-40]), large(5121, 4096), "http://127.0.0.1/secret.png"]
-
-
-# Trying on.
-
-
 @pytest.mark.parametrize("tool", TRY_ONS)
 def test_the_person_comes_before_the_garment(client: Client, worker: Worker, tool: str) -> None:
     person, garment = file_of(coloured(80, 100)), file_of(coloured(120, 90))
@@ -101,7 +91,7 @@ def test_pictures_up_to_the_limit_are_used_as_they_are(
 
 
 @promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
-@pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (5120, 4096), (8000, 300)])
+@pytest.mark.parametrize("size", [(2049, 1024), (5120, 4096), (8000, 300)])
 @pytest.mark.parametrize("field", ["person", "garment"])
 def test_larger_ones_are_scaled_to_about_a_megapixel(
     client: Client, worker: Worker, size: tuple[int, int], field: str
@@ -118,26 +108,13 @@ def test_larger_ones_are_scaled_to_about_a_megapixel(
 
 @pytest.mark.parametrize(
     ("mode", "form", "kept"),
-    [
-        ("RGB", "JPEG", "RGB"),
-        ("L", "JPEG", "L"),
-        ("CMYK", "JPEG", "RGB"),
-        ("RGB", "WEBP", "RGB"),
-        ("RGBA", "PNG", "RGBA"),
-        ("P", "PNG", "RGB"),
-        ("1", "PNG", "L"),
-        ("I;16", "PNG", "L"),
-    ],
+    [("L", "JPEG", "L"), ("CMYK", "JPEG", "RGB"), ("RGBA", "PNG", "RGBA"), ("P", "PNG", "RGB"), ("I;16", "PNG", "L")],
 )
 def test_pictures_of_all_kinds_can_be_scaled(client: Client, worker: Worker, mode: str, form: str, kept: str) -> None:
     person = encoded(picture(1600, 1500, form, mode))
     job = worker.job(client.ordered(TRY_ON_1, person=person, garment=PHOTO))
     made = stored(worker, job["references"][0])
-    assert made.mode == kept
-    assert made.size == (job["width"], job["height"])
-
-
-# Too large.
+    assert (made.mode, made.size) == (kept, (job["width"], job["height"]))
 
 
 @promise("Decided: tools", "v2: up to 4 MP as they are, over that 422")
@@ -147,11 +124,6 @@ def test_of_two_that_are_too_large_the_person_is_named(client: Client, service: 
 
 
 MAX_AREA = 16_822_272
-
-
-def test_the_picture_to_erase_from_is_passed_on_as_it_is(client: Client, worker: Worker) -> None:
-    job = worker.job(client.ordered(ERASE, image=PHOTO, mask=SPOT))
-    assert [stored_file(worker, key) for key in job["references"]] == [stored_as(PHOTO_FILE)]
 
 
 @promise("11. Tool endpoints", "optional edge expansion")
@@ -171,47 +143,30 @@ def test_what_is_removed_is_widened(client: Client, worker: Worker, body: dict[s
     assert (white[distance > reach + 1] == 0).all()
 
 
-@pytest.mark.parametrize("form", ["grey", "1-bit", "rgb", "palette", "16-bit", "alpha", "jpeg"])
-def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker, form: str) -> None:
+def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker) -> None:
     spot = mask((40, 24, 56, 40))
     alpha = Image.new("RGBA", spot.size, (255, 255, 255, 0))
     alpha.paste((255, 255, 255, 255), (40, 24, 56, 40))
-    value = {
-        "grey": sent(spot),
-        "1-bit": sent(spot.convert("1")),
-        "rgb": sent(spot.convert("RGB")),
-        "palette": sent(spot.convert("P")),
-        "16-bit": sent(spot.convert("I").point(lambda level: level * 257).convert("I;16")),
-        "alpha": sent(alpha),
-        # 8x8 blocks of one colour each survive exactly enough.
-        "jpeg": sent(spot, "JPEG"),
-    }[form]
-    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"])
-    assert (pixels(made) == pixels(spot)).all()
+    deep = spot.convert("I").point(lambda level: level * 257).convert("I;16")
+    kinds = [sent(each) for each in (spot, spot.convert("1"), spot.convert("RGB"), spot.convert("P"), deep, alpha)]
+    # 8x8 blocks of one colour each survive exactly enough.
+    for number, value in enumerate((*kinds, sent(spot, "JPEG"))):
+        made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"])
+        assert (pixels(made) == pixels(spot)).all(), number
 
 
-@pytest.mark.parametrize("dilate_pixels", [0, 25])
-@pytest.mark.parametrize(
-    "empty",
-    [mask(), mask(mode="RGB"), Image.new("L", (96, 64), 127), Image.new("RGBA", (96, 64), (255, 255, 255, 0))],
-    ids=["black", "rgb", "dark-grey", "transparent"],
-)
-def test_a_mask_without_white(client: Client, service: Service, empty: Image.Image, dilate_pixels: int) -> None:
-    field, kind, _ = refused(client, service, ERASE, mask=sent(empty), dilate_pixels=dilate_pixels)
+@pytest.mark.parametrize("empty", [Image.new("L", (96, 64), 127), Image.new("RGBA", (96, 64), (255, 255, 255, 0))])
+def test_a_mask_without_white(client: Client, service: Service, empty: Image.Image) -> None:
+    field, kind, _ = refused(client, service, ERASE, mask=sent(empty))
     assert (field, kind) == ("mask", "mask_empty")
 
 
 def test_a_mask_that_leaves_nothing(client: Client, service: Service) -> None:
-    white = mask((0, 0, 96, 64))
-    for reach in (0, 10):
-        field, kind, message = refused(client, service, ERASE, mask=sent(white), dilate_pixels=reach)
-        assert (field, kind) == ("mask", "mask_full")
-        assert "dilate_pixels" not in message
-    # Ten pixels are left along one side.
-    most = sent(mask((0, 0, 86, 64)))
-    field, kind, message = refused(client, service, ERASE, mask=most)
-    assert (field, kind) == ("mask", "mask_full")
-    assert "dilate_pixels = 10" in message
+    # Ten pixels are left along one side of the second.
+    white, most = (sent(mask((0, 0, width, 64))) for width in (96, 86))
+    for value, reach, advised in ((white, 0, False), (white, 10, False), (most, 10, True)):
+        field, kind, message = refused(client, service, ERASE, mask=value, dilate_pixels=reach)
+        assert (field, kind, "dilate_pixels" in message) == ("mask", "mask_full", advised)
     client.ordered(ERASE, image=PHOTO, mask=most, dilate_pixels=9)
 
 
@@ -226,12 +181,10 @@ def test_erasing_takes_the_largest_pictures(client: Client, worker: Worker) -> N
 
 
 @promise("Decided: tools", "`mask`* (black/white, same size, white = remove)")
-@pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
+@pytest.mark.parametrize("size", [(95, 64), (96, 65), (192, 128)])
 def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
-    field, kind, message = refused(client, service, ERASE, mask=sent(mask((0, 0, 9, 9), size=size)))
+    field, kind, _ = refused(client, service, ERASE, mask=sent(mask((0, 0, 9, 9), size=size)))
     assert (field, kind) == ("mask", "mask_size")
-    assert "96x64" in message
-    assert f"{size[0]}x{size[1]}" in message
 
 
 @promise("11. Tool endpoints", "placement of the reference via `reference_offset_x` / `reference_offset_y`")
@@ -240,15 +193,9 @@ def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[in
     [
         ((128, 96), {}, (16, 16)),
         ((129, 97), {}, (16, 16)),
-        ((97, 64), {}, (0, 0)),
-        ((128, 96), {"reference_offset_x": None, "reference_offset_y": None}, (16, 16)),
-        ((128, 96), {"reference_offset_x": 0}, (0, 16)),
         ((128, 96), {"reference_offset_y": 32}, (16, 32)),
         ((128, 96), {"reference_offset_x": 32, "reference_offset_y": 0}, (32, 0)),
-        ((128, 64), {"reference_offset_x": 7}, (7, 0)),
         # Cut off.
-        ((128, 96), {"auto_crop": True}, (16, 16)),
-        ((64, 96), {"auto_crop": True}, (-16, 16)),
         ((65, 96), {"auto_crop": True}, (-16, 16)),
         ((128, 96), {"auto_crop": True, "reference_offset_x": -95, "reference_offset_y": -63}, (-95, -63)),
         ((128, 96), {"auto_crop": True, "reference_offset_x": 127, "reference_offset_y": 95}, (127, 95)),
@@ -286,46 +233,25 @@ def test_what_is_transparent_is_shown_over_white(client: Client, worker: Worker)
     ("body", "field", "kind"),
     [
         ({"width": 95}, "width", "reference_overflow"),
-        ({"width": 64, "reference_offset_x": 0}, "width", "reference_overflow"),
         ({"height": 79, "input_image": large(96, 80)}, "height", "reference_overflow"),
         ({"reference_offset_x": -1}, "reference_offset_x", "reference_overflow"),
         ({"reference_offset_x": 33}, "reference_offset_x", "reference_overflow"),
         ({"reference_offset_y": -1}, "reference_offset_y", "reference_overflow"),
         ({"reference_offset_y": 33}, "reference_offset_y", "reference_overflow"),
-        ({"reference_offset_x": -96}, "reference_offset_x", "reference_outside"),
         ({"reference_offset_x": 128}, "reference_offset_x", "reference_outside"),
         ({"reference_offset_y": -64}, "reference_offset_y", "reference_outside"),
-        ({"reference_offset_y": 96}, "reference_offset_y", "reference_outside"),
-        ({"reference_offset_x": 100_000}, "reference_offset_x", "reference_outside"),
         ({"auto_crop": True, "reference_offset_x": -96}, "reference_offset_x", "reference_outside"),
         ({"auto_crop": True, "reference_offset_x": 128}, "reference_offset_x", "reference_outside"),
         ({"auto_crop": True, "reference_offset_y": -64}, "reference_offset_y", "reference_outside"),
         ({"auto_crop": True, "reference_offset_y": 96}, "reference_offset_y", "reference_outside"),
-        ({"auto_crop": True, "reference_offset_y": -100_000}, "reference_offset_y", "reference_outside"),
         ({"width": 96, "height": 64}, "width", "nothing_to_paint"),
         ({"width": 64, "height": 64, "auto_crop": True}, "width", "nothing_to_paint"),
-        ({"width": 64, "height": 64, "auto_crop": True, "reference_offset_x": -32}, "width", "nothing_to_paint"),
     ],
 )
 def test_pictures_that_do_not_fit_the_canvas(
     client: Client, service: Service, body: dict[str, Any], field: str, kind: str
 ) -> None:
     assert refused(client, service, OUTPAINTING, **body)[:2] == (field, kind)
-
-
-@pytest.mark.parametrize(
-    ("body", "limits"),
-    [
-        ({"width": 95}, ["at least 96"]),
-        ({"reference_offset_x": 33}, ["between 0 and 32", "auto_crop"]),
-        ({"reference_offset_y": -64}, ["between 0 and 32"]),
-        ({"reference_offset_x": -96, "auto_crop": True}, ["between -95 and 127"]),
-        ({"width": 96, "height": 64}, ["more than 96", "more than 64"]),
-    ],
-)
-def test_what_would_fit_is_told(client: Client, service: Service, body: dict[str, Any], limits: list[str]) -> None:
-    message = refused(client, service, OUTPAINTING, **body)[2]
-    assert all(limit in message for limit in limits), message
 
 
 @promise("Limits", "4 MP output (outpainting)")
