@@ -42,22 +42,11 @@ def test_bodies_of_many_values(client: Client, service: Service, path: str, body
     assert len(response.content) < 300
 
 
-def test_a_body_that_is_nested_deep(client: Client) -> None:
-    response = client.post(ENDPOINT, content=b'{"prompt": ' * 5000, headers=JSON)
-    assert problems(response) == [(["body"], "json_invalid")]
-
-
-def test_many_problems_are_counted_not_listed(client: Client) -> None:
-    response = client.post(ENDPOINT, json={"prompt": "x"} | {f"k{n}": n for n in range(1000)})
-    found = problems(response)
-    assert [kind for _, kind in found] == ["extra_forbidden"] * 20 + ["too_many_errors"]
-    assert response.json()["detail"][-1]["msg"] == "There are 980 more problems"
-    assert len(response.content) < SMALL_ANSWER
-
-
-def test_long_names_are_cut(client: Client) -> None:
-    response = client.post(ENDPOINT, json={"prompt": "x"} | {f"{n}{'k' * 4000}": n for n in range(30)})
-    assert response.status_code == 422
+@pytest.mark.parametrize("name", ["k", "k" * 4000])
+def test_many_problems_are_counted_not_listed(client: Client, name: str) -> None:
+    response = client.post(ENDPOINT, json={"prompt": "x"} | {f"{n}{name}": n for n in range(30)})
+    assert [kind for _, kind in problems(response)] == ["extra_forbidden"] * 20 + ["too_many_errors"]
+    assert response.json()["detail"][-1]["msg"] == "There are 10 more problems"
     assert len(response.content) < SMALL_ANSWER
 
 
@@ -100,10 +89,9 @@ def test_every_body_is_read_with_these_bounds(service: Service, operator: Client
 
 @pytest.mark.parametrize("path", sorted(PATHS - {"/oauth/authorize"}))  # which has an answer of its own to errors
 def test_programs_have_nothing_large_to_say(client: Client, path: str) -> None:
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    sent = client.post(path, content=b"x=".ljust(KEYLESS_BYTES + 1, b"x"), headers=JSON if "register" in path else form)
-    told = refusal(sent, 413)
-    assert told == "Request body too large: at most 65536 bytes"
+    kind = "application/json" if "register" in path else "application/x-www-form-urlencoded"
+    content = b"x=".ljust(KEYLESS_BYTES + 1, b"x")
+    refusal(client.post(path, content=content, headers={"Content-Type": kind}), 413)
 
 
 MB = 2**20
@@ -142,30 +130,16 @@ def padded(size: int) -> bytes:
     return (start + encoded(picture().ljust(room, b"\0")).encode() + end).ljust(size)
 
 
-@pytest.fixture
-def small_service(start_service: StartService) -> Service:
-    return start_service(service=ServiceSettings(max_body_mb=1))
-
-
-def test_a_body_that_is_declared_too_large_is_refused_unread(small_service: Service) -> None:
-    with small_service.client() as client:
-        request = head(client.secret, f"Content-Length: {MB + 1}")
-    assert refusal(converse(small_service, request), 413) == f"Request body too large: at most {MB} bytes"
-
-
-def test_a_body_that_grows_too_large_is_refused_before_its_end(small_service: Service) -> None:
-    with small_service.client() as client:
-        request = head(client.secret, "Transfer-Encoding: chunked")
+def test_a_body_is_refused_as_soon_as_it_is_too_large(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_body_mb=1))
+    with service.client() as client:
+        assert client.post(ENDPOINT, content=padded(MB), headers=JSON).status_code == 200
+        declared = head(client.secret, f"Content-Length: {MB + 1}")
+        growing = head(client.secret, "Transfer-Encoding: chunked")
     # More than the limit, and no last chunk: an answer comes only if the service does not wait for the rest.
-    start, chunk = b'1\r\n"\r\n', b"10000\r\n" + b"A" * 0x10000 + b"\r\n"
-    response = converse(small_service, request + start + chunk * 16)
-    assert refusal(response, 413) == f"Request body too large: at most {MB} bytes"
-
-
-def test_a_body_of_just_the_limit_is_taken(small_service: Service) -> None:
-    body = padded(MB)
-    with small_service.client() as client:
-        assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
+    chunks = b'1\r\n"\r\n' + (b"10000\r\n" + b"A" * 0x10000 + b"\r\n") * 16
+    for request in (declared, growing + chunks):
+        assert refusal(converse(service, request), 413) == f"Request body too large: at most {MB} bytes"
 
 
 def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: StartService) -> None:
@@ -184,16 +158,12 @@ def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: Sta
         assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
 
 
-@pytest.mark.parametrize("key", [None, ""])
 @pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
-def test_without_a_key_bodies_are_small(service: Service, key: str | None, framing: str) -> None:
+def test_without_a_good_key_bodies_are_small(service: Service, framing: str) -> None:
     chunks = b"10000\r\n" + b" " * 0x10000 + b"\r\n1\r\n \r\n" if "chunked" in framing else b""
-    response = converse(service, head(key, framing) + chunks)
-    assert refusal(response, 413) == "Request body too large: at most 65536 bytes without an x-key header"
-
-
-@pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
-def test_with_a_wrong_key_large_bodies_are_not_read(service: Service, framing: str) -> None:
+    for key in (None, ""):
+        response = converse(service, head(key, framing) + chunks)
+        assert refusal(response, 413) == "Request body too large: at most 65536 bytes without an x-key header"
     response = converse(service, head("gen_nobody", framing, "Connection: close"))
     assert refusal(response, 403) == "Not authenticated - Invalid Authentication"
 
@@ -205,13 +175,9 @@ NUL = "nul_character"
     ("body", "field"),
     [
         ({"prompt": "a\0cat"}, ["prompt"]),
-        ({"prompt": "\0"}, ["prompt"]),
         ({"prompt": "long " * 10_000 + "\0"}, ["prompt"]),
         ({"images": ["AAAA", "AA\0A"]}, ["images", "1"]),
-        ({"images": ["A" * 100_000 + "\0"]}, ["images", "0"]),
-        ({"user": "me\0"}, ["user"]),
         ({"webhook_url": HOOK + "/\0"}, ["webhook_url"]),
-        ({"webhook_secret": "x\0"}, ["webhook_secret"]),
         ({"output_format": "png\0"}, ["output_format"]),
         ({"more": {"deep": ["\0"]}}, ["more", "deep", "0"]),
         ({"pro\0mpt": "x"}, []),
@@ -242,9 +208,5 @@ def test_other_bodies_are_held_to_it_too(operator: Client, client: Client, servi
     with service.unchanged():
         for who, path, body, loc in requests:
             assert problems(who.post(path, json=body)) == [(loc, NUL)]
-
-
-def test_names_in_the_query_are_held_to_it_too(client: Client, service: Service) -> None:
-    with service.unchanged():
         response = client.post("/v1/finetunes", params={"name": "a\0b", "base": "gen-2-pro"}, content=b"x")
-    assert problems(response) == [(["query", "name"], NUL)]
+        assert problems(response) == [(["query", "name"], NUL)]

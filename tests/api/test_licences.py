@@ -6,7 +6,8 @@ import dataclasses
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -68,18 +69,15 @@ def counted(client: Client, **query: Any) -> dict[str, int]:
 
 
 @promise("14. Model usage", "200: Usage recorded: `message` string")
-def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: Client) -> None:
-    response = report(developer, number_of_generations=3)
-    assert (response.status_code, response.json()) == (200, {"message": f"Recorded 3 generations of {MODEL}"})
-    assert report(developer, number_of_generations=4).status_code == 200
-    assert counted(billing_manager) == {MODEL: 7}
-
-
 @promise("Usage record", "`number_of_generations`, integer, greater than 0, default 1.")
-def test_one_generation_is_reported_where_no_number_is_given(developer: Client, billing_manager: Client) -> None:
-    response = report(developer)
-    assert (response.status_code, response.json()) == (200, {"message": f"Recorded 1 generations of {MODEL}"})
-    assert counted(billing_manager) == {MODEL: 1}
+def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: Client) -> None:
+    for number in (3, 1):
+        response = report(developer) if number == 1 else report(developer, number_of_generations=number)
+        assert (response.status_code, response.json()) == (
+            200,
+            {"message": f"Recorded {number} generations of {MODEL}"},
+        )
+    assert counted(billing_manager) == {MODEL: 4}
 
 
 @promise("Limits", "`number_of_generations` greater than 0")
@@ -87,16 +85,11 @@ def test_one_generation_is_reported_where_no_number_is_given(developer: Client, 
     ("number", "kind"),
     [
         (0, "greater_than"),
-        (-1, "greater_than"),
         (1_000_000_001, "less_than_equal"),
-        (10**30, "less_than_equal"),
         (1.5, "int_type"),
         (1.0, "int_type"),
-        ("1", "int_type"),
         (True, "int_type"),
         (None, "int_type"),
-        ([1], "int_type"),
-        ({}, "int_type"),
     ],
     ids=str,
 )
@@ -110,7 +103,7 @@ def test_what_is_no_number_of_generations(
 
 
 @promise("14. Model usage", "400: Model slug is not supported for usage reporting: `detail` string")
-@pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "flux3-klein", "x" * 100])
+@pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "x" * 100])
 def test_a_model_that_nobody_can_license(service: Service, developer: Client, model: str) -> None:
     with service.unchanged():
         response = report(developer, model)
@@ -120,18 +113,13 @@ def test_a_model_that_nobody_can_license(service: Service, developer: Client, mo
 
 
 @promise("14. Model usage", "The model is not licensed for the caller")
-def test_a_model_that_is_not_licensed(service: Service, developer: Client, billing_manager: Client) -> None:
-    with service.unchanged():
-        response = report(developer, OTHER_MODEL)
-    assert refusal(response, 403) == f"{OTHER_MODEL} is not licensed for this organization"
+def test_a_model_that_is_not_licensed(
+    service: Service, developer: Client, billing_manager: Client, client: Client
+) -> None:
+    for who, model in ((developer, OTHER_MODEL), (client, MODEL)):
+        with service.unchanged():
+            assert refusal(report(who, model), 403) == f"{model} is not licensed for this organization"
     assert counted(billing_manager) == {}
-
-
-@promise("14. Model usage", "The model is not licensed for the caller")
-def test_the_licence_of_another_organization_is_of_no_use(service: Service, licensed: str, client: Client) -> None:
-    with service.unchanged():
-        response = report(client)
-    assert refusal(response, 403) == f"{MODEL} is not licensed for this organization"
 
 
 @promise("14. Model usage", "a subscription change may take 15 minutes to take effect")
@@ -220,49 +208,32 @@ def test_days_that_can_not_be_reported_on(billing_manager: Client, query: dict[s
     assert [where for where, _ in problems(response)] == [["query", loc]]
 
 
-@pytest.fixture
-def counting_fails(service: Service, licensed: str) -> Iterator[None]:
-    """The store is out of reach for reports, and for nothing else."""
+@contextmanager
+def away(service: Service, **of: Callable[[Any], Any]) -> Iterator[None]:
+    """The store is out of reach for this service of the application, and for nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    broken = LicenceStore(connection.connect(f"redis://127.0.0.1:{port}", retries=0))
+    broken = {name: made(connection.connect(f"redis://127.0.0.1:{port}", retries=0)) for name, made in of.items()}
     whole = service.app.state.services
-    service.app.state.services = dataclasses.replace(whole, licences=broken)
+    service.app.state.services = dataclasses.replace(whole, **broken)
     yield
     service.app.state.services = whole
 
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
-@pytest.mark.usefixtures("counting_fails")
 def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
-    with service.unchanged():
+    with away(service, licences=LicenceStore), service.unchanged():
         response = report(developer, number_of_generations=2)
+        # What is wrong with a report comes before counting it.
+        assert report(developer, "unheard-of").status_code == 400
+        assert report(developer, number_of_generations=0).status_code == 422
     assert refusal(response, 500).startswith("Usage could not be processed")
 
 
-@pytest.fixture
-def store_is_away(service: Service, licensed: str) -> Iterator[None]:
-    """For whoever looks up a key."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    broken = Callers(connection.connect(f"redis://127.0.0.1:{port}", retries=0))
-    whole = service.app.state.services
-    service.app.state.services = dataclasses.replace(whole, callers=broken)
-    yield
-    service.app.state.services = whole
-
-
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
-@pytest.mark.usefixtures("store_is_away")
 def test_a_report_whose_key_can_not_be_looked_up_says_so(service: Service, developer: Client) -> None:
-    with service.unchanged():
+    with away(service, callers=Callers), service.unchanged():
         response = report(developer, number_of_generations=2)
+        assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
     detail = "Usage could not be processed: the store is out of reach; nothing was counted, send it again"
     assert refusal(response, 500) == detail
-    assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
-
-
-@pytest.mark.usefixtures("counting_fails")
-def test_what_is_wrong_with_a_report_comes_before_counting_it(service: Service, developer: Client) -> None:
-    assert report(developer, "unheard-of").status_code == 400
-    assert report(developer, number_of_generations=0).status_code == 422

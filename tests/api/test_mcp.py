@@ -101,20 +101,6 @@ def test_a_picture_is_made_and_shown(service: Service, client: Client) -> None:
     with_key(service, client, do)
 
 
-def test_what_takes_longer_is_waited_for_and_fetched(service: Service, client: Client) -> None:
-    async def do(mcp: McpClient) -> None:
-        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
-        assert begun["status"] == "Pending"
-        work = asyncio.create_task(finished(service, client))
-        waited = await mcp.call_tool("wait", {"task_id": begun["id"]})
-        assert said(waited)["status"] == "Ready"
-        assert await work == begun["id"]
-        fetched = await mcp.call_tool("fetch", {"task_id": begun["id"]})
-        assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
-
-    with_key(service, client, do)
-
-
 def test_an_edit_takes_the_picture_of_a_task(service: Service, client: Client) -> None:
     async def do(mcp: McpClient) -> None:
         first = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
@@ -129,8 +115,15 @@ def test_an_edit_takes_the_picture_of_a_task(service: Service, client: Client) -
     with_key(service, client, do)
 
 
-def test_a_task_is_cancelled(service: Service, client: Client) -> None:
+def test_what_takes_longer_is_waited_for_and_fetched_or_cancelled(service: Service, client: Client) -> None:
     async def do(mcp: McpClient) -> None:
+        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
+        assert begun["status"] == "Pending"
+        work = asyncio.create_task(finished(service, client))
+        assert said(await mcp.call_tool("wait", {"task_id": begun["id"]}))["status"] == "Ready"
+        assert await work == begun["id"]
+        fetched = await mcp.call_tool("fetch", {"task_id": begun["id"]})
+        assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
         begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
         assert not (await mcp.call_tool("cancel", {"task_id": begun})).is_error
         assert said(await mcp.call_tool("wait", {"task_id": begun})).startswith("Error: ")
@@ -138,32 +131,26 @@ def test_a_task_is_cancelled(service: Service, client: Client) -> None:
     with_key(service, client, do)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "wrong"),
-    [
-        ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
-        (
-            "generate",
-            {"prompt": "a star", "options": {"seed": "x"}},
-            "HTTP 422: body.seed: Input should",
-        ),
-        ("generate", {}, "prompt: Field required"),
-        ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its pictures"),
-        ("fetch", {"task_id": "none"}, "Task not found"),
-        ("cancel", {"task_id": "none"}, "there is no task none"),
-        ("paint", {}, "There is no tool paint"),
-        ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
-    ],
-)
-def test_what_is_wrong_is_said(
-    service: Service, client: Client, tool: str, arguments: dict[str, Any], wrong: str
-) -> None:
+def test_what_is_wrong_is_said(service: Service, client: Client) -> None:
     async def do(mcp: McpClient) -> None:
-        result = await mcp.call_tool(tool, arguments)
-        assert result.is_error
-        assert said(result).startswith(wrong)
+        for tool, arguments, wrong in WRONG:
+            result = await mcp.call_tool(tool, arguments)
+            assert result.is_error
+            assert said(result).startswith(wrong)
 
     with_key(service, client, do)
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
+    ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
+    ("generate", {}, "prompt: Field required"),
+    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its pictures"),
+    ("fetch", {"task_id": "none"}, "Task not found"),
+    ("cancel", {"task_id": "none"}, "there is no task none"),
+    ("paint", {}, "There is no tool paint"),
+    ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
+]
 
 
 def test_the_example_of_the_document_makes_a_picture(

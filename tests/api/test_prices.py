@@ -37,21 +37,14 @@ def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
     ("endpoint", "body"),
     [
         ("gen-3-image-klein", {"prompt": "a cat"}),
-        ("gen-3-image-klein", {"prompt": "a cat", "resolution": "4k"}),
         ("gen-3-image-klein", {"prompt": "a cat", "resolution": "4k", "aspect_ratio": "4:3"}),
-        ("gen-3-image-klein", {"prompt": "a cat", "width": 1280, "height": 720}),
-        ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL]}),
         ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL] * 5, "resolution": "2k"}),
         ("gen-2-max", {"prompt": "a cat"}),
-        ("gen-2-max", {"prompt": "a cat", "width": 2048, "height": 1024}),
         ("gen-2-max", {"prompt": "a cat", "input_image": LARGE, "input_image_2": SMALL}),
         ("gen-2-pro-preview", {"prompt": "a cat", "input_image": SMALL}),
-        ("gen-2-pro", {"prompt": "a cat", "width": 1024, "height": 1536}),
-        ("gen-kontext-pro", {"prompt": "a cat"}),
         ("gen-kontext-pro", {"prompt": "a cat", "input_image": LARGE, "aspect_ratio": "16:9"}),
         *((tool, MINIMAL[tool]) for tool in TOOLS),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"mode": "fast"}),
-        (TRY_ON_1, {"person": LARGE, "garment": SMALL}),
         (TRY_ON_1, {"person": encoded(picture(2049, 1024)), "garment": SMALL}),
     ],
 )
@@ -64,21 +57,22 @@ def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "body"),
+    ("endpoint", "body", "cost"),
     [
-        ("gen-pro", {"prompt": "a cat"}),
-        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": MASK}),
-        ("gen-pro-1.0-canny", {"prompt": "a cat", "control_image": PHOTO}),
+        ("gen-pro", {"prompt": "a cat"}, 5),
+        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": MASK}, 5),
+        ("gen-pro-1.0-canny", {"prompt": "a cat", "control_image": PHOTO}, 5),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"mode": "fast"}, 4.5),
     ],
 )
-def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
-    client: Client, worker: Worker, endpoint: str, body: dict[str, Any]
+def test_what_is_settled_is_the_price_whether_the_submission_told_it(
+    client: Client, worker: Worker, endpoint: str, body: dict[str, Any], cost: float
 ) -> None:
     price = priced(client, endpoint, body).json()
     submitted = client.order(endpoint, **body).json()
-    assert submitted["cost"] is None
+    assert submitted["cost"] == (cost if endpoint == OUTPAINTING else None)
     worker.deliver(submitted["id"], picture(form="JPEG"))
-    assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == 5
+    assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == cost
 
 
 @promise("Task submission response", "`input_mp`: number or null: same: Input megapixels, 2 decimal places")
@@ -86,22 +80,16 @@ def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
 @pytest.mark.parametrize(
     ("tool", "body", "cost", "input_mp", "output_mp"),
     [
-        (ERASE, {}, 3, 0.01, 0.01),
         (OUTPAINTING, {}, 20, 0.01, 0.01),
-        (OUTPAINTING, {"mode": "high"}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": None}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": "fast"}, 4.5, 0.01, 0.01),
         # What counts as input is the picture as sent: not the canvas it lies on, and no mask.
         (OUTPAINTING, {"width": 2048, "height": 2048}, 20, 0.01, 4),
-        (OUTPAINTING, {"input_image": SMALL, "width": 1024, "height": 1024}, 20, 0.25, 1),
-        (OUTPAINTING, {"width": 2048, "height": 2048, "mode": "fast"}, 4.5, 0.01, 4),
-        (TRY_ON_1, {}, 4.75, 0.01, 0.01),
+        (ERASE, {}, 3, 0.01, 0.01),
         (TRY_ON_1, {"person": SMALL, "garment": LARGE}, 4.75, 2.08, 0.25),
-        (TRY_ON_1, {"person": encoded(picture(1024, 2048)), "garment": SMALL}, 4.75, 2.25, 2),
         # Nor a picture as it is scaled for the model: the result here has about one megapixel.
         (TRY_ON_1, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 1),
         (TRY_ON_2, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 4),
-        (DEBLUR, {}, 3, 0.01, 0.01),
         (DEBLUR, {"image": encoded(picture(2048, 2048))}, 3, 4, 4),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -113,30 +101,19 @@ def test_tools_have_flat_prices(
     assert price == {"cost": cost, "input_mp": input_mp, "output_mp": output_mp}
 
 
-@pytest.mark.parametrize(("mode", "cost"), [("fast", 4.5), ("high", 20), (None, 20)])
-def test_a_mode_settles_at_its_own_price(client: Client, worker: Worker, mode: str | None, cost: float) -> None:
-    task_id = client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
-    worker.deliver(task_id, picture(form="JPEG"))
-    assert client.poll(task_id).json()["cost"] == cost
-
-
 @promise("12. Tuned-model endpoints", "During the beta such requests are billed at the base endpoint's rate.")
-def test_tuned_models_have_their_price(client: Client, worker: Worker) -> None:
+def test_tuned_models_and_pictures_by_address_have_their_price(client: Client, worker: Worker, web: Website) -> None:
     body = {"prompt": "a cat", "finetune_id": worker.new_finetune(client.project)}
     price = priced(client, "gen-3-image-klein-finetuned", body).json()
     assert price["cost"] == client.order("gen-3-image-klein-finetuned", **body).json()["cost"]
+    prices = [
+        priced(client, "gen-3-image-klein", {"prompt": "x", "images": [image]}).json()
+        for image in (SMALL, web.put("/pricing", picture(512, 512)))
+    ]
+    assert prices[0] == prices[1]
 
 
-def test_pictures_by_address_count_as_well(client: Client, web: Website) -> None:
-    by_address = priced(
-        client, "gen-3-image-klein", {"prompt": "x", "images": [web.put("/pricing", picture(512, 512))]}
-    )
-    assert by_address.json() == priced(client, "gen-3-image-klein", {"prompt": "x", "images": [SMALL]}).json()
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/gen-9", "", "/v1/", "/v1/tasks", "/v2/gen-2-max", "/v1/gen-2-max/", "https://other.test/v1/gen-2-max"]
-)
+@pytest.mark.parametrize("path", ["/v1/gen-9", "", "/v1/tasks", "/v2/gen-2-max", "https://other.test/v1/gen-2-max"])
 def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
     with service.unchanged():
         response = client.post("/v1/pricing", json={"path": path, "body": {"prompt": "a cat"}})
@@ -146,16 +123,19 @@ def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "body"),
     [
-        ("gen-3-image-klein", {}),
         ("gen-3-image-klein", {"prompt": "x", "steps": 99}),
-        ("gen-3-image-klein", {"prompt": "x", "width": 64}),
-        ("gen-3-image-klein", {"prompt": "x", "images": [SMALL] * 11}),
         ("gen-3-image-klein", {"prompt": 3, "seed": "x"}),
-        ("gen-2-max", {"prompt": "x", "width": 1}),
         ("gen-pro-1.0-fill", {"mask": MASK}),
         (ERASE, {"mask": MASK, "dilate_pixels": 26}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"prompt": "x", "mode": "best"}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"width": 2048, "height": 2049}),
+        # Of pictures.
+        ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
+        ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
+        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
+        (ERASE, {"image": PHOTO, "mask": encoded(picture(96, 64))}),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"reference_offset_x": -1}),
+        (DEBLUR, {"image": encoded(picture(2049, 2048))}),
     ],
 )
 def test_an_invalid_body_is_refused_as_if_it_were_submitted(
@@ -165,25 +145,6 @@ def test_an_invalid_body_is_refused_as_if_it_were_submitted(
         answer = problems(priced(client, endpoint, body))
     assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
     assert all(loc[:2] == ["body", "body"] for loc, _ in answer)
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [
-        ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
-        ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
-        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
-        (ERASE, {"image": PHOTO, "mask": encoded(picture(96, 64))}),
-        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"reference_offset_x": -1}),
-        (DEBLUR, {"image": encoded(picture(2049, 2048))}),
-    ],
-)
-def test_a_picture_that_cannot_be_used_is_named_within_the_body(
-    client: Client, service: Service, endpoint: str, body: dict[str, Any]
-) -> None:
-    with service.unchanged():
-        answer = problems(priced(client, endpoint, body))
-    assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
 
 
 DAY = timedelta(days=1)
@@ -259,8 +220,8 @@ def test_json_and_csv_agree(viewer: Client, projects: list[str]) -> None:
     assert len(table) == len(rows) >= 3
     for told, row in zip(table, rows, strict=True):
         assert list(told) == COLUMNS
-        assert (told["day"], told["project"], told["endpoint"]) == (row["day"], row["project"], row["endpoint"])
-        assert (int(told["tasks"]), float(told["credits"])) == (row["tasks"], row["cost"])
+        assert [*told.values()][:4] == [*map(str, row.values())][:4]
+        assert float(told["credits"]) == row["cost"]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
@@ -279,17 +240,12 @@ def test_only_of_one_project(viewer: Client, projects: list[str], form: str) -> 
         ({"since": "2026-02-02", "until": "2026-02-01"}, "until"),
         ({"since": "9999-12-31"}, "until"),
         ({"since": "2025-01-01", "until": "2026-01-02"}, "since"),
-        ({"since": "0001-01-01", "until": "9999-12-31"}, "since"),
         ({"since": "2026-02-30"}, "since"),
-        ({"since": "yesterday"}, "since"),
         ({"until": ""}, "until"),
-        ({"until": "0"}, "until"),
         ({"until": "1767225600"}, "until"),
         ({"since": "2026-01-31T00:00:00Z"}, "since"),
-        ({"since": "20260131"}, "since"),
         ({"format": "xml"}, "format"),
         ({"project": "x" * 65}, "project"),
-        ({"organization": "x" * 65}, "organization"),
     ],
 )
 def test_queries_that_are_refused(viewer: Client, query: dict[str, str], field: str) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -85,12 +86,18 @@ class Program:
         return self.http.get(path, headers={"authorization": f"Bearer {token}", **headers})
 
 
+@contextmanager
+def signed_in(service: Service, secret: str) -> Iterator[httpx2.Client]:
+    headers = {"sec-fetch-site": "same-origin"}
+    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser:
+        browser.post("/v1/session", json={"key": secret}).raise_for_status()
+        yield browser
+
+
 @pytest.fixture
 def browser(service: Service, client: Client) -> Iterator[httpx2.Client]:
     """Signed in as a developer."""
-    headers = {"sec-fetch-site": "same-origin"}
-    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser:
-        browser.post("/v1/session", json={"key": client.secret}).raise_for_status()
+    with signed_in(service, client.secret) as browser:
         yield browser
 
 
@@ -105,10 +112,8 @@ def test_documents_say_where_and_how(service: Service, program: Program) -> None
     assert resource["resource"] == f"{service.base_url}/mcp"
     assert resource["authorization_servers"] == [service.base_url]
     server = program.http.get("/.well-known/oauth-authorization-server").json()
-    assert server["issuer"] == service.base_url
-    assert server["token_endpoint"] == f"{service.base_url}/oauth/token"
+    assert (server["issuer"], server["token_endpoint"]) == (service.base_url, f"{service.base_url}/oauth/token")
     assert server["code_challenge_methods_supported"] == ["S256"]
-    assert "none" in server["token_endpoint_auth_methods_supported"]
 
 
 def test_a_person_lets_a_program_in(service: Service, client: Client, program: Program) -> None:
@@ -129,26 +134,23 @@ def test_a_person_lets_a_program_in(service: Service, client: Client, program: P
     assert made.json()["id"] in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
 
 
-def test_a_program_that_is_refused_learns_so(program: Program) -> None:
-    question = program.question()
-    assert program.answered(question, allow=False)["error"] == "access_denied"
-    assert program.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
-
-
 def test_neither_a_key_nor_another_site_answers(client: Client, program: Program) -> None:
     question = program.question()
     assert refusal(client.post(CONSENT, headers=question, json={"allow": True}), 403) == "Sign in first"
-    elsewhere = program.browser.post(CONSENT, json={"allow": True}, headers=question | {"sec-fetch-site": "cross-site"})
-    assert elsewhere.status_code == 403
-    assert program.answered(question, allow=True)["code"]
+    elsewhere = question | {"sec-fetch-site": "cross-site"}
+    assert program.browser.post(CONSENT, json={"allow": True}, headers=elsewhere).status_code == 403
+    assert program.answered(question, allow=False)["error"] == "access_denied", "a program that is refused learns so"
+    assert program.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
 
 
-def test_codes_serve_once_and_need_their_verifier(program: Program) -> None:
+def test_codes_need_their_verifier_and_one_that_comes_twice_ends_what_it_was_for(program: Program) -> None:
+    assert "error=invalid_request" in program.ask(resource="https://elsewhere.test/mcp").headers["location"]
     code = program.answered(program.question(), allow=True)["code"]
     wrong = program.fetch(code, "another" * 8)
     assert (wrong.status_code, wrong.json()["error"]) == (400, "invalid_grant")
-    assert program.fetch(code).status_code == 200
+    token = program.fetch(code).raise_for_status().json()["access_token"]
     assert program.fetch(code).json()["error"] == "invalid_grant"
+    assert program.get("/v1/credits", token).status_code == 401
 
 
 def test_refresh_tokens_serve_once_and_what_comes_twice_ends_all(program: Program) -> None:
@@ -181,13 +183,11 @@ def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Servic
     organization = service.worker.new_organization(credits=100)
     here, there = service.worker.new_project(organization), service.worker.new_project(organization)
     foreign = service.worker.new_project(service.worker.new_organization(credits=1))
-    headers = {"sec-fetch-site": "same-origin"}
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
+        signed_in(service, administrator.secret) as browser,
         Program(service, browser) as program,
     ):
-        browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
         at_home, roaming = (program.let_in(everywhere=each) for each in (False, True))
         for project, tokens, status in (
             (there, at_home, 401),
@@ -210,25 +210,12 @@ def test_a_key_that_is_revoked_takes_its_programs_along(service: Service, client
 
 @pytest.mark.parametrize(
     "uri",
-    [
-        "javascript:alert(1)",
-        "http://example.com/back",
-        "https://example.com/back#x",
-        "data:text/html,x",
-        "ms-msdt:x",
-        "mailto:a@b.test",
-        "filesystem:https://a.test/x",
-    ],
+    ["javascript:alert(1)", "http://example.com/back", "https://example.com/back#x", "data:text/html,x", "ms-msdt:x"],
 )
 def test_codes_go_nowhere_that_leaks_them(service: Service, browser: httpx2.Client, uri: str) -> None:
     with Program(service, browser, uri) as program:
         answer = program.registered
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
-
-
-def test_tokens_for_another_service_are_not_given(program: Program) -> None:
-    redirect = program.ask(resource="https://elsewhere.test/mcp").headers["location"]
-    assert "error=invalid_request" in redirect
 
 
 def test_registrations_are_bounded(start_service: StartService) -> None:
@@ -259,23 +246,14 @@ def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(service: 
     assert remembered._TTLCache__links[token].expires == until
 
 
-def test_a_code_that_comes_twice_ends_what_it_was_for(program: Program) -> None:
-    code = program.answered(program.question(), allow=True)["code"]
-    token = program.fetch(code).json()["access_token"]
-    assert program.fetch(code).json()["error"] == "invalid_grant"
-    assert program.get("/v1/credits", token).status_code == 401
-
-
 def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
     organization = service.worker.new_organization(credits=1)
     here, there = service.worker.new_project(organization), service.worker.new_project(organization)
-    headers = {"sec-fetch-site": "same-origin"}
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
+        signed_in(service, administrator.secret) as browser,
         Program(service, browser) as program,
     ):
-        browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
         question = program.question()
         browser.put("/v1/session", json={"project": there}).raise_for_status()
         moved = browser.post(CONSENT, headers=question, json={"allow": True, "project": here})

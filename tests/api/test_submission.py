@@ -27,22 +27,15 @@ from serve_app.tasks.task import Status
     ("body", "cost", "output_mp"),
     [
         ({}, 0.9, 1.0),
-        ({"resolution": "768sq"}, 0.9, 0.56),
-        ({"resolution": "1k", "aspect_ratio": "21:9"}, 0.9, 1.0),
         ({"resolution": "1.5k"}, 0.9 + 2 * 0.18, 2.25),
         ({"resolution": "2k"}, 0.9 + 3 * 0.18, 4.0),
-        # Of what is delivered, not of the tier: 1152x912, 2736x1536, 4736x3552 and 5456x3072.
+        # Of what is delivered, not of the tier: 1152x912 and 4736x3552.
         ({"aspect_ratio": "5:4"}, 0.9, 1.0),
-        ({"aspect_ratio": "16:9", "resolution": "2k"}, 0.9 + 4 * 0.18, 4.01),
         ({"aspect_ratio": "4:3", "resolution": "4k"}, 0.9 + 16 * 0.18, 16.04),
-        ({"aspect_ratio": "16:9", "resolution": "4k"}, 0.9 + 15 * 0.18, 15.98),
         ({"resolution": "4k"}, 0.9 + 15 * 0.18, 16.0),
         ({"width": 64, "height": 64}, 0.9, 0.0),
-        ({"width": 1024, "height": 1024}, 0.9, 1.0),
         ({"width": 1025, "height": 1024}, 0.9, 1.0),
         ({"width": 1040, "height": 1024}, 0.9 + 0.18, 1.02),
-        ({"width": 1280, "height": 720}, 0.9, 0.88),
-        ({"width": 4736, "height": 3552}, 0.9 + 16 * 0.18, 16.04),
         # An exact size wins over tier and ratio, in the price as well.
         ({"width": 512, "height": 512, "resolution": "4k", "aspect_ratio": "1:1"}, 0.9, 0.25),
     ],
@@ -62,11 +55,9 @@ def test_text_to_image_is_priced_by_output_megapixels(
     ("sizes", "body", "cost", "input_mp", "output_mp"),
     [
         ([(512, 512)], {}, 0.9 + 0.1, 0.25, 0.25),
-        ([(1024, 1024)], {}, 0.9 + 0.1, 1.0, 1.0),
         ([(1040, 1024)], {}, 0.9 + 0.18 + 2 * 0.1, 1.02, 1.02),
         ([(512, 512)] * 4, {}, 0.9 + 0.1, 1.0, 0.25),
         ([(512, 512)] * 5, {}, 0.9 + 2 * 0.1, 1.25, 0.25),
-        ([(512, 512)], {"resolution": "2k"}, 0.9 + 3 * 0.18 + 0.1, 0.25, 4.0),
         ([(700, 700)], {"aspect_ratio": "16:9"}, 0.9 + 0.1, 0.47, 0.56),
         ([(512, 512)], {"width": 2048, "height": 1024}, 0.9 + 0.18 + 0.1, 0.25, 2.0),
     ],
@@ -140,32 +131,13 @@ def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, bo
     assert len(kept) - before == len(body.get("images", ())), "only the pictures of the one task are kept"
 
 
-@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
-def test_a_repeat_leaves_no_second_set_of_pictures(client: Client, service: Service, key: str) -> None:
-    images = [encoded(picture())]
-    submit(client, key, images=images)
-    with service.unchanged():
-        assert submit(client, key, images=images).status_code == 200
-
-
 @promise("Decided: submission", "Same key, other body: 422.")
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"prompt": "a dog"},
-        {"steps": 4},
-        {"seed": 1},
-        {"images": [encoded(picture())]},
-        {"webhook_url": HOOK},
-        {"webhook_secret": "x"},
-        {"user": "u"},
-    ],
-    ids=lambda body: "".join(body),
-)
-def test_another_body_is_refused(client: Client, service: Service, key: str, body: dict[str, Any]) -> None:
+def test_another_body_is_refused(client: Client, service: Service, key: str) -> None:
     submit(client, key)
-    with service.unchanged():
-        assert problems(submit(client, key, **body)) == REUSED
+    images = [encoded(picture())]
+    for body in ({"prompt": "a dog"}, {"steps": 4}, {"images": images}, {"webhook_url": HOOK}, {"user": "u"}):
+        with service.unchanged():
+            assert problems(submit(client, key, **body)) == REUSED, body
 
 
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
@@ -180,21 +152,15 @@ def test_the_order_of_the_fields_does_not_matter(client: Client, key: str) -> No
     assert count(client) == 1
 
 
-def test_projects_do_not_share_keys(client: Client, other_client: Client, key: str) -> None:
-    first, other = submit(client, key), submit(other_client, key, steps=4)
-    assert (first.status_code, other.status_code) == (200, 200)
-    assert first.json()["id"] != other.json()["id"]
-
-
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
-def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: Website, key: str) -> None:
-    url = web.put(f"/{key}", picture())
-    first = submit(client, key, images=[url])
+def test_a_repeat_is_answered_though_its_picture_is_gone(
+    client: Client, service: Service, web: Website, key: str
+) -> None:
+    images = [web.put(f"/{key}", picture()), encoded(picture())]
+    first = submit(client, key, images=images)
     del web.pages[f"/{key}"]
-    assert submit(client, key, images=[url]).json() == first.json()
-
-
-# While the first request is being handled.
+    with service.unchanged():
+        assert submit(client, key, images=images).json() == first.json()
 
 
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
@@ -217,18 +183,11 @@ def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, 
 
 
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
-def test_a_key_is_free_again_once_its_first_request_is_refused(
-    client: Client, service: Service, web: Website, key: str
-) -> None:
-    with service.unchanged():
-        response = submit(client, key, images=[web.url("/no-such-picture")])
-    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
-    assert submit(client, key).status_code == 200
-
-
-def test_a_key_is_free_again_once_its_first_request_is_refused_by_the_store(service: Service, key: str) -> None:
-    organization = service.worker.new_organization(credits=1)
-    with service.client(organization=organization) as client:
+def test_a_key_is_free_again_once_its_first_request_is_refused(service: Service, web: Website, key: str) -> None:
+    with service.client(organization=service.worker.new_organization(credits=1)) as client:
+        with service.unchanged():
+            response = submit(client, key, images=[web.url("/no-such-picture")])
+        assert problems(response) == [(["body", "images", "0"], "image_invalid")]
         # More than the least that it may cost, so that only the step which decides refuses it.
         refused = submit(client, key, resolution="4k", images=[encoded(picture())])
         assert refusal(refused, 402) == "Insufficient credits"
