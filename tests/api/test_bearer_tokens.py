@@ -111,14 +111,8 @@ def unsent(service: Service, headers: Mapping[str, str]) -> tuple[int, http.clie
         connection.close()
 
 
-@promise("Authentication", "Tool-integration clients may sign in with OAuth instead of pasting keys")
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_good_token_is_as_good_as_a_key(bearer: httpx2.Client, project: str, scheme: str) -> None:
-    response = bearer.get("/v1/tasks", headers=carrying(token(project), scheme))
-    assert (response.status_code, response.json()["tasks"]) == (200, [])
-
-
 @promise("Decided: money, accounts", "claims map to project and role")
+@promise("Authentication", "Tool-integration clients may sign in with OAuth instead of pasting keys")
 def test_a_developer_submits_and_cancels_in_the_project_of_the_token(
     bearer: httpx2.Client, keyed: Client, project: str
 ) -> None:
@@ -126,7 +120,7 @@ def test_a_developer_submits_and_cancels_in_the_project_of_the_token(
     submitted = bearer.post(ENDPOINT, json={"prompt": "a cat"}, headers=with_token)
     assert submitted.status_code == 200, submitted.text
     task_id = submitted.json()["id"]
-    for listed in (bearer.get("/v1/tasks", headers=with_token), keyed.get("/v1/tasks")):
+    for listed in (bearer.get("/v1/tasks", headers=carrying(token(project), "BEARER")), keyed.get("/v1/tasks")):
         assert [task["id"] for task in listed.json()["tasks"]] == [task_id]
     assert bearer.delete(f"/v1/tasks/{task_id}", headers=with_token).status_code == 200
     assert keyed.poll(task_id).json()["status"] == "Error"
@@ -138,9 +132,7 @@ def test_the_role_of_a_token_holds(trusting: Service, bearer: httpx2.Client, pro
     headers = carrying(token(project, role=role))
     assert bearer.get("/v1/tasks", headers=headers).status_code == 200
     with trusting.unchanged():
-        response = bearer.post(ENDPOINT, json={"prompt": "a cat"}, headers=headers)
-    said = role.replace("_", " ")
-    assert refusal(response, 403) == f"Not allowed: the role {said} has no permission to generate"
+        refusal(bearer.post(ENDPOINT, json={"prompt": "a cat"}, headers=headers), 403)
 
 
 def test_a_member_needs_no_role_in_the_token(trusting: Service, bearer: httpx2.Client, project: str) -> None:
@@ -178,25 +170,25 @@ def test_a_bad_token_is_told_why_and_not_repeated(
         with trusting.unchanged():
             response = bearer.request(method, path, json={"prompt": "a cat"}, headers=carrying(bad))
         assert refusal(response, 401) == f"Token refused: {reason}"
-        challenge = response.headers["www-authenticate"]
-        assert challenge.startswith("Bearer ")
-        assert 'error="invalid_token"' in challenge
-        assert f'error_description="{reason}"' in challenge
+        assert f'error_description="{reason}"' in response.headers["www-authenticate"]
         for part in bad.split("."):
             assert part not in response.text
             assert part not in str(response.headers)
 
 
-@pytest.mark.parametrize("bad", ["nonsense", "a.b.c", "cl\xe9", 'quote".x.y', "x" * 8000], ids=lambda bad: bad[:8])
-def test_what_is_no_token_is_refused(bearer: httpx2.Client, bad: str) -> None:
-    response = bearer.get("/v1/tasks", headers={"Authorization": f"Bearer {bad}".encode("latin-1")})  # type: ignore[arg-type]
-    assert refusal(response, 401) == "Token refused: not a JWT"
-
-
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Basic YWRhOnNlY3JldA==", "Bearertoken"])
-def test_what_is_no_bearer_authorization_counts_as_none(bearer: httpx2.Client, authorization: str) -> None:
-    response = bearer.get("/v1/tasks", headers={"Authorization": authorization})
-    assert refusal(response, 403) == "Not authenticated"
+@pytest.mark.parametrize(
+    ("authorization", "status", "detail"),
+    [
+        *((f"Bearer {bad}", 401, "Token refused: not a JWT") for bad in ("nonsense", "a.b.c", "cl\xe9", "x" * 8000)),
+        *((none, 403, "Not authenticated") for none in ("", "Bearer", "Basic YWRhOnNlY3JldA==", "Bearertoken")),
+    ],
+    ids=lambda value: str(value)[:16],
+)
+def test_what_is_no_token_is_refused_and_what_is_no_bearer_counts_as_none(
+    bearer: httpx2.Client, authorization: str, status: int, detail: str
+) -> None:
+    headers: Any = {"Authorization": authorization.encode("latin-1")}
+    assert refusal(bearer.get("/v1/tasks", headers=headers), status) == detail
 
 
 def test_a_key_goes_before_a_token(bearer: httpx2.Client, keyed: Client, project: str) -> None:
@@ -230,29 +222,10 @@ def test_a_large_body_without_a_good_token_is_not_read(
     assert ("Retry-After" in answer_headers) is (status == 503)
 
 
-def test_an_issuer_that_is_away_is_no_fault_of_the_token(
-    trusting: Service, bearer: httpx2.Client, project: str
-) -> None:
-    with trusting.unchanged():
-        response = bearer.get("/v1/tasks", headers=carrying(token(project, iss=ISSUER_AWAY)))
-    assert refusal(response, 503) == "The token's issuer is out of reach"
-    assert int(response.headers["retry-after"]) >= 1
-
-
 @promise("Decided: money, accounts", "with protected-resource metadata (RFC 9728)")
 def test_tools_can_find_out_where_to_sign_in(bearer: httpx2.Client, trusting: Service) -> None:
-    response = bearer.get(METADATA)
-    assert response.status_code == 200
-    assert response.headers["content-type"] == "application/json"
-    assert response.json() == {
-        "resource": trusting.base_url,
-        "authorization_servers": [
-            trusting.base_url,
-            ISSUER,
-            ISSUER_AWAY,
-            *(f"https://{name}.test" for name in NO_KEY_SETS),
-        ],
-        "scopes_supported": ["developer", "viewer"],
-        "bearer_methods_supported": ["header"],
-        "resource_name": "gen-serve",
-    }
+    told = bearer.get(METADATA).raise_for_status().json()
+    assert told["resource"] == trusting.base_url
+    assert told["authorization_servers"][:3] == [trusting.base_url, ISSUER, ISSUER_AWAY]
+    assert told["scopes_supported"] == ["developer", "viewer"]
+    assert told["bearer_methods_supported"] == ["header"]

@@ -182,26 +182,17 @@ def upload(client: Client) -> httpx2.Response:
 
 
 @pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full")], ids=repr)
-def test_a_tuned_model_is_stored_or_there_is_none(
-    client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    async def failing(store: ObjectStore, *args: Any) -> None:
-        raise failure
-
-    monkeypatch.setattr(ObjectStore, "put_file", failing)
-    assert refusal(upload(client), 503) == OUT_OF_REACH
-    assert client.get("/v1/my_finetunes").json()["finetunes"] == []
-
-
-@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("refused")], ids=repr)
-def test_a_tuned_model_is_known_until_its_file_is_deleted(
+def test_a_tuned_model_is_known_from_when_its_file_is_stored_until_it_is_deleted(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    body = {"finetune_id": upload(client).json()["finetune_id"]}
-
     async def failing(store: ObjectStore, *args: Any) -> None:
         raise failure
 
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "put_file", failing)
+        assert refusal(upload(client), 503) == OUT_OF_REACH
+    assert client.get("/v1/my_finetunes").json()["finetunes"] == []
+    body = {"finetune_id": upload(client).json()["finetune_id"]}
     with monkeypatch.context() as patched:
         patched.setattr(ObjectStore, "delete_prefix", failing)
         assert refusal(client.post("/v1/delete_finetune", json=body), 503) == OUT_OF_REACH

@@ -51,9 +51,6 @@ def ids(client: plain.Client) -> list[str]:
     return [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
 
 
-# From a prompt to a file.
-
-
 def test_from_a_prompt_to_a_file(
     gen: Client, worker: Worker, client: plain.Client, network: BadNetwork, tmp_path: Path
 ) -> None:
@@ -95,25 +92,26 @@ def test_an_expired_link_is_replaced(gen: Client, worker: Worker) -> None:
     assert result.content() == PICTURE
 
 
-@pytest.mark.parametrize("details", [None, {"error": "no memory left"}])
-def test_a_task_that_failed_says_why(gen: Client, worker: Worker, details: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize(
+    ("status", "details", "reason"),
+    [
+        (Status.ERROR, None, "no reason is given"),
+        (Status.ERROR, {"error": "no memory left"}, "no memory left"),
+        (Status.REQUEST_MODERATED, {"Moderation Reasons": ["violence", "hate"]}, "violence, hate"),
+        (Status.CONTENT_MODERATED, {"Moderation Reasons": ["violence", "hate"]}, "violence, hate"),
+    ],
+)
+def test_a_task_that_failed_says_why(
+    gen: Client, worker: Worker, status: Status, details: dict[str, Any] | None, reason: str
+) -> None:
     task_id = gen.submit(ENDPOINT, STAR)["id"]
-    worker.end(task_id, Status.ERROR, details=details)
-    with pytest.raises(TaskFailed) as failed:
+    worker.end(task_id, status, details=details)
+    with pytest.raises(TaskFailed if status is Status.ERROR else Moderated) as failed:
         gen.wait(task_id)
     assert (failed.value.task_id, failed.value.details) == (task_id, details or {})
-    assert str(failed.value) == f"Error: {'no memory left' if details else 'no reason is given'}"
-
-
-@pytest.mark.parametrize("status", [Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
-def test_moderation_names_its_reasons(gen: Client, worker: Worker, status: Status) -> None:
-    task_id = gen.submit(ENDPOINT, STAR)["id"]
-    worker.end(task_id, status, details={"Moderation Reasons": ["violence", "hate"]})
-    with pytest.raises(Moderated) as moderated:
-        gen.wait(task_id)
-    assert moderated.value.reasons == ("violence", "hate")
-    assert moderated.value.details == {"Moderation Reasons": ["violence", "hate"]}
-    assert str(moderated.value) == f"{status.value}: violence, hate"
+    assert str(failed.value) == f"{status.value}: {reason}"
+    if isinstance(failed.value, Moderated):
+        assert failed.value.reasons == ("violence", "hate")
 
 
 def test_a_task_takes_longer_than_the_caller_has(gen: Client, worker: Worker) -> None:
@@ -126,22 +124,19 @@ def test_a_task_takes_longer_than_the_caller_has(gen: Client, worker: Worker) ->
     assert gen.wait(task_id, timeout_s=0).id == task_id, "it can be waited for again"
 
 
-def test_a_task_that_is_not_there(gen: Client) -> None:
-    unknown = str(uuid.uuid4())
-    assert gen.poll(unknown)["status"] == "Task not found"
-    for call in (gen.wait, gen.cancel):
-        with pytest.raises(TaskNotFound) as missing:
-            call(unknown)
-        assert missing.value.task_id == unknown
-
-
-def test_a_task_is_cancelled_once(gen: Client, worker: Worker) -> None:
+def test_a_task_is_cancelled_once_and_only_where_it_is(gen: Client, worker: Worker) -> None:
     waiting, ended = (gen.submit(ENDPOINT, STAR)["id"] for _ in range(2))
     worker.end(ended, Status.ERROR)
     assert gen.cancel(waiting)["status"] == "Error"
     with pytest.raises(Refused) as refused:
         gen.cancel(ended)
     assert (refused.value.status, refused.value.detail) == (409, "The task has ended already: Error")
+    unknown = str(uuid.uuid4())
+    assert gen.poll(unknown)["status"] == "Task not found"
+    for call in (gen.wait, gen.cancel):
+        with pytest.raises(TaskNotFound) as missing:
+            call(unknown)
+        assert missing.value.task_id == unknown
 
 
 def test_lists_tasks_page_by_page(gen: Client, worker: Worker) -> None:
@@ -154,16 +149,6 @@ def test_lists_tasks_page_by_page(gen: Client, worker: Worker) -> None:
     assert {task["id"] for task in gen.tasks(active=True)["tasks"]} == set(tasks[1:])
 
 
-def test_tuned_models_come_and_go(gen: Client, tmp_path: Path) -> None:
-    file = tmp_path / "ink.safetensors"
-    file.write_bytes(lora())
-    uploaded = gen.upload_finetune(file, ENDPOINT, "ink")
-    assert (uploaded["name"], uploaded["size"]) == ("ink", file.stat().st_size)
-    assert gen.finetunes() == [uploaded]
-    assert gen.delete_finetune(uploaded["finetune_id"])["deleted_finetune_id"] == uploaded["finetune_id"]
-    assert gen.finetunes() == []
-
-
 def lora() -> bytes:
     """Of one layer of the bundled base."""
     layer = "transformer.single_transformer_blocks.0.attn.to_q"
@@ -172,17 +157,22 @@ def lora() -> bytes:
     )
 
 
-def test_an_upload_that_may_have_arrived_is_not_repeated(gen: Client, network: BadNetwork, tmp_path: Path) -> None:
+def test_tuned_models_come_and_go_and_an_upload_that_may_have_arrived_is_not_repeated(
+    gen: Client, network: BadNetwork, tmp_path: Path
+) -> None:
     file = tmp_path / "ink.safetensors"
     file.write_bytes(lora())
+    uploaded = gen.upload_finetune(file, ENDPOINT, "ink")
+    assert (uploaded["name"], uploaded["size"]) == ("ink", file.stat().st_size)
+    assert gen.finetunes() == [uploaded]
+    assert gen.delete_finetune(uploaded["finetune_id"])["deleted_finetune_id"] == uploaded["finetune_id"]
+    assert gen.finetunes() == []
+    before = len(network.sent)
     network.fates = [NOBODY, ANSWER_LOST]
     with pytest.raises(OutOfReach):
         gen.upload_finetune(file, ENDPOINT, "ink")
-    assert len(network.sent) == 2
+    assert len(network.sent) - before == 2
     assert [finetune["name"] for finetune in gen.finetunes()] == ["ink"]
-
-
-# Refusals.
 
 
 def test_too_few_credits(connect_to: Connect, service: Service) -> None:
@@ -199,7 +189,6 @@ def test_every_problem_of_a_request_has_its_field(gen: Client) -> None:
     found = {problem.field: (problem.kind, problem.message) for problem in refused.value.problems}
     assert found.keys() == {"body.prompt", "body.steps"}
     assert found["body.prompt"] == ("missing", "Field required")
-    assert str(refused.value).startswith("HTTP 422: body.")
     assert "body.prompt: Field required" in str(refused.value)
 
 
@@ -214,14 +203,11 @@ def test_too_many_requests_with_a_long_time_to_wait(connect_to: Connect, start_s
     assert 30 < refused.value.retry_after_s <= 100
 
 
-def test_what_answers_is_no_such_service(connect_to: Connect, web: Website) -> None:
+def test_what_answers_is_no_such_service_and_what_is_no_address(connect_to: Connect, web: Website) -> None:
     web.put("/v1/credits", b"<html>")
     gen = connect_to(web.url("", "127.0.0.1"), "secret")
     with pytest.raises(UnexpectedAnswer, match="is something else"):
         gen.credits()
-
-
-@pytest.mark.parametrize("address", ["", "localhost:8000", "ftp://host", "http://", "http://host:port"])
-def test_what_is_no_address(connect_to: Connect, address: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
-        connect_to(address, "")
+    for address in ("", "localhost:8000", "ftp://host", "http://", "http://host:port"):
+        with pytest.raises(ValueError, match="is no address"):
+            connect_to(address, "")

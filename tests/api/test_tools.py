@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from typing import Any
 
 import pytest
@@ -12,19 +11,10 @@ from support.http_service import Service, StartService
 from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
-from tool_endpoints import (
-    DEBLUR,
-    ERASE,
-    MINIMAL,
-    OUTPAINTING,
-    TOOLS,
-    TRY_ONS,
-)
+from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ONS
 
 from serve_app.api.openapi import camel_case
 from serve_app.config.settings import ServiceSettings
-
-# Answers.
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -36,17 +26,6 @@ def test_what_a_tool_costs_is_held_and_counted_under_its_name(
     service.worker.deliver(reply["id"], picture(form="JPEG"))
     (used,) = administrator.get("/v1/usage").json()["usage"]
     assert (used["endpoint"], used["tasks"], used["cost"]) == (tool, 1, reply["cost"])
-
-
-# Idempotency.
-
-
-@pytest.fixture
-def key() -> dict[str, str]:
-    return {"Idempotency-Key": str(uuid.uuid4())}
-
-
-# Paths.
 
 
 @promise(
@@ -69,9 +48,6 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
         assert sorted(task["endpoint"] for task in listed) == sorted(TOOLS * 2)
 
 
-# The description.
-
-
 @pytest.fixture
 def described(client: Client) -> dict[str, Any]:
     return client.get("/openapi.json").json()
@@ -84,7 +60,6 @@ def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
     assert operation["summary"]
     assert set(operation["responses"]) == {"200", "401", "402", "403", "409", "413", "422", "429", "503"}
     assert set(described["paths"][f"/v1/{tool}"]) == {"post"}
-    assert "parameters" not in operation or all(each["in"] == "header" for each in operation["parameters"])
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     form = described["components"]["schemas"][schema["$ref"].removeprefix("#/components/schemas/")]
     assert set(form["required"]) == set(MINIMAL[tool])
@@ -117,9 +92,6 @@ def test_the_examples_of_a_tool_are_complete(described: dict[str, Any]) -> None:
 MAX_SEED = 2**64 - 1
 
 
-# What the model is told.
-
-
 def instruction(service: Service, tool: str) -> str:
     return service.app.state.services.catalog.endpoints[tool].instruction
 
@@ -144,17 +116,14 @@ def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | 
 def test_the_instruction_comes_before_the_words_of_the_user(
     client: Client, worker: Worker, service: Service, tool: str
 ) -> None:
+    assert instruction(service, DEBLUR)
+    assert not instruction(service, ERASE)
+    assert not instruction(service, OUTPAINTING)
     own = instruction(service, tool)
     assert own
     words = 'open, [{"id": 1}]'
     assert worker.job(client.ordered(tool, **MINIMAL[tool], prompt=words))["prompt"] == f"{own} {words}"
     assert worker.job(client.ordered(tool, **MINIMAL[tool], prompt=""))["prompt"] == own
-
-
-def test_restoring_has_an_instruction_and_erasing_none(service: Service) -> None:
-    assert instruction(service, DEBLUR)
-    assert not instruction(service, ERASE)
-    assert not instruction(service, OUTPAINTING)
 
 
 @promise("Decided: tools", "outpainting rejects unknown fields")
