@@ -35,13 +35,13 @@ import ray
 from serve_app.config import settings
 from serve_app.config.replicas import complete
 from serve_app.launcher.ray_flags import FLAGS
-from serve_app.cluster import cluster, report
+from serve_app.cluster import preflight
 
-cluster._WITHIN_S = 60.0
+preflight._CLUSTER_WITHIN_S = 60.0
 
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-found = report.look(complete(settings.load(Path(sys.argv[1]))), FLAGS)
-print(json.dumps([report.may_serve(found), {each.what: [each.verdict, each.told] for each in found}]))
+found = preflight.check_everything(complete(settings.load(Path(sys.argv[1]))), FLAGS)
+print(json.dumps([preflight.may_serve(found), {each.what: [each.verdict, each.message] for each in found}]))
 """
 BESIDE = """
 import json, sys, uuid
@@ -50,7 +50,7 @@ import ray
 from ray import serve
 
 from serve_app import ray_internals
-from serve_app.cluster import application as cluster
+from serve_app.cluster import deploy
 from serve_app.config.settings import Settings
 
 class Holder:
@@ -73,15 +73,15 @@ def replicas():
 port = int(sys.argv[1])
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 told = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.actors_of_serve(5)))}
-told["not yet"] = cluster.listen(Settings(service={"port": port, "proxies": "head"}))
+told["not yet"] = deploy.listen_everywhere(Settings(service={"port": port, "proxies": "head"}))
 serve.run(part("Theirs", "1"), name="theirs", route_prefix="/theirs")
-told["same port"] = cluster.listen(Settings(service={"port": port}))
-told["other port"] = cluster.listen(Settings(service={"port": 8000}))
+told["same port"] = deploy.listen_everywhere(Settings(service={"port": port}))
+told["other port"] = deploy.listen_everywhere(Settings(service={"port": 8000}))
 told["served by"] = [name for name, _ in ray_internals.actors_of_serve(5)]
 for name, version in (("first", "1"), ("again", "1"), ("changed", "2")):
-    cluster.deploy(whole(version))
+    deploy.deploy_application(whole(version))
     told[name] = replicas()
-told["removed"] = [cluster.remove(), cluster.remove()]
+told["removed"] = [deploy.remove_application(), deploy.remove_application()]
 told["left"] = sorted(serve.status().applications)
 print(json.dumps(told))
 serve.shutdown()
@@ -91,12 +91,12 @@ import sys
 
 import ray
 
-from serve_app.cluster import application as cluster
+from serve_app.cluster import deploy
 from serve_app.config.settings import Settings
 
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 try:
-    cluster.listen(Settings(service={"port": int(sys.argv[1])}))
+    deploy.listen_everywhere(Settings(service={"port": int(sys.argv[1])}))
 except RuntimeError as problem:
     print("told:", problem)
 """

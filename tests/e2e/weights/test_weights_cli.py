@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 TOKEN = "hf_only-for-those-who-may"
 PICTURE, ERASER = {"checkpoint": PIPELINE}, {"backend": "onnx", "checkpoint": NETWORK}
 LOADED = """
-from deployments import checkpoints
-print(type(checkpoints.load("owner/pipeline", device="cpu", dtype="float32").family).__name__)
+from deployments import loading
+print(type(loading.load("owner/pipeline", device="cpu", dtype="float32").family).__name__)
 """
 REWRITTEN = """
 from deployments.contract.model import RewriterSpec
