@@ -34,16 +34,13 @@ from serve_app.api.openai.translation import (
     validated,
 )
 from serve_app.api.openai.waiting import failure, job_of
-from serve_app.api.routes.generate import IdempotencyKey
-from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
+from serve_app.api.routes.generate import IdempotencyKey, submit_body
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.geometry import CLIP_AREAS, RATIOS, clip_size
 from serve_app.schemas.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.submission.submit import accept
 from serve_app.tasks import task as tasks
-from serve_app.tasks.limits import Refused
 
 _UNDECIDED: Final = "auto"
 _REFERENCE: Final = "input_reference"
@@ -94,23 +91,9 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         asked = validated(VideoCreation, sent.typed(sent.fields, VideoCreation))
         served_endpoint = openai_endpoints.chosen(asked.model, makes_videos, "make videos")
         translation = _translation(served_endpoint, asked, sent)
-        body, limits = translation.request(), services.tasks.limits
-        base = public_base(request, services.settings.service)
-        try:
-            with translation.telling():
-                accepted = await accept(
-                    services.submission,
-                    caller,
-                    served_endpoint,
-                    body,
-                    base=base,
-                    idempotency_key=idempotency_key or "",
-                    traceparent=request.headers.get("traceparent", ""),
-                )
-        except Refused as refusal:
-            raise answer_refusals(refusal, served_endpoint.name, services) from None
-        if accepted.requests_left is not None:
-            response.headers.update(rate_limit_headers(limits, accepted.requests_left))
+        body = translation.request()
+        with translation.telling():
+            accepted = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
         (task_id,) = waiting.ids_of([accepted])
         return _shown(services, await _owned(services, caller, endpoints, task_id))
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
+from serve_app.accounts.api_key_auth import Caller
 from serve_app.api.auth import Generator
 from serve_app.api.bodies import FilesRoute
 from serve_app.api.hosts import public_base
@@ -26,7 +27,7 @@ from serve_app.api.routes.schemas import (
     errors,
     rate_limit_headers,
 )
-from serve_app.api.services import Deps
+from serve_app.api.services import Deps, Services
 from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
 from serve_app.config.settings import Settings
 from serve_app.schemas import GenerationRequest
@@ -34,6 +35,7 @@ from serve_app.schemas.examples import examples
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
 from serve_app.tasks.limits import Refused
+from serve_app.tasks.task import Accepted
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
@@ -112,6 +114,33 @@ def _refusing(status: int, message: str) -> Callable[[], Awaitable[None]]:
     return refuse
 
 
+async def submit_body(
+    services: Services,
+    caller: Caller,
+    served_endpoint: ServedEndpoint,
+    body: GenerationRequest,
+    request: Request,
+    response: Response,
+    idempotency_key: str | None,
+) -> Accepted:
+    """Accepts a task and sets the rate-limit headers. Raises HTTPException where the task store refuses it."""
+    try:
+        accepted = await accept(
+            services.submission,
+            caller,
+            served_endpoint,
+            body,
+            base=public_base(request, services.settings.service),
+            idempotency_key=idempotency_key or "",
+            traceparent=request.headers.get("traceparent", ""),
+        )
+    except Refused as refusal:
+        raise answer_refusals(refusal, served_endpoint.name, services) from None
+    if accepted.requests_left is not None:
+        response.headers.update(rate_limit_headers(services.tasks.limits, accepted.requests_left))
+    return accepted
+
+
 def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def submit(
         body: BaseModel,
@@ -122,22 +151,7 @@ def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[st
         idempotency_key: IdempotencyKey = None,
     ) -> dict[str, Any]:
         assert isinstance(body, GenerationRequest)
-        base = public_base(request, services.settings.service)
-        limits = services.tasks.limits
-        try:
-            accepted = await accept(
-                services.submission,
-                caller,
-                served_endpoint,
-                body,
-                base=base,
-                idempotency_key=idempotency_key or "",
-                traceparent=request.headers.get("traceparent", ""),
-            )
-        except Refused as refusal:
-            raise answer_refusals(refusal, served_endpoint.name, services) from None
-        if accepted.requests_left is not None:
-            response.headers.update(rate_limit_headers(limits, accepted.requests_left))
+        accepted = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
         return json.loads(accepted.reply)
 
     # The real type, for validation and for the API's description.
