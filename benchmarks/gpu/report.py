@@ -1,4 +1,4 @@
-"""The figures of all processes: put together, moderated, shown, and taken into the docs."""
+"""The figures of all processes: put together, held against tolerances, shown, and taken into the docs."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ logger = logging.getLogger(__name__)
 
 _LARGEST: Final = 2**20
 """Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
-_TOLD: Final = ("id", "status", "progress", "cost", "details")
-_TOLD_OF_RESULTS: Final = ("seed", "duration", "prompt")
+_FACTS: Final = ("id", "status", "progress", "cost", "details")
+_RESULT_FACTS: Final = ("seed", "duration", "prompt")
 """Of a result, beside its file."""
 
 
@@ -69,11 +69,11 @@ def text_content(told: object) -> TextContent:
 async def task_content(services: Services, task: TaskResult) -> list[ContentBlock]:
     """How it stands, and, once it is ready, the picture or the video's link."""
     body = cast(Mapping[str, Any], task)
-    told = {name: body[name] for name in _TOLD if body.get(name) is not None}
+    told = {name: body[name] for name in _FACTS if body.get(name) is not None}
     result = body.get("result")
     if not result:
         return [text_content(told)]
-    told |= {name: result[name] for name in _TOLD_OF_RESULTS if name in result}
+    told |= {name: result[name] for name in _RESULT_FACTS if name in result}
     return [text_content(told), *await _picture(services, body["id"]), _link(result["sample"])]
 
 
@@ -180,43 +180,43 @@ class Cancel(_Arguments):
     task_id: TaskId
 
 
-async def list_models(call: Call, asked: ListModels) -> list[ContentBlock]:
-    if asked.endpoint is not None:
-        served_endpoint = _served_endpoint(call, asked.endpoint)
+async def list_models(call: Call, arguments: ListModels) -> list[ContentBlock]:
+    if arguments.endpoint is not None:
+        served_endpoint = _served_endpoint(call, arguments.endpoint)
         schema = served_endpoint.endpoint.request_type.model_json_schema()
-        return [text_content({**_told(served_endpoint), "schema": schema})]
+        return [text_content({**_summary(served_endpoint), "schema": schema})]
     models = [
-        _told(served_endpoint)
+        _summary(served_endpoint)
         for path, served_endpoint in call.served_endpoints.items()
         if path.removeprefix("/v1/") == served_endpoint.name
     ]
     return [text_content({"models": models, "credits": await call.itself.credits()})]
 
 
-async def generate(call: Call, asked: Generate) -> list[ContentBlock]:
-    return await _made(call, asked.endpoint, {**asked.options, "prompt": asked.prompt}, asked.wait_s)
+async def generate(call: Call, arguments: Generate) -> list[ContentBlock]:
+    return await _made(call, arguments.endpoint, {**arguments.options, "prompt": arguments.prompt}, arguments.wait_s)
 
 
-async def edit(call: Call, asked: Edit) -> list[ContentBlock]:
-    endpoint = _served_endpoint(call, asked.endpoint).endpoint
+async def edit(call: Call, arguments: Edit) -> list[ContentBlock]:
+    endpoint = _served_endpoint(call, arguments.endpoint).endpoint
     if not call.caller.may(Permission.GENERATE):  # before anything is read for it
         raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
-    images = [await _image(call, image) for image in asked.images]
-    prompt = {} if asked.prompt is None else {"prompt": asked.prompt}
-    body = {**asked.options, **prompt, **_as_fields(endpoint, images)}
-    return await _made(call, asked.endpoint, body, asked.wait_s)
+    images = [await _image(call, image) for image in arguments.images]
+    prompt = {} if arguments.prompt is None else {"prompt": arguments.prompt}
+    body = {**arguments.options, **prompt, **_as_fields(endpoint, images)}
+    return await _made(call, arguments.endpoint, body, arguments.wait_s)
 
 
-async def wait(call: Call, asked: Wait) -> list[ContentBlock]:
-    return await task_content(call.services, await _waited(call, asked.task_id, asked.wait_s))
+async def wait(call: Call, arguments: Wait) -> list[ContentBlock]:
+    return await task_content(call.services, await _waited(call, arguments.task_id, arguments.wait_s))
 
 
-async def fetch(call: Call, asked: Fetch) -> list[ContentBlock]:
-    return await task_content(call.services, await _waited(call, asked.task_id, 0))
+async def fetch(call: Call, arguments: Fetch) -> list[ContentBlock]:
+    return await task_content(call.services, await _waited(call, arguments.task_id, 0))
 
 
-async def cancel(call: Call, asked: Cancel) -> list[ContentBlock]:
-    task = await call.itself.cancel(asked.task_id)
+async def cancel(call: Call, arguments: Cancel) -> list[ContentBlock]:
+    task = await call.itself.cancel(arguments.task_id)
     return [text_content({"id": task["id"], "status": task["status"]})]
 
 
@@ -282,7 +282,7 @@ def _served_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
     return served_endpoint
 
 
-def _told(served_endpoint: ServedEndpoint) -> dict[str, Any]:
+def _summary(served_endpoint: ServedEndpoint) -> dict[str, Any]:
     fields = served_endpoint.endpoint.request_type.model_fields
     prices = {
         mode or "price": served_endpoint.endpoint.price_of(mode).model_dump() for mode in served_endpoint.endpoint.ways

@@ -144,7 +144,7 @@ _ROUNDS: Final = 5
 _SLOW_S: Final = 0.02
 _SKEWED_S: Final = 2.0
 _WRONG_CLOCK_S: Final = 30.0
-"""Links, tokens and webhooks' signatures are moderated by the clocks of nodes."""
+"""Links, tokens and webhooks' signatures depend on the clocks of nodes."""
 _STORE_WHAT: Final = "Redis"
 
 

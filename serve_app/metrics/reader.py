@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from deployments.contract import counts
 from deployments.contract.counts import Histogram
 from serve_app.accounts.credits import Credits
-from serve_app.metrics import series as declared
+from serve_app.metrics import series as all_series
 from serve_app.metrics.series import ALL, Series
 from serve_app.storage.tally import TIMES, Tallied, tallied
 from serve_app.tasks.store import TaskStore
@@ -93,10 +93,10 @@ class FiguresReader:
         await tell_of_money(self._credits, tasks, self._projects, scrape)
         await tell_of_tallies(self._redis, tasks.prefix, scrape)
         await tell_of_webhooks(self._outbox, scrape)
-        scrape.add(declared.SWEEPER_LAG, await tasks.sweep_lag())
+        scrape.add(all_series.SWEEPER_LAG, await tasks.sweep_lag())
         used, most = await tasks.memory()
-        scrape.add(declared.STORE_MEMORY, used)
-        scrape.add(declared.STORE_LIMIT, most)
+        scrape.add(all_series.STORE_MEMORY, used)
+        scrape.add(all_series.STORE_LIMIT, most)
         await self._tell_of_replicas(scrape)
         return scrape
 
@@ -110,7 +110,7 @@ class FiguresReader:
             return
         for deployment, states in sorted(found.items()):
             for state, count in sorted(states.items()):
-                scrape.add(declared.REPLICAS, count, deployment=deployment, state=state)
+                scrape.add(all_series.REPLICAS, count, deployment=deployment, state=state)
 
 
 async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
@@ -118,13 +118,13 @@ async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
     for name in _histograms(requests):
         method, status, route = name.split(" ", 2)
         found = TIMES.read(name, requests)
-        scrape.add_histogram(declared.HTTP, found, method=method, status=status, route=route)
+        scrape.add_histogram(all_series.HTTP, found, method=method, status=status, route=route)
     moderation = await tallied(redis, prefix, Tallied.MODERATION)
     for what in _histograms(moderation):
-        scrape.add_histogram(declared.MODERATION, TIMES.read(what, moderation), what=what)
+        scrape.add_histogram(all_series.MODERATION, TIMES.read(what, moderation), what=what)
     for name, count in sorted((await tallied(redis, prefix, Tallied.REFUSALS)).items()):
         reason, endpoint = name.split(" ", 1)
-        scrape.add(declared.REFUSED, float(count), endpoint=endpoint, reason=reason)
+        scrape.add(all_series.REFUSED, float(count), endpoint=endpoint, reason=reason)
 
 
 def _histograms(raw: Mapping[str, str]) -> list[str]:
@@ -137,27 +137,27 @@ _PER_CREDIT = 1000
 async def tell_of_money(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
     """Of at most so many `projects`."""
     for endpoint, (made, cost) in sorted((await credits.made()).items()):
-        scrape.add(declared.RESULTS, made, endpoint=endpoint)
-        scrape.add(declared.CREDITS_OF_RESULTS, cost / _PER_CREDIT, endpoint=endpoint)
+        scrape.add(all_series.RESULTS, made, endpoint=endpoint)
+        scrape.add(all_series.CREDITS_OF_RESULTS, cost / _PER_CREDIT, endpoint=endpoint)
     for project, cost in (await credits.paid(projects)).items():
-        scrape.add(declared.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
+        scrape.add(all_series.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
     for project, seconds in (await tasks.device_seconds_of_projects(projects)).items():
-        scrape.add(declared.PROJECT_DEVICE, seconds, project=project)
+        scrape.add(all_series.PROJECT_DEVICE, seconds, project=project)
     sums = await credits.sums()
-    scrape.add(declared.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
-    scrape.add(declared.CREDITS_HELD, sums.held / _PER_CREDIT)
-    scrape.add(declared.CREDITS_SPENT, sums.spent / _PER_CREDIT)
-    scrape.add(declared.CREDITS_GRANTED, sums.granted / _PER_CREDIT)
+    scrape.add(all_series.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
+    scrape.add(all_series.CREDITS_HELD, sums.held / _PER_CREDIT)
+    scrape.add(all_series.CREDITS_SPENT, sums.spent / _PER_CREDIT)
+    scrape.add(all_series.CREDITS_GRANTED, sums.granted / _PER_CREDIT)
 
 
 async def tell_of_webhooks(outbox: Outbox, scrape: Scrape) -> None:
     pending, oldest_s = await outbox.backlog()
-    scrape.add(declared.WEBHOOKS_PENDING, pending)
-    scrape.add(declared.WEBHOOKS_OLDEST, oldest_s)
+    scrape.add(all_series.WEBHOOKS_PENDING, pending)
+    scrape.add(all_series.WEBHOOKS_OLDEST, oldest_s)
     came_of_it, delay = await outbox.delivered()
     for event, count in came_of_it.items():
-        scrape.add(declared.WEBHOOK_EVENTS, count, event=event)
-    scrape.add_histogram(declared.WEBHOOK_DELAY, delay)
+        scrape.add(all_series.WEBHOOK_EVENTS, count, event=event)
+    scrape.add_histogram(all_series.WEBHOOK_DELAY, delay)
 
 
 _NEVER: Final = dict.fromkeys(
@@ -178,20 +178,20 @@ _NEVER: Final = dict.fromkeys(
 
 async def tell_of_queue(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     load = await load_of(tasks, queue)
-    scrape.add(declared.QUEUED, load.queued, model=queue)
-    scrape.add(declared.QUARANTINED, load.quarantined, model=queue)
-    scrape.add(declared.LEASED, load.running, model=queue)
+    scrape.add(all_series.QUEUED, load.queued, model=queue)
+    scrape.add(all_series.QUARANTINED, load.quarantined, model=queue)
+    scrape.add(all_series.LEASED, load.running, model=queue)
     for event, count in sorted({**_NEVER, **load.counts}.items()):
-        scrape.add(declared.TASK_EVENTS, count, model=queue, event=event.lower().replace(" ", "_"))
+        scrape.add(all_series.TASK_EVENTS, count, model=queue, event=event.lower().replace(" ", "_"))
     ages = await tasks.ages(queue)
-    scrape.add(declared.OLDEST_WAIT, ages.waiting, model=queue)
-    scrape.add(declared.REAPER_LAG, ages.lease, model=queue, what="leases")
-    scrape.add(declared.REAPER_LAG, ages.deadline, model=queue, what="deadlines")
-    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], model=queue)
-    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], model=queue)
+    scrape.add(all_series.OLDEST_WAIT, ages.waiting, model=queue)
+    scrape.add(all_series.REAPER_LAG, ages.lease, model=queue, what="leases")
+    scrape.add(all_series.REAPER_LAG, ages.deadline, model=queue, what="deadlines")
+    scrape.add_histogram(all_series.TASK_WAIT, load.histograms[WAIT], model=queue)
+    scrape.add_histogram(all_series.TASK_WORK, load.histograms[WORK], model=queue)
     if load.queued_s is not None and load.wait_s is not None:
-        scrape.add(declared.QUEUED_WORK, load.queued_s, model=queue)
-        scrape.add(declared.PREDICTED_WAIT, load.wait_s, model=queue)
+        scrape.add(all_series.QUEUED_WORK, load.queued_s, model=queue)
+        scrape.add(all_series.PREDICTED_WAIT, load.wait_s, model=queue)
 
 
 async def tell_of_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
@@ -201,23 +201,23 @@ async def tell_of_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     `gen_model_busy_seconds_total`.
     """
     for endpoint, seconds in sorted((await tasks.device_seconds(queue)).items()):
-        scrape.add(declared.DEVICE, seconds, model=queue, endpoint=endpoint)
+        scrape.add(all_series.DEVICE, seconds, model=queue, endpoint=endpoint)
     work = await tasks.work(queue)
     if not work:
         return
-    scrape.add(declared.MODEL_BUSY, work.get(counts.BUSY_S, 0), model=queue)
-    scrape.add(declared.MODEL_STEPS, work.get(counts.STEPS, 0), model=queue)
-    scrape.add(declared.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), model=queue)
+    scrape.add(all_series.MODEL_BUSY, work.get(counts.BUSY_S, 0), model=queue)
+    scrape.add(all_series.MODEL_STEPS, work.get(counts.STEPS, 0), model=queue)
+    scrape.add(all_series.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), model=queue)
     batches = counts.BATCHES.read(counts.BATCH, work, total=counts.MEMBERS)
-    scrape.add_histogram(declared.MODEL_BATCH, batches, model=queue)
-    scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), model=queue)
-    scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), model=queue)
+    scrape.add_histogram(all_series.MODEL_BATCH, batches, model=queue)
+    scrape.add_histogram(all_series.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), model=queue)
+    scrape.add_summary(all_series.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), model=queue)
     for fault in counts.FAULTS:
-        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), model=queue, fault=fault)
+        scrape.add(all_series.MODEL_FAULTS, work.get(fault, 0), model=queue, fault=fault)
     for call in counts.CALLS:
-        scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), model=queue, call=call)
+        scrape.add(all_series.MODEL_CALLS, work.get(counts.seconds(call), 0), model=queue, call=call)
     for cache in counts.CACHES:
-        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), model=queue, cache=cache, found="yes")
-        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), model=queue, cache=cache, found="no")
-        scrape.add(declared.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), model=queue, cache=cache)
-    scrape.add_info(declared.MODEL_SETUP, await tasks.setup(queue), model=queue)
+        scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), model=queue, cache=cache, found="yes")
+        scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), model=queue, cache=cache, found="no")
+        scrape.add(all_series.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), model=queue, cache=cache)
+    scrape.add_info(all_series.MODEL_SETUP, await tasks.setup(queue), model=queue)

@@ -52,7 +52,7 @@ end
 
 -- Takes a task back from a worker. how.crash: the worker died with it. how.alone: it had a worker to itself.
 -- how.interrupted: the worker had begun with it and gave up, without blame.
--- A shared crash can make a task a quarantined task but never end it; only a crash it suffered alone does, or too many losses.
+-- A shared crash can quarantine a task but never end it; only a crash it suffered alone does, or too many losses.
 -- What is interrupted often becomes a quarantined task, too: if others break its worker, it gets through alone.
 -- Returns 1 when it waits again, 2 when it ended.
 local function put_back(id, how, max)

@@ -1,6 +1,6 @@
-"""What is moderated: the app in this process, or with an option any server, or one that is started for it.
+"""The server under test: the app in this process, or with an option any server, or one that is started for it.
 
-The app in this process has nobody who works behind it: what needs results is left out then, and is moderated with
+The app in this process has nobody who works behind it: what needs results is left out then, and is checked with
 `--start` or `--server`.
 """
 
@@ -77,13 +77,13 @@ def _tuned(repository: Path, address: str, key: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def moderated(request: pytest.FixtureRequest, repository: Path) -> Iterator[ServerUnderTest]:
+def under_test(request: pytest.FixtureRequest, repository: Path) -> Iterator[ServerUnderTest]:
     config, folder = request.config, request.getfixturevalue("tmp_path_factory")
     address, key, finetune = (_told(config, name) for name in ("--server", "--server-key", "--finetune"))
     host = _destination_host(config)
     with ExitStack() as stack:
         if _told(config, "--start"):
-            service = LocalService(folder.mktemp("moderated"), repository)
+            service = LocalService(folder.mktemp("under-test"), repository)
             stack.callback(service.close)
             service.start()
             address, key, host = service.base_url, service.key, "127.0.0.1"
@@ -91,7 +91,7 @@ def moderated(request: pytest.FixtureRequest, repository: Path) -> Iterator[Serv
         elif not address:
             redis_url = request.getfixturevalue("redis_url")
             tasks = TaskSettings(max_queued=_MANY, lease_s=3600, requests_per_s=_MANY, burst=_MANY)
-            app = stack.enter_context(running(folder.mktemp("moderated"), redis_url, repository, tasks=tasks))
+            app = stack.enter_context(running(folder.mktemp("under-test"), redis_url, repository, tasks=tasks))
             address, key = app.base_url, stack.enter_context(app.client()).secret
         destination, idle_hook = None, "" if _told(config, "--server") else HOOK
         if host:
@@ -104,6 +104,6 @@ def moderated(request: pytest.FixtureRequest, repository: Path) -> Iterator[Serv
 
 
 @pytest.fixture
-def server(moderated: ServerUnderTest) -> Iterator[ServerUnderTest]:
-    yield moderated
-    moderated.cancel_what_was_started()
+def server(under_test: ServerUnderTest) -> Iterator[ServerUnderTest]:
+    yield under_test
+    under_test.cancel_what_was_started()

@@ -1,4 +1,4 @@
-"""The server that is moderated: it is known by its address and a key, and by nothing else."""
+"""The server under test: it is known by its address and a key, and by nothing else."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def accepted(
     `idempotency_key` is for a single one.
     """
 
-    async def sdpa_loop() -> list[Accepted]:
+    async def accept_each() -> list[Accepted]:
         taken: list[Accepted] = []
         try:
             for body in bodies:
@@ -69,7 +69,7 @@ async def accepted(
 
     # To its end, also when this request is cancelled, as the proxy does once its client is gone: half an acceptance
     # would be a task that nobody knows of.
-    accepting = asyncio.ensure_future(sdpa_loop())
+    accepting = asyncio.ensure_future(accept_each())
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:

@@ -429,15 +429,15 @@ class ProtectedResource(BaseModel):
 )
 async def get_protected_resource(request: Request, response: Response, services: Deps) -> ProtectedResource:
     """Whose tokens are accepted here. 404 where only keys are."""
-    return _metadata_told(request, response, services, "")
+    return _protected_resource(request, response, services, "")
 
 
 @metadata_router.get(RESOURCE_METADATA + MCP, include_in_schema=False)
 async def protected_mcp(request: Request, response: Response, services: Deps) -> ProtectedResource:
-    return _metadata_told(request, response, services, MCP)
+    return _protected_resource(request, response, services, MCP)
 
 
-def _metadata_told(request: Request, response: Response, services: Deps, path: str) -> ProtectedResource:
+def _protected_resource(request: Request, response: Response, services: Deps, path: str) -> ProtectedResource:
     base = public_base(request, services.settings.service)
     servers = [base] if services.settings.accounts.oauth_clients else []
     servers += services.tokens.issuers
