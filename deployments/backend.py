@@ -41,15 +41,15 @@ class DeviceBroken(Exception):
 class OutOfMemory(Exception):
     """The batch did not fit. Nothing was changed; the same states may be stepped in smaller batches.
 
-    `crowded`: other processes hold memory of the device, without which it might have fitted."""
+    `others_hold_memory`: other processes hold memory of the device, without which it might have fitted."""
 
-    def __init__(self, text: str = "", *, crowded: bool = False) -> None:
+    def __init__(self, text: str = "", *, others_hold_memory: bool = False) -> None:
         super().__init__(text)
-        self.crowded = crowded
+        self.others_hold_memory = others_hold_memory
 
 
 class StateLike(Protocol):
-    """One picture between two denoising steps."""
+    """One image between two denoising steps."""
 
     @property
     def job(self) -> GenerationJob: ...
@@ -61,7 +61,7 @@ class StateLike(Protocol):
     @property
     def tokens(self) -> int:
         """What the cost of a step goes by: tokens of a transformer, or whatever else there is the more of the larger a
-        picture is. At least 1."""
+        image is. At least 1."""
         ...
 
     @property
@@ -92,7 +92,7 @@ class Backend(Protocol[P, S]):
         ...
 
     def fetch(self, job: GenerationJob) -> P:
-        """Gets what the job names: pictures, weights. From any thread. Raises JobError, Unavailable."""
+        """Gets what the job names: images, weights. From any thread. Raises JobError, Unavailable."""
         ...
 
     def encode(self, fetched: Sequence[P]) -> list[S | JobError]:
@@ -110,7 +110,7 @@ class Backend(Protocol[P, S]):
         ...
 
     def finish(self, state: S) -> Callable[[], Output]:
-        """Decodes the picture of a state whose steps are all done. What is returned stores it: from any thread, raising
+        """Decodes the image of a state whose steps are all done. What is returned stores it: from any thread, raising
         Unavailable.
 
         Raises JobError, NotFinite, OutOfMemory.
@@ -118,6 +118,6 @@ class Backend(Protocol[P, S]):
         ...
 
     def preview(self, state: S) -> Callable[[], Preview] | None:
-        """A small picture of the state as it is, or None where the family makes none. What is returned stores it: from
+        """A small image of the state as it is, or None where the family makes none. What is returned stores it: from
         any thread, raising Unavailable."""
         ...

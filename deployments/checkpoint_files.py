@@ -15,8 +15,8 @@ from typing import Any, Final
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from deployments.contract.hub_files import HubFiles, Kind, files_of, name_in
-from deployments.contract.model import BUNDLED, place_of
+from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, name_in
+from deployments.contract.model import BUNDLED, local_path
 
 _INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _SAMPLES: Final = 64
@@ -33,14 +33,14 @@ def local_folder(checkpoint: str) -> Path | None:
 
     Raises CheckpointError for a bundled one that there is not.
     """
-    folder = place_of(checkpoint)
+    folder = local_path(checkpoint)
     if folder is not None and not folder.is_dir():
         names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
         raise CheckpointError(f"no {checkpoint}; there are: {names}")
     return folder
 
 
-def index_of(folder: Path) -> dict[str, Any]:
+def read_index(folder: Path) -> dict[str, Any]:
     """What the index of the pipeline in `folder` says. Raises CheckpointError when there is none."""
     index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
     if index is None:
@@ -56,24 +56,24 @@ def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path,
     folder = local_folder(checkpoint)
     if folder is not None:
         return folder, True
-    return _fetched(files_of(Kind.PIPELINE, checkpoint, revision), checkpoint), False
+    return _fetch(find_hub_files(Kind.PIPELINE, checkpoint, revision), checkpoint), False
 
 
 def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
     """The folder of a model of transformers and its preprocessing, otherwise as `pipeline_folder`."""
-    return local_folder(checkpoint) or _fetched(files_of(Kind.PRETRAINED, checkpoint, revision), checkpoint)
+    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.PRETRAINED, checkpoint, revision), checkpoint)
 
 
 def network_file(checkpoint: str, revision: str | None = None) -> Path:
     """The file of a network: one here, or `owner/name/path/in/repository.onnx` on the hub. Raises CheckpointError."""
     if Path(checkpoint).is_file():
         return Path(checkpoint)
-    files = files_of(Kind.NETWORK, checkpoint, revision)
+    files = find_hub_files(Kind.NETWORK, checkpoint, revision)
     if files is None:
         raise CheckpointError(
             f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file.onnx on the model hub"
         )
-    file = _fetched(files, checkpoint) / name_in(files, checkpoint)
+    file = _fetch(files, checkpoint) / name_in(files, checkpoint)
     if not file.is_file():
         raise CheckpointError(f"{files.repository} on the model hub has no file {name_in(files, checkpoint)}")
     return file
@@ -111,7 +111,7 @@ def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path
         raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
 
 
-def _fetched(files: HubFiles | None, checkpoint: str) -> Path:
+def _fetch(files: HubFiles | None, checkpoint: str) -> Path:
     try:
         if files is not None:
             return files.fetch()

@@ -15,7 +15,7 @@ MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class CacheFigures:
+class CacheStats:
     """How often something was there or had to be made, how often something left for want of room, and the bytes now
     held."""
 
@@ -34,7 +34,7 @@ class ByteCache(Generic[K, V]):
         self._limit = limit
         self._at_least = at_least
         self._size = size
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._bytes = 0
         self._lock = Lock()
 
@@ -42,45 +42,45 @@ class ByteCache(Generic[K, V]):
     def keys(self) -> list[K]:
         """The one unused for longest first."""
         with self._lock:
-            return list(self._kept)
+            return list(self._entries)
 
     @property
-    def figures(self) -> CacheFigures:
+    def stats(self) -> CacheStats:
         with self._lock:
-            return CacheFigures(self._hits, self._misses, self._evictions, self._bytes)
+            return CacheStats(self._hits, self._misses, self._evictions, self._bytes)
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 self._misses += 1
                 return None
             self._hits += 1
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def put(self, key: K, value: V) -> V:
         """Returns what is kept under `key` from now on: another thread may have been as quick. What would not fit alone
         drives nobody out."""
         size = self._size(value)
         with self._lock:
-            if key in self._kept:
-                return self._kept[key][0]
+            if key in self._entries:
+                return self._entries[key][0]
             if size <= self._limit or self._at_least:
-                self._kept[key] = value, size
+                self._entries[key] = value, size
                 self._bytes += size
-            while self._bytes > self._limit and len(self._kept) > self._at_least:
-                _, (_, freed) = self._kept.popitem(last=False)
-                self._bytes -= freed
+            while self._bytes > self._limit and len(self._entries) > self._at_least:
+                _, (_, evicted_bytes) = self._entries.popitem(last=False)
+                self._bytes -= evicted_bytes
                 self._evictions += 1
             return value
 
     def clear(self) -> None:
         """Somebody else needs the memory."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self._bytes = 0
 
-    def made(self, key: K, make: Callable[[], V]) -> V:
+    def get_or_create(self, key: K, make: Callable[[], V]) -> V:
         """What is kept, or made now. Raises whatever `make` does, and keeps nothing then."""
-        kept = self.get(key)
-        return self.put(key, make()) if kept is None else kept
+        value = self.get(key)
+        return self.put(key, make()) if value is None else value

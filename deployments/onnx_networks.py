@@ -1,11 +1,11 @@
 """ONNX networks on onnxruntime, which is the optional extra `onnx`: restorers and mattes.
 
-A restorer is LaMa (`Carve/LaMa-ONNX/lama_fp32.onnx`), for holes, or any that takes a picture and gives one. The input
-with three channels is the picture, (1, 3, H, W) in [0, 1]; another one is the mask, (1, 1, H, W), 1 where it is to be
-painted anew. Graphs of a fixed size see the square around the mask, or the whole picture where there is none, scaled;
-others see the picture at its size.
+A restorer is LaMa (`Carve/LaMa-ONNX/lama_fp32.onnx`), for holes, or any that takes an image and gives one. The input
+with three channels is the image, (1, 3, H, W) in [0, 1]; another one is the mask, (1, 1, H, W), 1 where it is to be
+painted anew. Graphs of a fixed size see the square around the mask, or the whole image where there is none, scaled;
+others see the image at its size.
 
-A matte is BiRefNet (`onnx-community/BiRefNet-ONNX/onnx/model.onnx`) and its like: the picture goes in at one size, with
+A matte is BiRefNet (`onnx-community/BiRefNet-ONNX/onnx/model.onnx`) and its like: the image goes in at one size, with
 ImageNet's mean and deviation taken out, and one channel comes out, the subject's share of every pixel or its logit.
 """
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from deployments.backend import JobError, NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, network_file
-from deployments.contract.model import MattingSpec, ModelSpec
+from deployments.contract.model import MattingConfig, ModelSpec
 from deployments.images import Pixels, resize
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Network:
         self.name = checkpoint
         self.inputs = {one.name: one for one in self._session.get_inputs()}
         if strange := [one for one in self.inputs.values() if one.type not in _PRECISIONS]:
-            raise CheckpointError(f"{checkpoint}: {strange[0].name} is a {strange[0].type}; pictures go in as floats")
+            raise CheckpointError(f"{checkpoint}: {strange[0].name} is a {strange[0].type}; images go in as floats")
         logger.info("%s on %s", checkpoint, self._session.get_providers()[0])
 
     def __str__(self) -> str:
@@ -81,8 +81,8 @@ class Network:
         """Of an input; None is any: sides that are not fixed are named or negative."""
         return tuple(side if isinstance(side, int) and side > 0 else None for side in self.inputs[name].shape)
 
-    def of_channels(self, channels: int) -> list[str]:
-        """Inputs that one picture of so many channels goes into."""
+    def inputs_with_channels(self, channels: int) -> list[str]:
+        """Inputs that one image of so many channels goes into."""
         shapes = {name: self.shape(name) for name in self.inputs}
         return [
             name
@@ -92,9 +92,9 @@ class Network:
 
     def run(self, arrays: Mapping[str, npt.NDArray[np.floating]]) -> Floats:
         """The first output, for one array per input. Raises OutOfMemory."""
-        given = {name: array.astype(_PRECISIONS[self.inputs[name].type]) for name, array in arrays.items()}
+        inputs = {name: array.astype(_PRECISIONS[self.inputs[name].type]) for name, array in arrays.items()}
         try:
-            first, *_ = self._session.run(None, given)
+            first, *_ = self._session.run(None, inputs)
         except Exception as error:
             _check_memory(error)
             raise
@@ -107,111 +107,115 @@ class OnnxRestorer:
     def __init__(self, spec: ModelSpec) -> None:
         """Raises CheckpointError. The graph is run once: that shows that it fits and which range its output has."""
         self._network = Network(spec.checkpoint, spec.revision, spec.device, spec.threads)
-        self._picture, self._mask = _roles(self._network)
-        _, _, self._height, self._width = self._network.shape(self._picture)
+        self._image, self._mask = _roles(self._network)
+        _, _, self._height, self._width = self._network.shape(self._image)
         self._range = 255.0 if self._probe().max() > _BRIGHTEST else 1.0
 
-    def restore(self, picture: Pixels, mask: Pixels | None) -> Pixels:
+    def restore(self, image: Pixels, mask: Pixels | None) -> Pixels:
         if self._mask is None:
-            return self._whole(picture, None)
+            return self._whole(image, None)
         if mask is None:
             raise JobError("this model needs a mask that says what is to be painted anew")
         if not mask.any():
-            return picture
+            return image
         rows, columns = slice(None), slice(None)
         if self._height is not None and self._width is not None:
             rows, columns = _around(mask, self._height, self._width)
-        part, hole, result = picture[rows, columns], mask[rows, columns], picture.copy()
+        part, hole, result = image[rows, columns], mask[rows, columns], image.copy()
         result[rows, columns] = np.where(hole[..., None] >= 128, self._square(part, hole), part)
         return result
 
-    def _square(self, picture: Pixels, mask: Pixels) -> Pixels:
+    def _square(self, image: Pixels, mask: Pixels) -> Pixels:
         """A part of any ratio, first reflected to the graph's own, as things look wrong to it when squeezed."""
-        rows, columns = picture.shape[:2]
+        rows, columns = image.shape[:2]
         height, width = self._height, self._width
         if height is None or width is None:
-            return self._whole(picture, mask)
+            return self._whole(image, mask)
         scale = max(rows / height, columns / width)
         whole = max(rows, round(scale * height)), max(columns, round(scale * width))
-        return self._whole(_extended(picture, *whole), _extended(mask, *whole))[:rows, :columns]
+        return self._whole(_pad_reflect(image, *whole), _pad_reflect(mask, *whole))[:rows, :columns]
 
-    def _whole(self, picture: Pixels, mask: Pixels | None) -> Pixels:
-        rows, columns = picture.shape[:2]
+    def _whole(self, image: Pixels, mask: Pixels | None) -> Pixels:
+        rows, columns = image.shape[:2]
         # What is to be scaled is scaled first: reflecting is for the sides that have no size.
-        scaled = self._height or rows, self._width or columns
-        padded = self._height or rows + -rows % _MULTIPLE, self._width or columns + -columns % _MULTIPLE
-        seen = _extended(resize(picture, scaled[1], scaled[0]), *padded)
+        size = self._height or rows, self._width or columns
+        padded_size = self._height or rows + -rows % _MULTIPLE, self._width or columns + -columns % _MULTIPLE
+        network_input = _pad_reflect(resize(image, size[1], size[0]), *padded_size)
         if mask is not None:  # grown rather than lost where it shrinks: a thin line is a mask, too
-            share = np.asarray(cv2.resize((mask >= 128).astype(np.float32), scaled[::-1], interpolation=cv2.INTER_AREA))
-            mask = _extended((share > 0).astype(np.uint8), *padded)
-        drawn = self._run(np.asarray(seen.transpose(2, 0, 1)[None] / 255, np.float32), mask)
-        if not np.isfinite(drawn).all():
+            coverage = np.asarray(
+                cv2.resize((mask >= 128).astype(np.float32), size[::-1], interpolation=cv2.INTER_AREA)
+            )
+            mask = _pad_reflect((coverage > 0).astype(np.uint8), *padded_size)
+        output = self._run(np.asarray(network_input.transpose(2, 0, 1)[None] / 255, np.float32), mask)
+        if not np.isfinite(output).all():
             raise NotFinite(f"what {self._network.name} gives is not finite")
-        levels = (drawn[0].transpose(1, 2, 0) * (255 / self._range)).round().clip(0, 255).astype(np.uint8)
+        levels = (output[0].transpose(1, 2, 0) * (255 / self._range)).round().clip(0, 255).astype(np.uint8)
         # Networks that also enlarge give more pixels than they got.
-        down, across = levels.shape[0] / padded[0], levels.shape[1] / padded[1]
-        kept = np.ascontiguousarray(levels[: round(scaled[0] * down), : round(scaled[1] * across)])
-        return resize(kept, columns, rows)
+        down, across = levels.shape[0] / padded_size[0], levels.shape[1] / padded_size[1]
+        pixels = np.ascontiguousarray(levels[: round(size[0] * down), : round(size[1] * across)])
+        return resize(pixels, columns, rows)
 
-    def _run(self, picture: Floats, mask: Pixels | None) -> Floats:
+    def _run(self, image: Floats, mask: Pixels | None) -> Floats:
         """`mask` is 1 in the hole and else 0."""
         hole = {} if self._mask is None or mask is None else {self._mask: mask.astype(np.float32)[None, None]}
-        return self._network.run({self._picture: picture, **hole})
+        return self._network.run({self._image: image, **hole})
 
     def _probe(self) -> Floats:
-        """What comes of a picture of all shades with a hole in it. Raises CheckpointError."""
+        """What comes of an image of all shades with a hole in it. Raises CheckpointError."""
         height, width = self._height or _MULTIPLE, self._width or _MULTIPLE
         shades = np.broadcast_to(np.linspace(0, 1, width, dtype=np.float32), (1, 3, height, width))
         hole = np.zeros((height, width), np.uint8)
         hole[height // 4 : height // 2, width // 4 : width // 2] = 1
         try:
-            drawn = self._run(np.ascontiguousarray(shades), hole)
+            output = self._run(np.ascontiguousarray(shades), hole)
         except Exception as error:  # onnxruntime's own classes have no base in common
-            raise CheckpointError(f"{self._network.name} can't be run with a picture: {error}") from error
-        if drawn.ndim != 4 or drawn.shape[:2] != (1, 3):
-            raise CheckpointError(f"{self._network.name} gives {drawn.shape} and no picture of 1 x 3 x height x width")
-        return drawn
+            raise CheckpointError(f"{self._network.name} can't be run with an image: {error}") from error
+        if output.ndim != 4 or output.shape[:2] != (1, 3):
+            raise CheckpointError(f"{self._network.name} gives {output.shape} and no image of 1 x 3 x height x width")
+        return output
 
 
 class OnnxBackgroundRemover:
     """Implements matting.background_remover.BackgroundRemover."""
 
-    def __init__(self, spec: MattingSpec) -> None:
+    def __init__(self, spec: MattingConfig) -> None:
         """Raises CheckpointError."""
         if spec.checkpoint is None:
             raise CheckpointError("matting by onnx needs a checkpoint: a file, or owner/name/file on the model hub")
         self._network = Network(spec.checkpoint, spec.revision, spec.device)
-        if len(self._network.inputs) != 1 or not (names := self._network.of_channels(3)):
+        if len(self._network.inputs) != 1 or not (names := self._network.inputs_with_channels(3)):
             raise CheckpointError(f"{self._network}; a matting network takes 1 x 3 x height x width")
         self._name = names[0]
         _, _, height, width = self._network.shape(self._name)
         self._size = width or _MATTE, height or _MATTE
 
-    def alpha(self, picture: Pixels) -> Pixels:
-        height, width = picture.shape[:2]
-        small = np.asarray(cv2.resize(picture, self._size, interpolation=cv2.INTER_AREA), np.float32)
+    def alpha(self, image: Pixels) -> Pixels:
+        height, width = image.shape[:2]
+        small = np.asarray(cv2.resize(image, self._size, interpolation=cv2.INTER_AREA), np.float32)
         output = self._network.run({self._name: ((small / 255 - _MEAN) / _DEVIATION).transpose(2, 0, 1)[None]})
-        share = output.reshape(output.shape[-2:])
-        if share.min() < 0 or share.max() > 1:  # these can only be logits
-            share = 1 / (1 + np.exp(-share.clip(-30, 30)))
-        if not (share >= 0.5).any():
+        matte = output.reshape(output.shape[-2:])
+        if matte.min() < 0 or matte.max() > 1:  # these can only be logits
+            matte = 1 / (1 + np.exp(-matte.clip(-30, 30)))
+        if not (matte >= 0.5).any():
             return np.full((height, width), 255, np.uint8)
-        return np.asarray(cv2.resize((share * 255).round().astype(np.uint8), (width, height)), np.uint8)
+        return np.asarray(cv2.resize((matte * 255).round().astype(np.uint8), (width, height)), np.uint8)
 
 
 def _roles(network: Network) -> tuple[str, str | None]:
-    """Which input is the picture and which the mask. Raises CheckpointError."""
-    for picture in network.of_channels(3):
-        match [name for name in network.inputs if name != picture]:
+    """Which input is the image and which the mask. Raises CheckpointError."""
+    for image in network.inputs_with_channels(3):
+        match [name for name in network.inputs if name != image]:
             case []:
-                return picture, None
-            case [mask] if mask in network.of_channels(1) and network.shape(mask)[2:] == network.shape(picture)[2:]:
-                return picture, mask
+                return image, None
+            case [mask] if (
+                mask in network.inputs_with_channels(1) and network.shape(mask)[2:] == network.shape(image)[2:]
+            ):
+                return image, mask
     raise CheckpointError(f"{network}; a restorer takes 1 x 3 x height x width, and 1 x 1 of a mask")
 
 
 def _around(mask: Pixels, height: int, width: int) -> tuple[slice, slice]:
-    """The part of the picture that holds the mask and what is around, in the graph's ratio where it fits."""
+    """The part of the image that holds the mask and what is around, in the graph's ratio where it fits."""
     left, top, across, down = cv2.boundingRect(mask)
     # Not smaller than the graph's own size, so that nothing is enlarged for it.
     scale = max(1.0, _AROUND * down / height, _AROUND * across / width)
@@ -224,8 +228,8 @@ def _around(mask: Pixels, height: int, width: int) -> tuple[slice, slice]:
     return slice(starts[0], starts[0] + lengths[0]), slice(starts[1], starts[1] + lengths[1])
 
 
-def _extended(pixels: Pixels, rows: int, columns: int) -> Pixels:
-    """Reflected at the bottom and on the right, mask and picture alike."""
+def _pad_reflect(pixels: Pixels, rows: int, columns: int) -> Pixels:
+    """Reflected at the bottom and on the right, mask and image alike."""
     below, beside = rows - pixels.shape[0], columns - pixels.shape[1]
     return np.asarray(cv2.copyMakeBorder(pixels, 0, below, 0, beside, cv2.BORDER_REFLECT), np.uint8)
 

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import cv2
 from obstore.exceptions import BaseError
+from PIL import Image
 
 from deployments.backend import Unavailable
 from deployments.contract.events import Preview
-from deployments.contract.job import GenerationJob, Output, PictureFormat
+from deployments.contract.job import GenerationJob, ImageFormat, Output, preview_key
 from deployments.contract.objects import ObjectStore
-from deployments.images import Pixels, resize
+from deployments.images import Pixels
+from deployments.video.writer import shrink
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
-_ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {
+_ENCODER_OPTIONS: dict[ImageFormat, list[int]] = {
     "jpeg": [cv2.IMWRITE_JPEG_QUALITY, 95],
     "png": [],
     "webp": [cv2.IMWRITE_WEBP_QUALITY, 90],
 }
-_THUMBNAIL_SIDE: Final = 256
-"""Of the longer side, in pixels."""
 _PREVIEW_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 80]
+_PROXY_QUALITY: Final = 90
+_PROXY_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, _PROXY_QUALITY]
+_UPLOADS: Final = 32
+"""At a time, beside those in the callers' threads."""
 
 
-def encode_picture(pixels: Pixels, format: PictureFormat) -> tuple[bytes, str, str]:
+def encode_image(pixels: Pixels, format: ImageFormat) -> tuple[bytes, str, str]:
     """(H, W, 3) RGB or (H, W, 4) RGBA to the bytes of a file, its content type, and its extension without a dot.
 
     JPEG has no transparency: RGBA in it is a ValueError.
     """
     if pixels.shape[2] == 4 and format == "jpeg":
         raise ValueError("JPEG can't be transparent")
-    return _encoded(pixels, f".{format}", _ENCODER_OPTIONS[format]), f"image/{format}", format
+    return _encode(pixels, f".{format}", _ENCODER_OPTIONS[format]), f"image/{format}", format
 
 
 class Outputs:
@@ -45,30 +51,33 @@ class Outputs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._uploads = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="uploads")
 
-    def store_picture(self, job: GenerationJob, pixels: Pixels) -> Output:
-        """The finished picture, in the job's format, as `picture.EXTENSION`."""
-        assert job.output_format != "mp4", "a picture for a job of a video"
-        data, content_type, extension = encode_picture(pixels, job.output_format)
-        key = f"{job.output_prefix}/picture.{extension}"
+    def store_image(self, job: GenerationJob, pixels: Pixels) -> Output:
+        """The finished image, in the job's format, as `image.EXTENSION`."""
+        assert job.output_format != "mp4", "an image for a job of a video"
+        small = self._uploads.submit(self._store_thumbnail, job, pixels)
+        data, content_type, extension = encode_image(pixels, job.output_format)
+        key = f"{job.output_prefix}/image.{extension}"
         self._put(key, data, content_type)
         height, width = pixels.shape[:2]
-        thumbnail = self._store_thumbnail(job, pixels)
-        return Output(
-            key=key, content_type=content_type, width=width, height=height, size=len(data), thumbnail=thumbnail
-        )
+        thumbnail = small.result()
+        return Output(key, content_type, width, height, len(data), thumbnail=thumbnail, proxy=thumbnail)
 
-    def store_clip(self, job: GenerationJob, file: Path, latents: bytes | None, still: Pixels) -> Output:
-        """The finished video, as `clip.mp4`; beside it, for a draft, its latents as `draft.safetensors`.
-
-        `still` is the frame that stands for it.
-        """
-        key, draft = f"{job.output_prefix}/clip.mp4", None
+    def store_video(self, job: GenerationJob, file: Path, latents: bytes | None, samples: Sequence[Pixels]) -> Output:
+        """The finished video, as `video.mp4`; beside it `samples` of its frames as `frames.tiff`, and for a draft its
+        latents as `draft.safetensors`. The first sample stands for it."""
+        key, draft = f"{job.output_prefix}/video.mp4", None
+        beside = [
+            self._uploads.submit(self._store_thumbnail, job, samples[0]),
+            self._uploads.submit(self._store_samples, job, samples),
+        ]
         if latents is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
-            self._put(draft, latents, "application/octet-stream")
-        with _reached():
+            beside.append(self._uploads.submit(self._put, draft, latents, "application/octet-stream"))
+        with _translate_store_errors():
             self._store.put_file_blocking(key, file, "video/mp4")
+        thumbnail, proxy, *_ = [each.result() for each in beside]
         return Output(
             key=key,
             content_type="video/mp4",
@@ -76,41 +85,46 @@ class Outputs:
             height=job.height,
             size=file.stat().st_size,
             draft=draft,
-            thumbnail=self._store_thumbnail(job, still),
+            thumbnail=thumbnail,
+            proxy=proxy,
         )
 
     def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
-        """A small picture of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
-        key = f"{job.output_prefix}/preview-{step}.jpeg"
-        self._put(key, _encoded(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
+        """A small image of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
+        key = preview_key(job.output_prefix, step)
+        self._put(key, _encode(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
         return Preview(key=key, step=step, steps=job.steps if steps is None else steps)
 
     def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
-        """The picture made small, as `thumbnail.jpeg`, or as PNG where it is transparent. Returns its key."""
-        height, width = pixels.shape[:2]
-        share = min(1.0, _THUMBNAIL_SIDE / max(height, width))
-        small = resize(pixels, max(1, round(width * share)), max(1, round(height * share)))
-        extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PREVIEW_OPTIONS)
-        key = f"{job.output_prefix}/thumbnail.{extension}"
-        self._put(key, _encoded(small, f".{extension}", options), f"image/{extension}")
-        return key
+        """The image made small, as `thumbnail.jpeg`, or as PNG where it is transparent. Returns its key."""
+        extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PROXY_OPTIONS)
+        data = _encode(shrink(pixels), f".{extension}", options)
+        return self._put(f"{job.output_prefix}/thumbnail.{extension}", data, f"image/{extension}")
 
-    def _put(self, key: str, data: bytes, content_type: str) -> None:
-        with _reached():
+    def _store_samples(self, job: GenerationJob, samples: Sequence[Pixels]) -> str:
+        """As pages of a TIFF in JPEG. Returns its key."""
+        first, *others = map(Image.fromarray, samples)
+        buffer = io.BytesIO()
+        first.save(buffer, "TIFF", save_all=True, append_images=others, compression="jpeg", quality=_PROXY_QUALITY)
+        return self._put(f"{job.output_prefix}/frames.tiff", buffer.getvalue(), "image/tiff")
+
+    def _put(self, key: str, data: bytes, content_type: str) -> str:
+        with _translate_store_errors():
             self._store.put_blocking(key, data, content_type)
+        return key
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
+def _translate_store_errors() -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
         raise Unavailable(str(error)) from error
 
 
-def _encoded(pixels: Pixels, suffix: str, options: list[int]) -> bytes:
+def _encode(pixels: Pixels, suffix: str, options: list[int]) -> bytes:
     order = cv2.COLOR_RGBA2BGRA if pixels.shape[2] == 4 else cv2.COLOR_RGB2BGR
     done, data = cv2.imencode(suffix, cv2.cvtColor(pixels, order), options)
     if not done:
-        raise RuntimeError(f"a picture of {pixels.shape[1]} x {pixels.shape[0]} could not be written as {suffix}")
+        raise RuntimeError(f"an image of {pixels.shape[1]} x {pixels.shape[0]} could not be written as {suffix}")
     return data.tobytes()

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from threading import Thread
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from obstore.exceptions import BaseError
 from ray import serve
@@ -23,15 +23,18 @@ from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import DIFFUSION, ModelSpec
+from deployments.contract.model import DIFFUSION, ENGINE, RESTORERS, ModelSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
 from deployments.engine.device import priority_on
 from deployments.engine.loop import Engine
 from deployments.engine.requests import Milestone, RequestHandle
 from deployments.telemetry import logs
-from deployments.telemetry.tracing import Attributes, Tracer, trace_id, tracer_of
+from deployments.telemetry.tracing import Attributes, Tracer, create_tracer, trace_id
 from deployments.text_encoding import RemoteEncoder
+
+if TYPE_CHECKING:
+    from deployments.remote_engine.engine import RemoteEngine
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +59,14 @@ class Reports:
         self._since = 0.0
         self._busy_s = 0.0
         setup = engine.setup
-        self._loaded = {
+        self._load_counts = {
             LOADS: 1.0,
             LOAD_S: load_s,
             COMPILE_FALLBACKS: float(setup.get("compiled") == "failed"),
             ATTENTION_FALLBACKS: float(len(setup.get("attention_unusable", "").split())),
         }
-        self._told: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
-        self._told_at = -REPORTS_EVERY_S
+        self._last_counts: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
+        self._last_report_at = -REPORTS_EVERY_S
 
     def began(self) -> None:
         """A job came."""
@@ -80,13 +83,13 @@ class Reports:
     def due(self) -> Alive | None:
         """What is to be told with a job that ends now: at most once a second, but always with the last job there is."""
         now = self._clock()
-        if self._jobs > 1 and now - self._told_at < REPORTS_EVERY_S:
+        if self._jobs > 1 and now - self._last_report_at < REPORTS_EVERY_S:
             return None
         busy_s = self._busy_s + (now - self._since if self._jobs else 0.0)
-        counts = {**self._engine.counts, **self._loaded, BUSY_S: busy_s}
-        grown = {name: count - self._told.get(name, 0) for name, count in counts.items()}
-        self._told, self._told_at = counts, now
-        return Alive({name: count for name, count in grown.items() if count}, self._engine.setup)
+        counts = {**self._engine.counts, **self._load_counts, BUSY_S: busy_s}
+        deltas = {name: count - self._last_counts.get(name, 0) for name, count in counts.items()}
+        self._last_counts, self._last_report_at = counts, now
+        return Alive({name: count for name, count in deltas.items() if count}, self._engine.setup)
 
 
 _STAGES: Final = (
@@ -102,18 +105,20 @@ def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
     job = handle.job
     if not job.traceparent:
         return
-    reached, now = handle.reached, time.monotonic()
+    milestones, now = handle.reached, time.monotonic()
     epoch, attributes = time.time() - now, _attributes(job, outcome)
     tracer.record(
-        "wait", job.traceparent, epoch + handle.submitted, epoch + reached.get(Milestone.ADMITTED, now), attributes
+        "wait", job.traceparent, epoch + handle.submitted, epoch + milestones.get(Milestone.ADMITTED, now), attributes
     )
-    latest = max(reached.values(), default=now)
+    latest = max(milestones.values(), default=now)
     for name, began, ended in _STAGES:
         # One that was passed over has a beginning and no end: a video that goes on where its steps were done.
-        if began in reached and (ended in reached or reached[began] == latest):
-            tracer.record(name, job.traceparent, epoch + reached[began], epoch + reached.get(ended, now), attributes)
-    if Milestone.FINISHED in reached:
-        tracer.record("store", job.traceparent, epoch + reached[Milestone.FINISHED], epoch + now, attributes)
+        if began in milestones and (ended in milestones or milestones[began] == latest):
+            tracer.record(
+                name, job.traceparent, epoch + milestones[began], epoch + milestones.get(ended, now), attributes
+            )
+    if Milestone.FINISHED in milestones:
+        tracer.record("store", job.traceparent, epoch + milestones[Milestone.FINISHED], epoch + now, attributes)
 
 
 def _attributes(job: GenerationJob, outcome: str) -> Attributes:
@@ -124,19 +129,19 @@ FOLDER: Final = "models/costs"
 COSTS_EVERY_S: Final = 60.0
 
 
-class KeptCosts:
+class StepCostStore:
     """Every call waits for the object store."""
 
     def __init__(self, store: ObjectStore, checkpoint: str, setup: Mapping[str, str]) -> None:
         """`setup` is all that a step's time depends on, beside the checkpoint."""
         self._store = store
-        named = json.dumps([checkpoint, sorted(setup.items())])
-        self._key = f"{FOLDER}/{sha256(named.encode()).hexdigest()[:32]}.json"
+        identity = json.dumps([checkpoint, sorted(setup.items())])
+        self._key = f"{FOLDER}/{sha256(identity.encode()).hexdigest()[:32]}.json"
 
     def read(self) -> dict[str, StepCost]:
         """By kinds of steps; nothing where nothing is known, or it can't be had."""
         try:
-            return self._found()
+            return self._load()
         except (BaseError, OSError) as error:
             logger.warning("what steps cost is learned anew: %s", error)
             return {}
@@ -144,16 +149,16 @@ class KeptCosts:
     def write(self, costs: Mapping[str, StepCost]) -> None:
         """Beside what is known of other kinds."""
         try:
-            known = {kind: asdict(cost) for kind, cost in {**self._found(), **costs}.items()}
-            self._store.put_blocking(self._key, json.dumps(known).encode(), "application/json")
+            entries = {kind: asdict(cost) for kind, cost in {**self._load(), **costs}.items()}
+            self._store.put_blocking(self._key, json.dumps(entries).encode(), "application/json")
         except (BaseError, OSError) as error:
             logger.warning("what steps cost is not kept: %s", error)
 
-    def _found(self) -> dict[str, StepCost]:
+    def _load(self) -> dict[str, StepCost]:
         """Nothing where there is nothing, or what makes no sense. Raises BaseError and OSError out of reach."""
         try:
-            found = json.loads(self._store.get_blocking(self._key))
-            return {kind: _cost(parts) for kind, parts in found.items()}
+            entries = json.loads(self._store.get_blocking(self._key))
+            return {kind: _cost(parts) for kind, parts in entries.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, TypeError, AttributeError) as error:
@@ -166,23 +171,23 @@ class CostKeeper:
 
     def __init__(
         self,
-        kept: KeptCosts,
-        learned: Callable[[], Mapping[str, StepCost]],
+        store: StepCostStore,
+        costs: Callable[[], Mapping[str, StepCost]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._kept = kept
-        self._learned = learned
+        self._store = store
+        self._costs = costs
         self._clock = clock
-        self._kept_at = clock()
+        self._last_write_at = clock()
         self._writing: Thread | None = None
 
     def keep(self) -> Thread | None:
         """Writes what was learned if the last time was a while ago, in a thread of its own, which is returned."""
         busy = self._writing is not None and self._writing.is_alive()
-        if busy or self._clock() - self._kept_at < COSTS_EVERY_S or not (costs := self._learned()):
+        if busy or self._clock() - self._last_write_at < COSTS_EVERY_S or not (costs := self._costs()):
             return None
-        self._kept_at = self._clock()
-        self._writing = Thread(target=self._kept.write, args=(costs,), name="costs", daemon=True)
+        self._last_write_at = self._clock()
+        self._writing = Thread(target=self._store.write, args=(costs,), name="costs", daemon=True)
         self._writing.start()
         return self._writing
 
@@ -201,7 +206,7 @@ _FAULTS = 20
 """So many jobs in a row that failed in a way nobody expected: the model is broken, not the jobs."""
 _LAST_WORDS_S = 0.5
 """What streams get to tell their callers before the process ends, within the timeout of a health check."""
-_HELD = 16
+_MAX_ADAPTER_IDS = 16
 """Adapters that the router is told of."""
 _BROKEN_DEVICE = 70
 """Exit status: EX_SOFTWARE of sysexits.h."""
@@ -218,19 +223,22 @@ class MediaModel:
         self._spec = spec
         logs.begin(spec.logs)
         self._log_levels: tuple[tuple[str, str], ...] = ()
-        self._tracer = tracer_of(spec.tracing, "model")
+        self._tracer = create_tracer(spec.tracing, "model")
         began = time.monotonic()
-        logger.info("loading %s", spec.checkpoint)
-        shared = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
-        self._engine = await asyncio.to_thread(engine_of, spec, shared)
+        name = spec.checkpoint or spec.backend
+        logger.info("loading %s", name)
+        remote_encoder = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
+        self._engine = await asyncio.to_thread(build_engine, spec, remote_encoder)
         load_s = time.monotonic() - began
         self._reports = Reports(self._engine, load_s)
-        kept = _kept_costs(spec, self._engine.setup)
-        self._costs = CostKeeper(kept, lambda: self._engine.learned) if kept else None
+        cost_store = _cost_store(spec, self._engine.setup)
+        self._costs = CostKeeper(cost_store, lambda: self._engine.learned) if cost_store else None
         # Tells Serve's router which adapters were here last: most of them still are.
-        self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
+        self._report_adapter: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_MAX_ADAPTER_IDS))(
+            _adapter_id
+        )
         self._engine.start()
-        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, load_s)
+        logger.info("%s is loaded and serves after %.1f s", name, load_s)
 
     async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
         """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""
@@ -242,7 +250,7 @@ class MediaModel:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
         if job.adapter is not None:
-            await self._hold(job.adapter.id)
+            await self._report_adapter(job.adapter.id)
         handle = self._engine.submit(job, emit)
         started, outcome = False, ""
         self._reports.began()
@@ -302,17 +310,22 @@ class MediaModel:
         return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
 
 
-async def _held(adapter_id: str) -> str:
+async def _adapter_id(adapter_id: str) -> str:
     return adapter_id
 
 
-def engine_of(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Engine[Any, Any]:
+def build_engine(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Engine[Any, Any] | RemoteEngine:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
-    backend = _simulated(spec) or (_diffusion(spec, text_encoder) if spec.backend == DIFFUSION else _restoring(spec))
-    kept = _kept_costs(spec, backend.setup)
+    if spec.backend == ENGINE:
+        assert spec.engine is not None
+        from deployments.remote_engine.engine import RemoteEngine
+
+        return RemoteEngine(spec.engine, ObjectStore.from_location(spec), max_running=spec.max_running)
+    backend, options = _load_backend(spec, text_encoder)
+    cost_store = _cost_store(spec, backend.setup)
     return Engine(
         backend,
-        known_costs=kept.read() if kept else {},
+        initial_costs=cost_store.read() if cost_store else {},
         max_running=spec.max_running,
         max_batch=spec.max_batch,
         order=spec.order,
@@ -320,67 +333,82 @@ def engine_of(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Eng
         preview_every=spec.preview_every,
         preview_interval_s=spec.preview_interval_s,
         device_priority=priority_on(spec.sharing),
+        **options,
     )
 
 
-def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts | None:
+def _load_backend(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> tuple[Backend[Any, Any], dict[str, Any]]:
+    """The backend, and options of the engine that follow from it."""
+    if simulated := _simulated_backend(spec):
+        return simulated, {}
+    if spec.backend in RESTORERS:
+        return _restoration_backend(spec), {}
+    from deployments import native_loading
+
+    if spec.backend == DIFFUSION and native_loading.is_native(spec):
+        return _diffusion_backend(spec, text_encoder), {}
+    return _diffusers_backend(spec)
+
+
+def _diffusers_backend(spec: ModelSpec) -> tuple[Backend[Any, Any], dict[str, Any]]:
+    from deployments.backends.diffusers import DiffusersBackend
+    from deployments.diffusers_loading import load_pipeline
+    from deployments.torch_process import set_up_torch
+
+    set_up_torch(spec.threads)
+    loaded = load_pipeline(spec)
+    backend = DiffusersBackend(
+        loaded.pipeline,
+        ObjectStore.from_location(spec),
+        pipeline_kwargs=spec.pipeline_kwargs,
+        preview_decoder=loaded.preview_decoder,
+        hooked=not loaded.interleaves,
+        max_batch=spec.max_batch,
+        adapters_mb=spec.caches.adapters_mb,
+        threads=spec.threads,
+        setup=loaded.setup,
+    )
+    return backend, {"batch_of": lambda state: state.call, "interleave": loaded.interleaves}
+
+
+def _cost_store(spec: ModelSpec, setup: Mapping[str, str]) -> StepCostStore | None:
     """None for a backend that names no device: what its steps cost says nothing about another replica's."""
     if "device" not in setup:
         return None
-    store = ObjectStore.of(spec)
+    store = ObjectStore.from_location(spec)
     matters = {name: value for name, value in setup.items() if name != "dtype_because"}
-    return KeptCosts(
+    return StepCostStore(
         store, f"{spec.backend} {spec.checkpoint}@{spec.revision or ''}", matters | {"enlarge": spec.enlarge}
     )
 
 
-def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:
-    simulation = Simulation.of(spec.checkpoint)
+def _simulated_backend(spec: ModelSpec) -> Backend[Any, Any] | None:
+    simulation = Simulation.from_checkpoint(spec.checkpoint)
     if simulation is None:
         return None
-    return SimulatedBackend(simulation, ObjectStore.of(spec))
+    return SimulatedBackend(simulation, ObjectStore.from_location(spec))
 
 
-def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
+def _restoration_backend(spec: ModelSpec) -> Backend[Any, Any]:
     from deployments.backends.restoration import RestorerBackend
     from deployments.restorers import load_restorer
 
-    return RestorerBackend(load_restorer(spec), ObjectStore.of(spec))
+    return RestorerBackend(load_restorer(spec), ObjectStore.from_location(spec))
 
 
-def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
-    from deployments import loading
+def _diffusion_backend(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
+    from deployments import native_loading
     from deployments.backends.images import DiffusionBackend
-    from deployments.backends.videos import ClipBackend
-    from deployments.families.video_family import ClipFamily
+    from deployments.backends.videos import VideoBackend
+    from deployments.families.video_family import VideoFamily
     from deployments.torch_process import set_up_torch
 
     set_up_torch(spec.threads)
-    loaded = loading.load(
-        spec.checkpoint,
-        revision=spec.revision,
-        device=spec.device,
-        dtype=spec.dtype,
-        attention=spec.attention,
-        packed_attention=spec.packed_attention,
-        compile=spec.compile,
-        render_side=spec.render_side,
-        enlarge=spec.enlarge,
-        channels_last=spec.channels_last,
-        tile_above=spec.tile_above,
-        cfg=spec.cfg,
-        redux=spec.redux,
-        distilled=spec.distilled,
-        enhance_noise=spec.enhance_noise,
-        video_guidance=spec.video_guidance,
-        keyframe_crf=spec.keyframe_crf,
-        caches=spec.caches,
-        text_encoder=text_encoder,
-    )
-    store, family = ObjectStore.of(spec), loaded.family
-    if isinstance(family, ClipFamily):
-        model = f"{spec.checkpoint}@{spec.revision or ''} {loaded.setup['dtype']}"
-        return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded.setup)
+    loaded_model = native_loading.load(spec, text_encoder)
+    store, family = ObjectStore.from_location(spec), loaded_model.family
+    if isinstance(family, VideoFamily):
+        model = f"{spec.checkpoint}@{spec.revision or ''} {loaded_model.setup['dtype']}"
+        return VideoBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded_model.setup)
     return DiffusionBackend(
-        family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting, setup=loaded.setup
+        family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting, setup=loaded_model.setup
     )

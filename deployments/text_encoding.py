@@ -57,18 +57,18 @@ def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]]
     """Runs in the thread that will read, since torch counts threads per thread that calls it."""
     import torch
 
-    from deployments import loading
+    from deployments import native_loading
     from deployments.families.conditioning import as_bytes
     from deployments.torch_process import set_up_torch
 
     set_up_torch(spec.threads)
-    encoder, fingerprint = loading.load_prompt_encoder(
+    encoder, fingerprint = native_loading.load_prompt_encoder(
         spec.checkpoint, revision=spec.revision, device=spec.device, dtype=spec.dtype
     )
 
     def encode(prompts: Sequence[str]) -> list[bytes]:
         with torch.inference_mode():
-            return [as_bytes(encoded) for encoded in encoder.encode(prompts)]
+            return [as_bytes(embeds) for embeds in encoder.encode(prompts)]
 
     return encode, fingerprint
 
@@ -96,15 +96,15 @@ class RemoteEncoder:
         """Of the weights, once they are loaded. Not from the event loop. Raises TextEncoderUnavailable."""
         return self._wait(self._ask("fingerprint"), _START_S)
 
-    async def _ask(self, method: str, *given: str) -> Any:
-        return await getattr(self._handle, method).remote(*given)
+    async def _ask(self, method: str, *arguments: str) -> Any:
+        return await getattr(self._handle, method).remote(*arguments)
 
     def _wait(self, answer: Coroutine[Any, Any, Answer], limit_s: float) -> Answer:
-        asked = asyncio.run_coroutine_threadsafe(answer, self._loop)
+        future = asyncio.run_coroutine_threadsafe(answer, self._loop)
         try:
-            return asked.result(limit_s)
+            return future.result(limit_s)
         except concurrent.futures.TimeoutError:
-            asked.cancel()
+            future.cancel()
             raise TextEncoderUnavailable(f"no answer within {limit_s} s") from None
         except Exception as problem:  # whatever Ray makes of a process that is gone: nothing of it is the job's fault
             raise TextEncoderUnavailable(f"{type(problem).__name__}: {problem}") from problem

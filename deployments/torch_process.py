@@ -21,9 +21,9 @@ def set_up_torch(threads: int | None) -> None:
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized() and torch.cuda.is_available():
-        share = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
-        if 0 < share < 1:
-            torch.cuda.set_per_process_memory_fraction(share)
+        fraction = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
+        if 0 < fraction < 1:
+            torch.cuda.set_per_process_memory_fraction(fraction)
 
 
 class SideStream:

@@ -17,10 +17,10 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract import counts
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
-from deployments.contract.model import MattingSpec
+from deployments.contract.model import MattingConfig
 from deployments.contract.objects import ObjectStore
 from deployments.families.conditioning import PreparedRequest
-from deployments.families.device_errors import translated_device_errors
+from deployments.families.device_errors import translate_device_errors
 from deployments.families.family import Family
 from deployments.families.state import State
 from deployments.families.step import step
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 NO_SUBJECT = "No subject stands out from the background, so nothing was made transparent"
 
 _OPAQUE = 255
-_BY_COLOUR = MattingSpec()
+_BY_COLOUR = MattingConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DiffusionBackend:
         store: ObjectStore,
         *,
         adapters_mb: int = 1024,
-        matting: MattingSpec = _BY_COLOUR,
+        matting: MattingConfig = _BY_COLOUR,
         setup: Mapping[str, str] | None = None,
     ) -> None:
         """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
@@ -66,7 +66,7 @@ class DiffusionBackend:
         self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
         self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
-        self._matting = _here(matting)
+        self._matting = _resolve_matting(matting)
         self._setup = dict(setup or {})
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
@@ -76,18 +76,16 @@ class DiffusionBackend:
         return self._setup
 
     def counts(self) -> Mapping[str, float]:
-        found: dict[str, float] = {}
-        for name, cache in {**self._family.caches, "adapters": self._adapters.figures}.items():
-            found[counts.hits(name)] = cache.hits
-            found[counts.misses(name)] = cache.misses
-            found[counts.evictions(name)] = cache.evictions
-        return found
+        result: dict[str, float] = {}
+        for name, cache in {**self._family.caches, "adapters": self._adapters.stats}.items():
+            result |= counts.cache_counts(name, cache)
+        return result
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
-        """Its input pictures, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
-        prepared = _prepared(job, self._fetcher.present(job.inputs))
+        """Its input images, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
+        prepared_request = _prepare_request(job, self._fetcher.fetch_all(job.inputs))
         with self._memory():
-            request = self._family.fetch(prepared)
+            request = self._family.fetch(prepared_request)
             if job.adapter is None:
                 return FetchedJob(request)
             layers = self._adapters.get(job.adapter).layers
@@ -113,7 +111,7 @@ class DiffusionBackend:
             return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
 
     def preview(self, state: State) -> Callable[[], Preview] | None:
-        with translated_device_errors():
+        with translate_device_errors():
             pixels = self._family.preview(state)
         return None if pixels is None else partial(self._outputs.store_preview, state.job, pixels, state.done_steps)
 
@@ -121,7 +119,7 @@ class DiffusionBackend:
     def _memory(self) -> Iterator[None]:
         """What is kept for further jobs makes way for one that is there."""
         try:
-            with translated_device_errors():
+            with translate_device_errors():
                 yield
         except OutOfMemory:
             self._family.forget()
@@ -129,13 +127,13 @@ class DiffusionBackend:
             raise
 
     def _store(self, job: GenerationJob, pixels: Pixels) -> Output:
-        output = self._outputs.store_picture(job, pixels)
+        output = self._outputs.store_image(job, pixels)
         whole = job.transparent and pixels[:, :, 3].min() == _OPAQUE
         return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
         """The subject alone, as RGBA."""
-        with self._background_lock:  # the engine may finish two pictures at once, and one network is enough
+        with self._background_lock:  # the engine may finish two images at once, and one network is enough
             if self._background_remover is None:
                 self._background_remover = self._load_background_remover()
             return np.dstack((pixels, self._background_remover.alpha(pixels)))
@@ -150,7 +148,7 @@ class DiffusionBackend:
             raise JobError("the background can't be removed here") from None
 
 
-def _here(matting: MattingSpec) -> MattingSpec | None:
+def _resolve_matting(matting: MattingConfig) -> MattingConfig | None:
     """None where its network is neither on this machine nor to be had: all other jobs can still be done."""
     try:
         return with_network_here(matting)
@@ -159,9 +157,9 @@ def _here(matting: MattingSpec) -> MattingSpec | None:
         return None
 
 
-def _prepared(job: GenerationJob, fetched: Mapping[str, bytes]) -> PreparedRequest:
+def _prepare_request(job: GenerationJob, inputs: Mapping[str, bytes]) -> PreparedRequest:
     def optional(key: str | None) -> bytes | None:
-        return fetched[key] if key is not None else None
+        return inputs[key] if key is not None else None
 
-    references = tuple(fetched[key] for key in job.references)
+    references = tuple(inputs[key] for key in job.references)
     return PreparedRequest(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))

@@ -20,10 +20,10 @@ class InputFetcher:
         self._store = store
         self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
-    def present(self, keys: Iterable[str]) -> dict[str, bytes]:
+    def fetch_all(self, keys: Iterable[str]) -> dict[str, bytes]:
         """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
-        ordered = sorted(set(keys))
-        return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
+        unique = sorted(set(keys))
+        return dict(zip(unique, self._threads.map(self._get, unique), strict=True))
 
     def _get(self, key: str) -> bytes:
         try:

@@ -12,8 +12,8 @@ from deployments.backend import JobError
 from deployments.backends.inputs import InputFetcher
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.families.device_errors import translated_device_errors
-from deployments.images import Backdrop, Pixels, open_picture, stretch
+from deployments.families.device_errors import translate_device_errors
+from deployments.images import Backdrop, Pixels, open_image, stretch
 from deployments.outputs import Outputs
 from deployments.restorers import Restorer
 
@@ -21,11 +21,11 @@ from deployments.restorers import Restorer
 @dataclass
 class RestorerState:
     job: GenerationJob
-    picture: Pixels
+    image: Pixels
     """In the job's size."""
     mask: Pixels | None
     """255 where it is painted anew, else 0; in the same size."""
-    restored: Pixels | None = None
+    output: Pixels | None = None
     done_steps: int = 0
 
     @property
@@ -48,14 +48,14 @@ class RestorerState:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPicture:
+class FetchedImage:
     job: GenerationJob
-    picture: bytes
+    image: bytes
     mask: bytes | None
 
 
 class RestorerBackend:
-    """Implements engine.backend.Backend[FetchedPicture, RestorerState]."""
+    """Implements engine.backend.Backend[FetchedImage, RestorerState]."""
 
     def __init__(self, restorer: Restorer, store: ObjectStore) -> None:
         self._restorer = restorer
@@ -69,45 +69,45 @@ class RestorerBackend:
     def counts(self) -> Mapping[str, float]:
         return {}
 
-    def fetch(self, job: GenerationJob) -> FetchedPicture:
+    def fetch(self, job: GenerationJob) -> FetchedImage:
         if not job.references:
-            raise JobError("this model needs a picture")
-        picture = job.references[0]
-        fetched = self._fetcher.present(key for key in (picture, job.mask) if key)
-        return FetchedPicture(job, fetched[picture], fetched[job.mask] if job.mask else None)
+            raise JobError("this model needs an image")
+        image = job.references[0]
+        inputs = self._fetcher.fetch_all(key for key in (image, job.mask) if key)
+        return FetchedImage(job, inputs[image], inputs[job.mask] if job.mask else None)
 
-    def encode(self, fetched: Sequence[FetchedPicture]) -> list[RestorerState | JobError]:
-        return [_begun(one) for one in fetched]
+    def encode(self, fetched: Sequence[FetchedImage]) -> list[RestorerState | JobError]:
+        return [_initial_state(one) for one in fetched]
 
     def step(self, states: Sequence[RestorerState]) -> None:
-        """One picture after the other. Those that are restored when another one fails are not restored again."""
+        """One image after the other. Those that are restored when another one fails are not restored again."""
         for state in states:
-            if state.restored is None:
-                with translated_device_errors():
-                    state.restored = self._restorer.restore(state.picture, state.mask)
+            if state.output is None:
+                with translate_device_errors():
+                    state.output = self._restorer.restore(state.image, state.mask)
         for state in states:
             state.done_steps = 1
 
     def finish(self, state: RestorerState) -> Callable[[], Output]:
-        assert state.restored is not None
-        pixels = state.restored
+        assert state.output is not None
+        pixels = state.output
         if state.mask is not None:
-            pixels = Backdrop(state.picture, state.mask > 0).under(pixels)
-        return partial(self._outputs.store_picture, state.job, pixels)
+            pixels = Backdrop(state.image, state.mask > 0).under(pixels)
+        return partial(self._outputs.store_image, state.job, pixels)
 
     def preview(self, state: RestorerState) -> None:
         """There is nothing between the beginning and the end."""
 
 
-def _begun(fetched: FetchedPicture) -> RestorerState | JobError:
-    job = fetched.job
+def _initial_state(inputs: FetchedImage) -> RestorerState | JobError:
+    job = inputs.job
     size = (job.height, job.width)
     try:
-        picture = open_picture(fetched.picture)
-        mask = open_picture(fetched.mask).convert("L") if fetched.mask is not None else None
+        image = open_image(inputs.image)
+        mask = open_image(inputs.mask).convert("L") if inputs.mask is not None else None
     except JobError as error:
         return error
-    if mask is not None and mask.size != picture.size:
-        return JobError("the mask must have the size of the picture")
+    if mask is not None and mask.size != image.size:
+        return JobError("the mask must have the size of the image")
     repaint = None if mask is None else np.where(np.array(stretch(mask, size)) >= 128, 255, 0).astype(np.uint8)
-    return RestorerState(job, np.array(stretch(picture, size)), repaint)
+    return RestorerState(job, np.array(stretch(image, size)), repaint)

@@ -1,7 +1,7 @@
-"""The simulated backend: takes time and makes flat pictures, to try replica counts, load and faults without a model.
+"""The simulated backend: takes time and makes flat images, to try replica counts, load and faults without a model.
 
-The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its pictures' size and number.
-Pictures come out in one colour that follows from the seed, videos small and black. Everything around it is as with a
+The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its images' size and number.
+Images come out in one colour that follows from the seed, videos small and black. Everything around it is as with a
 model: the engine, the replica, the object store.
 
 `simulated/25ms?breaks=/path/of/a/file` also has a device that can break: the replica that finds the file there at a
@@ -23,12 +23,12 @@ import numpy as np
 
 from deployments.backend import DeviceBroken, JobError
 from deployments.backends.inputs import InputFetcher
-from deployments.contract.job import Clip, GenerationJob, Output
+from deployments.contract.job import GenerationJob, Output, VideoParams
 from deployments.contract.objects import ObjectStore
 from deployments.outputs import Outputs
-from deployments.video.writer import SOUND_RATE, ClipWriter, Sound
+from deployments.video.writer import AUDIO_RATE, Audio, VideoWriter
 
-_CLIP: Final = (64, 36)
+_VIDEO: Final = (64, 36)
 _CHECKPOINT: Final = re.compile(r"simulated/(?P<ms>\d+)ms(?:\?breaks=(?P<breaks>/.+))?")
 
 
@@ -40,12 +40,12 @@ class Simulation:
     breaks: Path | None = None
 
     @classmethod
-    def of(cls, checkpoint: str) -> Simulation | None:
+    def from_checkpoint(cls, checkpoint: str) -> Simulation | None:
         """None for a checkpoint that is not a simulated one."""
-        found = _CHECKPOINT.fullmatch(checkpoint)
-        if found is None:
+        match = _CHECKPOINT.fullmatch(checkpoint)
+        if match is None:
             return None
-        return cls(int(found["ms"]) / 1000, Path(found["breaks"]) if found["breaks"] else None)
+        return cls(int(match["ms"]) / 1000, Path(match["breaks"]) if match["breaks"] else None)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class SimulatedBackend:
         return {}
 
     def fetch(self, job: GenerationJob) -> GenerationJob:
-        self._fetcher.present(job.inputs)
+        self._fetcher.fetch_all(job.inputs)
         return job
 
     def encode(self, fetched: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
@@ -100,10 +100,10 @@ class SimulatedBackend:
 
     def finish(self, state: SimulatedState) -> Callable[[], Output]:
         job = state.job
-        if job.clip is not None:
-            return partial(self._stored_clip, job, job.clip)
+        if job.video is not None:
+            return partial(self._store_video, job, job.video)
         shades = np.random.default_rng(job.seed).integers(0, 256, 3, dtype=np.uint8)
-        return partial(self._outputs.store_picture, job, np.tile(shades, (job.height, job.width, 1)))
+        return partial(self._outputs.store_image, job, np.tile(shades, (job.height, job.width, 1)))
 
     def preview(self, state: SimulatedState) -> None:
         """Nothing is seen before the end."""
@@ -117,13 +117,12 @@ class SimulatedBackend:
                 return
             raise DeviceBroken("broken by a file")
 
-    def _stored_clip(self, job: GenerationJob, clip: Clip) -> Output:
-        with TemporaryDirectory(prefix="clip-") as folder:
-            file = Path(folder) / "clip.mp4"
-            sound = Sound(np.zeros((2, 0), np.float32), SOUND_RATE) if clip.sound else None
-            writer = ClipWriter(file, rendered=(16, 16), size=_CLIP, frames=clip.frames, sound=sound, threads=1)
-            for _ in range(clip.frames):
+    def _store_video(self, job: GenerationJob, video: VideoParams) -> Output:
+        with TemporaryDirectory(prefix="video-") as folder:
+            file = Path(folder) / "video.mp4"
+            audio = Audio(np.zeros((2, 0), np.float32), AUDIO_RATE) if video.audio else None
+            writer = VideoWriter(file, rendered=(16, 16), size=_VIDEO, frames=video.frames, audio=audio, threads=1)
+            for _ in range(video.frames):
                 writer.write(np.zeros((1, 16, 16, 3), np.uint8))
             writer.close()
-            still = np.zeros((job.height, job.width, 3), np.uint8)
-            return self._outputs.store_clip(job, file, b"" if clip.draft else None, still)
+            return self._outputs.store_video(job, file, b"" if video.draft else None, writer.samples)

@@ -1,6 +1,6 @@
 """Checkpoints of videos between two steps, in the object store: another replica resumes where one was lost.
 
-What a clip is after step n depends on its job alone. So all attempts share one object, and it doesn't matter which of
+What a video is after step n depends on its job alone. So all attempts share one object, and it doesn't matter which of
 them wrote it.
 """
 
@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from deployments.contract.objects import ObjectStore
-from deployments.families.video_family import ClipState
+from deployments.families.video_family import VideoState
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def unpack_latents(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-class ClipCheckpoints:
+class VideoCheckpoints:
     """Writes in a thread of its own: steps don't wait for the store."""
 
     def __init__(self, store: ObjectStore, model: str) -> None:
@@ -52,15 +52,15 @@ class ClipCheckpoints:
         self._store = store
         self._model = model
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
-        self._under_way: Future[None] | None = None
+        self._write_future: Future[None] | None = None
 
-    def keep(self, state: ClipState) -> None:
-        """Keeps the clip as it is now, unless the last one is still being written: a later one will do."""
-        if self._under_way is None or self._under_way.done():
-            assert state.job.clip is not None
+    def keep(self, state: VideoState) -> None:
+        """Keeps the video as it is now, unless the last one is still being written: a later one will do."""
+        if self._write_future is None or self._write_future.done():
+            assert state.job.video is not None
             # The tensors of a state are replaced by a step and never changed, so they can be written meanwhile.
-            tensors = {"picture": state.picture.x, "sound": state.sound.x}
-            self._under_way = self._writer.submit(self._write, state.job.clip.checkpoint, tensors, state.i)
+            tensors = {"video": state.video.x, "audio": state.audio.x}
+            self._write_future = self._writer.submit(self._write, state.job.video.checkpoint, tensors, state.i)
 
     def read(self, key: str) -> bytes | None:
         """What an earlier attempt kept; None where there is nothing, or it is out of reach."""
@@ -69,36 +69,36 @@ class ClipCheckpoints:
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            logger.warning("a clip begins anew, its checkpoint can't be read: %s", error)
+            logger.warning("a video begins anew, its checkpoint can't be read: %s", error)
             return None
 
-    def resume(self, state: ClipState, kept: bytes | None) -> None:
-        """Puts a clip that has just begun where an earlier attempt was that `kept` this."""
-        if kept is None:
+    def resume(self, state: VideoState, checkpoint: bytes | None) -> None:
+        """Puts a video that has just begun where an earlier attempt was that wrote this `checkpoint`."""
+        if checkpoint is None:
             return
         try:
-            tensors, metadata = unpack_latents(kept)
-            picture, sound, steps = tensors["picture"], tensors["sound"], int(metadata["steps"])
+            tensors, metadata = unpack_latents(checkpoint)
+            video, audio, steps = tensors["video"], tensors["audio"], int(metadata["steps"])
         except (BrokenLatentsError, KeyError, ValueError) as error:
             logger.warning("%s begins anew, its checkpoint can't be read: %s", state.job.id, error)
             return
-        fits = picture.shape == state.picture.x.shape and sound.shape == state.sound.x.shape
+        fits = video.shape == state.video.x.shape and audio.shape == state.audio.x.shape
         if metadata.get("model") != self._model or not fits or not 0 < steps <= state.steps:
             logger.warning("%s begins anew, its checkpoint is another model's", state.job.id)
             return
-        device = state.picture.x.device
-        state.picture.x, state.sound.x, state.i = picture.to(device), sound.to(device), steps
+        device = state.video.x.device
+        state.video.x, state.audio.x, state.i = video.to(device), audio.to(device), steps
         logger.info("%s goes on at step %d of %d", state.job.id, steps, state.steps)
 
     def settle(self) -> None:
         """Returns when nothing is being written any more."""
-        if self._under_way is not None:
-            self._under_way.result()
+        if self._write_future is not None:
+            self._write_future.result()
 
     def _write(self, key: str, tensors: dict[str, Tensor], steps: int) -> None:
         data = pack_latents(tensors, {"model": self._model, "steps": str(steps)})
         try:
             self._store.put_blocking(key, data, LATENTS_TYPE)
         except (BaseError, OSError) as error:
-            # A checkpoint is a safety net; without it, a lost clip begins anew.
+            # A checkpoint is a safety net; without it, a lost video begins anew.
             logger.warning("a checkpoint could not be kept: %s", error)

@@ -20,26 +20,26 @@ import numpy as np
 
 from deployments.backend import JobError
 from deployments.backends.inputs import InputFetcher
-from deployments.backends.video_checkpoints import BrokenLatentsError, ClipCheckpoints, pack_latents, unpack_latents
+from deployments.backends.video_checkpoints import BrokenLatentsError, VideoCheckpoints, pack_latents, unpack_latents
 from deployments.contract.events import Preview
-from deployments.contract.job import FPS, Clip, GenerationJob, Output
+from deployments.contract.job import FPS, GenerationJob, Output, VideoParams
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
-from deployments.families.canvas import lead_of
-from deployments.families.device_errors import translated_device_errors
+from deployments.families.canvas import lead_frames
+from deployments.families.device_errors import translate_device_errors
 from deployments.families.vae import LONG_SIDE as PREVIEW_SIDE
-from deployments.families.video_family import ClipFamily, ClipInputs, ClipState, Draft
-from deployments.images import Pixels, fitted, open_picture
+from deployments.families.video_family import Draft, VideoFamily, VideoInputs, VideoState
+from deployments.images import Pixels, fit, open_image
 from deployments.outputs import Outputs
 from deployments.video import reader
 from deployments.video.reader import Frames
-from deployments.video.writer import SOUND_RATE, ClipWriter, Sound, VideoError
+from deployments.video.writer import AUDIO_RATE, Audio, VideoError, VideoWriter
 
 CHUNK = 48
 """Frames that are copied at a time."""
 
 
-class StartClip:
+class StartVideo:
     """Owns a folder with the file in it: gone when this is closed, or when nobody holds it any more."""
 
     def __init__(self, data: bytes) -> None:
@@ -50,11 +50,11 @@ class StartClip:
         try:
             self._file.write_bytes(data)
             self.count = reader.probe(self._file).frames
-            heard = reader.sound(self._file)
+            audio = reader.audio(self._file)
         except BaseException:
             self.close()
             raise
-        self.sound: Sound | None = None if heard is None else heard.fitted(self.count / FPS)
+        self.audio: Audio | None = None if audio is None else audio.fit(self.count / FPS)
         """As long as the frames; None where there is no sound track."""
 
     @property
@@ -70,13 +70,11 @@ class StartClip:
         return reader.frames(self._file, size, chunk=CHUNK)
 
 
-class ClipExport:
+class VideoExport:
     """Owns `folder`, and all in it: gone when this is closed, or when nobody holds it any more."""
 
-    def __init__(self, parts: Iterator[Pixels], writer: ClipWriter, file: Path, folder: Path) -> None:
+    def __init__(self, parts: Iterator[Pixels], writer: VideoWriter, file: Path, folder: Path) -> None:
         self.done = 0
-        self.still: Pixels | None = None
-        """The first frame, once it is there."""
         self.file = file
         self._parts = parts
         self._writer = writer
@@ -85,10 +83,13 @@ class ClipExport:
     def advance(self) -> None:
         """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, VideoError."""
         frames = next(self._parts)
-        if self.still is None:
-            self.still = frames[0].copy()
         self._writer.write(frames)
         self.done += 1
+
+    @property
+    def samples(self) -> list[Pixels]:
+        """Of the frames so far, those that moderation looks at."""
+        return self._writer.samples
 
     def finish(self) -> None:
         """The file is complete then. Raises VideoError."""
@@ -100,8 +101,8 @@ class ClipExport:
 
 @contextmanager
 def export_folder() -> Iterator[Path]:
-    """A new folder for a ClipExport to own; gone when there is to be none."""
-    folder = Path(tempfile.mkdtemp(prefix="clip-"))
+    """A new folder for a VideoExport to own; gone when there is to be none."""
+    folder = Path(tempfile.mkdtemp(prefix="video-"))
     try:
         yield folder
     except BaseException:
@@ -109,70 +110,70 @@ def export_folder() -> Iterator[Path]:
         raise
 
 
-def _remove(writer: ClipWriter, folder: Path) -> None:
+def _remove(writer: VideoWriter, folder: Path) -> None:
     writer.discard()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(eq=False, slots=True)
-class ActiveClip:
+class ActiveVideo:
     """Implements engine.backend.StateLike. A part that is written counts as a step."""
 
-    clip: ClipState
-    start: StartClip | None = None
-    """The clip to go on from, which is copied before the new frames."""
-    export: ClipExport | None = None
+    video: VideoState
+    start: StartVideo | None = None
+    """The video to go on from, which is copied before the new frames."""
+    export: VideoExport | None = None
     """The file, once it is begun."""
 
     @property
     def job(self) -> GenerationJob:
-        return self.clip.job
+        return self.video.job
 
     @property
     def key(self) -> Hashable:
-        return self.clip.is_denoised
+        return self.video.is_denoised
 
     @property
     def tokens(self) -> int:
-        return prod(self.clip.shape.grid)
+        return prod(self.video.shape.grid)
 
     @property
     def parts(self) -> int:
         """In which the file will be written."""
-        return self.clip.chunks + (self.start.chunks if self.start is not None else 0)
+        return self.video.chunks + (self.start.chunks if self.start is not None else 0)
 
     @property
     def done_steps(self) -> int:
-        return self.clip.i + (self.export.done if self.export is not None else 0)
+        return self.video.i + (self.export.done if self.export is not None else 0)
 
     @property
     def total_steps(self) -> int:
-        return self.clip.steps + self.parts
+        return self.video.steps + self.parts
 
     @property
     def steps_alike(self) -> int:
-        return (self.total_steps if self.clip.is_denoised else self.clip.steps) - self.done_steps
+        return (self.total_steps if self.video.is_denoised else self.video.steps) - self.done_steps
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedClip:
+class FetchedVideo:
     job: GenerationJob
-    clip: Clip
+    video: VideoParams
     inputs: Mapping[str, bytes]
     """By their keys."""
-    start: StartClip | None
+    start: StartVideo | None
     lead: Pixels | None
     """The last frames of `start`, (F, H, W, 3)."""
-    kept: bytes | None
+    checkpoint: bytes | None
     """By an earlier attempt."""
 
 
-class ClipBackend:
-    """Implements engine.backend.Backend[FetchedClip, ActiveClip]."""
+class VideoBackend:
+    """Implements engine.backend.Backend[FetchedVideo, ActiveVideo]."""
 
     def __init__(
         self,
-        family: ClipFamily,
+        family: VideoFamily,
         store: ObjectStore,
         model: str,
         *,
@@ -189,7 +190,7 @@ class ClipBackend:
         self._setup = dict(setup or {})
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
-        self._checkpoints = ClipCheckpoints(store, model)
+        self._checkpoints = VideoCheckpoints(store, model)
 
     @property
     def setup(self) -> Mapping[str, str]:
@@ -198,72 +199,73 @@ class ClipBackend:
     def counts(self) -> Mapping[str, float]:
         return {}
 
-    def fetch(self, job: GenerationJob) -> FetchedClip:
+    def fetch(self, job: GenerationJob) -> FetchedVideo:
         """Its inputs, with a start video read, and how far an earlier attempt came: what waits for a store or a decoder
         keeps the device from nobody."""
-        clip, inputs = _clip(job), self._fetcher.present(job.inputs)
-        kept = self._checkpoints.read(clip.checkpoint)
-        if clip.start is None:
-            return FetchedClip(job, clip, inputs, None, None, kept)
+        video, inputs = _video(job), self._fetcher.fetch_all(job.inputs)
+        checkpoint = self._checkpoints.read(video.checkpoint)
+        if video.start is None:
+            return FetchedVideo(job, video, inputs, None, None, checkpoint)
         height, width = self._family.shape(job, lead=0).canvas.size
         try:
-            start = StartClip(inputs[clip.start])
-            lead = start.last(lead_of(start.count, self._family.scale.time), (width, height))
+            start = StartVideo(inputs[video.start])
+            lead = start.last(lead_frames(start.count, self._family.scale.time), (width, height))
         except VideoError:
             raise JobError("the video to go on from can't be read") from None
-        return FetchedClip(job, clip, inputs, start, lead, kept)
+        return FetchedVideo(job, video, inputs, start, lead, checkpoint)
 
-    def encode(self, fetched: Sequence[FetchedClip]) -> list[ActiveClip | JobError]:
-        return [self._begun(one) for one in fetched]
+    def encode(self, fetched: Sequence[FetchedVideo]) -> list[ActiveVideo | JobError]:
+        return [self._initial_state(one) for one in fetched]
 
-    def step(self, states: Sequence[ActiveClip]) -> None:
+    def step(self, states: Sequence[ActiveVideo]) -> None:
         """One after the other. When one fails, those before it are a step further, and may be stepped again."""
         for state in states:
             if state.done_steps < state.total_steps:
-                with translated_device_errors():
+                with translate_device_errors():
                     self._advance(state)
 
-    def finish(self, state: ActiveClip) -> Callable[[], Output]:
+    def finish(self, state: ActiveVideo) -> Callable[[], Output]:
         export = state.export
         assert export is not None
         # First, as it may run out of memory and be asked for again; a file is finished once.
-        with translated_device_errors():
-            kept = self._kept_latents(state)
+        with translate_device_errors():
+            latents = self._draft_latents(state)
         try:
             export.finish()
         except VideoError as error:
             raise RuntimeError(str(error)) from error
-        return partial(self._store, state.job, export, kept, state.start)
+        return partial(self._store, state.job, export, latents, state.start)
 
-    def preview(self, state: ActiveClip) -> Callable[[], Preview] | None:
-        with translated_device_errors():
-            pixels = self._family.still(state.clip)
+    def preview(self, state: ActiveVideo) -> Callable[[], Preview] | None:
+        with translate_device_errors():
+            pixels = self._family.preview_frame(state.video)
         if pixels is None:
             return None
-        small = fitted(pixels, *_small(state.job), "smooth")
+        small = fit(pixels, *_small(state.job), "smooth")
         return partial(self._outputs.store_preview, state.job, small, state.done_steps, state.total_steps)
 
-    def _store(self, job: GenerationJob, export: ClipExport, kept: bytes | None, start: StartClip | None) -> Output:
-        """Nothing of the clip is being written anywhere when this returns: whoever gets the result may tidy up."""
+    def _store(
+        self, job: GenerationJob, export: VideoExport, latents: bytes | None, start: StartVideo | None
+    ) -> Output:
+        """Nothing of the video is being written anywhere when this returns: whoever gets the result may tidy up."""
         self._checkpoints.settle()
-        assert export.still is not None
-        output = self._outputs.store_clip(job, export.file, kept, export.still)
+        output = self._outputs.store_video(job, export.file, latents, export.samples)
         export.close()
         if start is not None:
             start.close()
         return output
 
-    def _advance(self, state: ActiveClip) -> None:
-        if not state.clip.is_denoised:
-            self._family.step(state.clip)
-            self._checkpoints.keep(state.clip)
+    def _advance(self, state: ActiveVideo) -> None:
+        if not state.video.is_denoised:
+            self._family.step(state.video)
+            self._checkpoints.keep(state.video)
             return
         try:
             if state.export is None:
                 state.export = self._begin_export(state)
             state.export.advance()
         except Exception as error:
-            # What decodes can't go on behind what it failed at: if the clip is tried again, its file begins anew.
+            # What decodes can't go on behind what it failed at: if the video is tried again, its file begins anew.
             if state.export is not None:
                 state.export.close()
                 state.export = None
@@ -271,79 +273,79 @@ class ClipBackend:
                 raise RuntimeError(str(error)) from error
             raise
 
-    def _begun(self, fetched: FetchedClip) -> ActiveClip | JobError:
+    def _initial_state(self, request: FetchedVideo) -> ActiveVideo | JobError:
         try:
-            inputs = self._inputs(fetched)
-            with translated_device_errors():
-                clip_state = self._family.encode(fetched.job, inputs)
+            inputs = self._inputs(request)
+            with translate_device_errors():
+                video_state = self._family.encode(request.job, inputs)
         except JobError as error:
             return error
-        self._checkpoints.resume(clip_state, fetched.kept)
-        return ActiveClip(clip_state, fetched.start)
+        self._checkpoints.resume(video_state, request.checkpoint)
+        return ActiveVideo(video_state, request.start)
 
-    def _inputs(self, fetched: FetchedClip) -> ClipInputs:
+    def _inputs(self, request: FetchedVideo) -> VideoInputs:
         """Raises JobError."""
-        clip, start, lead = fetched.clip, fetched.start, fetched.lead
-        keyframes = tuple(np.array(open_picture(fetched.inputs[key])) for key in fetched.job.references)
-        draft = None if clip.enhance is None else self._draft(fetched.inputs[clip.enhance])
+        video, start, lead = request.video, request.start, request.lead
+        keyframes = tuple(np.array(open_image(request.inputs[key])) for key in request.job.references)
+        draft = None if video.enhance is None else self._draft(request.inputs[video.enhance])
         if start is None or lead is None:
-            return ClipInputs(keyframes, draft=draft)
-        heard = start.sound
-        if heard is not None:
-            before = round((start.count - len(lead)) / FPS * heard.rate)
-            heard = Sound(heard.samples[:, before:], heard.rate)
-        return ClipInputs(keyframes, lead, heard, draft)
+            return VideoInputs(keyframes, draft=draft)
+        audio = start.audio
+        if audio is not None:
+            before = round((start.count - len(lead)) / FPS * audio.rate)
+            audio = Audio(audio.samples[:, before:], audio.rate)
+        return VideoInputs(keyframes, lead, audio, draft)
 
     def _draft(self, data: bytes) -> Draft:
         try:
             tensors, metadata = unpack_latents(data)
-            draft = Draft(tensors["picture"], tensors["sound"])
+            draft = Draft(tensors["video"], tensors["audio"])
         except (BrokenLatentsError, KeyError):
             raise JobError("the draft can't be read: make it again") from None
         if metadata.get("model") != self._model:
             raise JobError("the draft was made by another model: make it again")
         return draft
 
-    def _kept_latents(self, state: ActiveClip) -> bytes | None:
+    def _draft_latents(self, state: ActiveVideo) -> bytes | None:
         """What a draft can be enhanced from."""
-        if not _clip(state.job).draft:
+        if not _video(state.job).draft:
             return None
-        draft = self._family.draft(state.clip)
-        return pack_latents({"picture": draft.picture, "sound": draft.sound}, {"model": self._model})
+        draft = self._family.draft(state.video)
+        return pack_latents({"video": draft.video, "audio": draft.audio}, {"model": self._model})
 
-    def _begin_export(self, state: ActiveClip) -> ClipExport:
+    def _begin_export(self, state: ActiveVideo) -> VideoExport:
         """Begins the file."""
-        job, clip, start = state.job, _clip(state.job), state.start
+        job, video, start = state.job, _video(state.job), state.start
         size = (job.width, job.height)
-        parts, count = self._family.frames(state.clip), clip.frames
-        height, width = state.clip.shape.canvas.frame
+        parts, count = self._family.frames(state.video), video.frames
+        height, width = state.video.shape.canvas.frame
         rendered = (width, height)
         if start is not None or self._enlarge == "sharp":
-            parts, rendered = (self._enlarged(part, size) for part in parts), size
-        sound = self._family.heard(state.clip).resampled(SOUND_RATE) if clip.sound else None
+            parts, rendered = (self._enlarge_frames(part, size) for part in parts), size
+        audio = self._family.decode_audio(state.video).resample(AUDIO_RATE) if video.audio else None
         if start is not None:
             parts, count = chain(start.frames(size), parts), start.count + count
-            sound = _joined(start, sound)
+            audio = _concat_audio(start, audio)
         with export_folder() as folder:
-            file = folder / "clip.mp4"
-            writer = ClipWriter(file, rendered=rendered, size=size, frames=count, sound=sound, threads=self._threads)
-            return ClipExport(parts, writer, file, folder)
+            file = folder / "video.mp4"
+            writer = VideoWriter(file, rendered=rendered, size=size, frames=count, audio=audio, threads=self._threads)
+            return VideoExport(parts, writer, file, folder)
 
-    def _enlarged(self, part: Pixels, size: tuple[int, int]) -> Pixels:
-        return np.stack([fitted(frame, *size, self._enlarge) for frame in part])
-
-
-def _clip(job: GenerationJob) -> Clip:
-    if job.clip is None:
-        raise JobError("this model makes videos, not pictures")
-    return job.clip
+    def _enlarge_frames(self, part: Pixels, size: tuple[int, int]) -> Pixels:
+        return np.stack([fit(frame, *size, self._enlarge) for frame in part])
 
 
-def _joined(start: StartClip, sound: Sound | None) -> Sound | None:
+def _video(job: GenerationJob) -> VideoParams:
+    if job.video is None:
+        raise JobError("this model makes videos, not images")
+    return job.video
+
+
+def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:
     """What is heard of both: where one has none, it is silent there."""
-    if sound is None:
-        return start.sound
-    return (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
+    if audio is None:
+        return start.audio
+    return (start.audio or Audio.silence(start.count / FPS, AUDIO_RATE)).concat(audio)
 
 
 def _small(job: GenerationJob) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,16 @@ def sum_field(name: str) -> str:
 
 
 STEPS: Final = "steps"
-"""Forwards of any number of pictures."""
+"""Forwards of any number of images."""
 MEMBERS: Final = "members"
-"""Pictures in them, all together."""
+"""Images in them, all together."""
+STEP_SIZE: Final = "step_megapixels"
+"""Sums over steps, for a line through their seconds by their size in megapixels (`GenerationJob.megapixels` of all
+members): of the size, its square, and its product with the seconds."""
+STEP_SIZE_SQUARED: Final = "step_megapixels_squared"
+STEP_SIZE_SECONDS: Final = "step_megapixel_seconds"
+JOBS: Final = "jobs"
+"""That were done."""
 BUSY_S: Final = "busy_s"
 """Seconds in which there was a job."""
 LOADS: Final = "loads"
@@ -89,6 +96,22 @@ CACHES: Final = ("prompts", "references", "adapters")
 def seconds(call: str) -> str:
     """Of a call of a backend."""
     return f"{call}_s"
+
+
+class CacheCounts(Protocol):
+    """What a cache counts."""
+
+    @property
+    def hits(self) -> int: ...
+    @property
+    def misses(self) -> int: ...
+    @property
+    def evictions(self) -> int: ...
+
+
+def cache_counts(name: str, stats: CacheCounts) -> dict[str, int]:
+    """Hits, misses and evictions of a cache, by their names."""
+    return {hits(name): stats.hits, misses(name): stats.misses, evictions(name): stats.evictions}
 
 
 def hits(cache: str) -> str:

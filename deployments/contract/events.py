@@ -47,7 +47,7 @@ class Progress:
     step_s: float = field(default=0.0, compare=False)
 
     @property
-    def pace(self) -> tuple[int, float] | None:
+    def step_timing(self) -> tuple[int, float] | None:
         """Batch and step, or None; an event of a release that told neither has no such fields, either."""
         batch = getattr(self, "batch", 0)
         return (batch, self.step_s) if batch else None
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A small picture of the job after `step` of `steps`, stored under `key`."""
+    """A small image of the job after `step` of `steps`, stored under `key`."""
 
     key: str
     step: int

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import filter_repo_objects
 
-from deployments.contract.model import place_of
+from deployments.contract.model import local_path
 
 TRANSFORMER_CONFIG: Final = "transformer/config.json"
 """Of a pipeline: all that the check of an uploaded adapter reads."""
@@ -36,7 +36,7 @@ _PIPELINE: Final = ("*.json", _NESTED)
 _PRETRAINED: Final = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
 _PICKLED: Final = ("*.bin",)
 """Weights of old repositories. Patterns match names in folders, too."""
-_GIVEN_UP_S: Final = 24 * 3600.0
+_STALE_S: Final = 24 * 3600.0
 """What is on its way is written to all the time."""
 _MODULAR_INDEX: Final = "modular_model_index.json"
 
@@ -56,16 +56,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """Those of a repository whose names match `patterns` and not `ignored`, at a branch, tag or commit (None: main).
+    """Those of a repository whose names match `patterns` and not `ignore_patterns`, at a branch, tag or commit
+    (None: main).
 
-    Where the repository has no safetensors in its uppermost folder, those of `pickled` belong to them, too.
+    Where the repository has no safetensors in its uppermost folder, those of `pickle_patterns` belong to them, too.
     """
 
     repository: str
     revision: str | None
     patterns: tuple[str, ...]
-    ignored: tuple[str, ...] = ()
-    pickled: tuple[str, ...] = ()
+    ignore_patterns: tuple[str, ...] = ()
+    pickle_patterns: tuple[str, ...] = ()
 
     def fetch(self) -> Path:
         """The folder with them; what is not here is fetched.
@@ -74,7 +75,7 @@ class HubFiles:
         """
         return self._folder(local_files_only=False)
 
-    def here(self) -> Path | None:
+    def cached_folder(self) -> Path | None:
         """The folder with them, if all are on this machine. The hub is not asked."""
         try:
             folder = self._folder(local_files_only=True)
@@ -92,9 +93,9 @@ class HubFiles:
 
     def clear(self) -> None:
         """Takes away what of the repository was on its way in a process that was killed: nobody goes on with it."""
-        for file in _on_their_way(self.repository):
+        for file in _incomplete_files(self.repository):
             with suppress(FileNotFoundError):  # it has come meanwhile
-                if time.time() - file.stat().st_mtime > _GIVEN_UP_S:
+                if time.time() - file.stat().st_mtime > _STALE_S:
                     file.unlink()
 
     def _folder(self, local_files_only: bool) -> Path:
@@ -104,28 +105,28 @@ class HubFiles:
                     self.repository,
                     revision=self.revision,
                     allow_patterns=list(patterns),
-                    ignore_patterns=list(self.ignored),
+                    ignore_patterns=list(self.ignore_patterns),
                     local_files_only=local_files_only,
                 )
             )
 
-        found = folder(self.patterns)
-        if self.pickled and not any(found.glob("*.safetensors")):
-            return folder((*self.patterns, *self.pickled))
-        return found
+        snapshot = folder(self.patterns)
+        if self.pickle_patterns and not any(snapshot.glob("*.safetensors")):
+            return folder((*self.patterns, *self.pickle_patterns))
+        return snapshot
 
     def _matching(self, names: Collection[str]) -> Iterator[str]:
         patterns = list(self.patterns)
-        if self.pickled and not any(name.endswith(".safetensors") and "/" not in name for name in names):
-            patterns += self.pickled
-        yield from filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=list(self.ignored))
+        if self.pickle_patterns and not any(name.endswith(".safetensors") and "/" not in name for name in names):
+            patterns += self.pickle_patterns
+        yield from filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=list(self.ignore_patterns))
 
 
-def files_of(kind: Kind, checkpoint: str, revision: str | None = None) -> HubFiles | None:
+def find_hub_files(kind: Kind, checkpoint: str, revision: str | None = None) -> HubFiles | None:
     """None for a checkpoint that lies on this machine under its name, or can't be on the hub."""
     if kind is Kind.NETWORK:
         return _network(checkpoint, revision)
-    if kind is Kind.LIST or place_of(checkpoint) is not None or checkpoint.startswith(("/", ".")):
+    if kind is Kind.LIST or local_path(checkpoint) is not None or checkpoint.startswith(("/", ".")):
         return None
     match kind:
         case Kind.PIPELINE:
@@ -133,12 +134,12 @@ def files_of(kind: Kind, checkpoint: str, revision: str | None = None) -> HubFil
         case Kind.CONFIGURATION:
             return HubFiles(checkpoint, revision, (TRANSFORMER_CONFIG,))
         case Kind.PRETRAINED:
-            return HubFiles(checkpoint, revision, _PRETRAINED, ignored=(_NESTED,), pickled=_PICKLED)
+            return HubFiles(checkpoint, revision, _PRETRAINED, ignore_patterns=(_NESTED,), pickle_patterns=_PICKLED)
 
 
-def place_here(kind: Kind, checkpoint: str) -> Path:
+def local_place(kind: Kind, checkpoint: str) -> Path:
     """Where one lies that has no files on the hub."""
-    return Path(checkpoint) if kind in (Kind.NETWORK, Kind.LIST) else place_of(checkpoint) or Path(checkpoint)
+    return Path(checkpoint) if kind in (Kind.NETWORK, Kind.LIST) else local_path(checkpoint) or Path(checkpoint)
 
 
 def name_in(files: HubFiles, checkpoint: str) -> str:
@@ -146,7 +147,7 @@ def name_in(files: HubFiles, checkpoint: str) -> str:
     return checkpoint.removeprefix(f"{files.repository}/")
 
 
-def elsewhere(pipeline: Path) -> Iterator[HubFiles]:
+def linked_repositories(pipeline: Path) -> Iterator[HubFiles]:
     """Of the components of a pipeline that was fetched to this folder, those that its index takes from other
     repositories. Raises ValueError for an index that is no JSON."""
     index = pipeline / _MODULAR_INDEX
@@ -158,7 +159,7 @@ def elsewhere(pipeline: Path) -> Iterator[HubFiles]:
                 subfolder, revision = rest.get("subfolder") or "", rest.get("revision")
                 if subfolder and not (pipeline / subfolder).is_dir():
                     yield HubFiles(repository, revision, (f"{subfolder}/*",))
-                elif not subfolder and (whole := files_of(Kind.PRETRAINED, repository, revision)):
+                elif not subfolder and (whole := find_hub_files(Kind.PRETRAINED, repository, revision)):
                     yield whole
 
 
@@ -175,5 +176,5 @@ def _names(folder: Path) -> list[str]:
     return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
 
 
-def _on_their_way(repository: str) -> Iterator[Path]:
+def _incomplete_files(repository: str) -> Iterator[Path]:
     return (Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model") / "blobs").glob("*.incomplete")

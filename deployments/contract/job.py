@@ -8,13 +8,15 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+MEGAPIXEL: Final = 1024 * 1024
+"""Square pixels in one megapixel, as it is counted and billed."""
 FPS: Final = 24
-"""Frames a second of every video that is made here."""
+"""Frames a second of videos, unless a model is made for another rate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clip:
-    """The part of a job that only videos have: `frames` new frames are made, with `sound` or silent.
+class VideoParams:
+    """The part of a job that only videos have: `frames` new frames are made, with `audio` or silent.
 
     `times` says for each of the job's `references` at which second it is to be seen. `start` (an object key, like the
     following) is a video to go on from: its end leads in, and the result is it and the new frames, joined. `draft` asks
@@ -24,25 +26,26 @@ class Clip:
 
     frames: int
     checkpoint: str
-    sound: bool = True
+    audio: bool = True
     times: tuple[float, ...] = ()
     start: str | None = None
     draft: bool = False
     enhance: str | None = None
+    fps: int = FPS
 
 
 Box: TypeAlias = tuple[int, int, int, int]
-"""`(top, left, bottom, right)`, integers 0 to 1000, relative to the picture."""
+"""`(top, left, bottom, right)`, integers 0 to 1000, relative to the image."""
 
-PictureFormat: TypeAlias = Literal["jpeg", "png", "webp"]
-OutputFormat: TypeAlias = PictureFormat | Literal["mp4"]
+ImageFormat: TypeAlias = Literal["jpeg", "png", "webp"]
+OutputFormat: TypeAlias = ImageFormat | Literal["mp4"]
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutRow:
     """One row of a prompt's region table.
 
-    `source` names the reference picture an element is taken from (None: newly described); a `target` of None
+    `source` names the reference image an element is taken from (None: newly described); a `target` of None
     removes the element; `source_box` equal to `target` keeps it, a differing one moves or resizes it.
     """
 
@@ -64,20 +67,21 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """One attempt at one picture or video, fully decided: nothing in it is left to a default.
+    """One attempt at one image or video, fully decided: nothing in it is left to a default.
 
-    Sizes are in pixels. `references` are object-store keys of decoded-and-checked input pictures, in the client's
+    Sizes are in pixels. `references` are object-store keys of decoded-and-checked input images, in the client's
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
-    lease can never overwrite a published result. `seconds_left` is how long it may take from its admission on, None
+    lease can never overwrite a published result. `remaining_s` is how long it may take from its admission on, None
     without a limit: a span and no moment, as the clocks of two machines may differ. `exclusive` asks the engine to run
     the job with the batch to itself: it is set on a task that already lost several workers.
 
     What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
     every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
-    picture of the first reference's size, white where it is to be painted anew. `control` is a picture whose edges the
-    result follows; `canny` gives the two thresholds to find them by, None when the picture shows edges already.
-    `image_prompt` is a picture used like a prompt. `transparent` asks for an RGBA picture of the subject alone. `clip`
-    makes the job one for a video.
+    image of the first reference's size, white where it is to be painted anew. `control` is an image whose edges the
+    result follows; `canny` gives the two thresholds to find them by, None when the image shows edges already.
+    `image_prompt` is an image used like a prompt. `transparent` asks for an RGBA image of the subject alone. `video`
+    makes the job one for a video. `negative_prompt` says what must not be seen. `strength`,
+    0 to 1, is how much of the input image is replaced.
 
     What is told with a job, and is no part of it: `traceparent` is the parent of the spans that are written of it,
     empty where none are; `log_levels` are those that operators set on the running service, by module.
@@ -103,10 +107,12 @@ class GenerationJob:
     image_prompt: str | None = None
     adapter: Adapter | None = None
     transparent: bool = False
-    clip: Clip | None = None
+    video: VideoParams | None = None
     traceparent: str = ""
     log_levels: tuple[tuple[str, str], ...] = ()
-    seconds_left: float | None = None
+    remaining_s: float | None = None
+    negative_prompt: str = ""
+    strength: float | None = None
 
     def __setstate__(self, values: Sequence[Any]) -> None:
         """Values go from one process to another in the order of the fields, and while one release takes another's
@@ -117,13 +123,18 @@ class GenerationJob:
             object.__setattr__(self, field.name, field.default)
 
     @property
+    def megapixels(self) -> float:
+        """Of the image, or of a video's images, of which a second counts as one."""
+        return self.width * self.height / MEGAPIXEL * (self.video.frames / self.video.fps if self.video else 1)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The object keys of all that it is made from."""
         single = (
             self.mask,
             self.control,
             self.image_prompt,
-            *((self.clip.start, self.clip.enhance) if self.clip else ()),
+            *((self.video.start, self.video.enhance) if self.video else ()),
         )
         return self.references + tuple(key for key in single if key is not None)
 
@@ -141,9 +152,26 @@ class Output:
     draft: str | None = None
     """The object with a draft's latents, where one was asked for."""
     thumbnail: str | None = None
-    """The object with a small picture of it."""
+    """The object with a small image of it."""
     warnings: tuple[str, ...] = ()
     """What of the job could not be done though there is a result; fit for the client's eyes."""
+    proxy: str | None = None
+    """The object that moderation looks at: of an image its small one, of a video some of its frames."""
+    previews: tuple[int, ...] = ()
+    """The steps after which previews were stored."""
+
+    __setstate__ = GenerationJob.__setstate__
+
+    @property
+    def files(self) -> list[str]:
+        """The keys of all that the attempt stored."""
+        previews = (preview_key(self.key.rpartition("/")[0], step) for step in self.previews)
+        keys = (self.key, self.draft, self.thumbnail, self.proxy, *previews)
+        return list(dict.fromkeys(key for key in keys if key))
+
+
+def preview_key(output_prefix: str, step: int) -> str:
+    return f"{output_prefix}/preview-{step}.jpeg"
 
 
 UNKNOWN: Final = "application/octet-stream"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,16 @@ CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal
 Scores: TypeAlias = Mapping[str, float]
 """By category, how surely something belongs to it, 0 to 1. A category that is not there counts as 0."""
 
+
+def highest(all_scores: Iterable[Scores]) -> dict[str, float]:
+    """Of several scores for a category, the highest counts."""
+    result: dict[str, float] = {}
+    for scores in all_scores:
+        for name, score in scores.items():
+            result[name] = max(score, result.get(name, 0.0))
+    return result
+
+
 TEXT_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "lexicon": "deployments.moderation.blocklist:Lexicon",
@@ -26,12 +36,14 @@ TEXT_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 IMAGE_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "skin": "deployments.moderation.known_pictures:SkinClassifier",
-        "known-pictures": "deployments.moderation.known_pictures:KnownPictures",
-        "picture-classifier": "deployments.moderation.classifiers:PictureClassifier",
+        "skin": "deployments.moderation.known_images:SkinClassifier",
+        "known-images": "deployments.moderation.known_images:KnownImages",
+        "image-classifier": "deployments.moderation.classifiers:ImageClassifier",
     }
 )
 """By the names that configurations have for them, where classifiers are. Adding one is a file and a line here."""
+WEIGHTLESS: Final = frozenset({"lexicon", "skin", "known-images"})
+"""Those that need no network: dispatchers have them in their own process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +67,25 @@ class ModeratorSpec:
     """The highest score of several classifiers counts. At most `max_batch` items go together."""
 
     text: tuple[ClassifierSpec, ...]
-    pictures: tuple[ClassifierSpec, ...]
+    images: tuple[ClassifierSpec, ...]
     objects_url: str
     objects_options: dict[str, Any] = field(default_factory=dict)
     objects_secrets: OptionsHere | None = None
     max_batch: int = 16
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
+
+    def split(self) -> tuple[ModeratorSpec, ModeratorSpec]:
+        """The classifiers for the dispatchers' own process, and those for a deployment."""
+
+        def part(weightless: bool) -> ModeratorSpec:
+            text, images = (
+                tuple(each for each in specs if (each.backend in WEIGHTLESS) == weightless)
+                for specs in (self.text, self.images)
+            )
+            return replace(self, text=text, images=images)
+
+        return part(weightless=True), part(weightless=False)
 
 
 Ceilings: TypeAlias = Mapping[str, int]
@@ -75,7 +99,7 @@ class Tolerance:
     level: int
     ceilings: Ceilings = field(default_factory=dict)
 
-    def of(self, category: str) -> int:
+    def level_for(self, category: str) -> int:
         return min(self.level, self.ceilings.get(category, self.level))
 
 
@@ -83,10 +107,10 @@ class Tolerance:
 class Thresholds:
     by_category: Mapping[str, tuple[float, ...]]
 
-    def refused(self, scores: Scores, tolerance: Tolerance) -> list[str]:
+    def categories_over(self, scores: Scores, tolerance: Tolerance) -> list[str]:
         """The categories that are too much, the surest first. A category without thresholds is never too much."""
         # Not `>=`: a score that is no number must not pass.
-        over = [name for name, score in scores.items() if not score < self._limit(name, tolerance.of(name))]
+        over = [name for name, score in scores.items() if not score < self._limit(name, tolerance.level_for(name))]
         return sorted(over, key=lambda name: (-scores[name], name))
 
     def _limit(self, category: str, level: int) -> float:

@@ -1,6 +1,6 @@
 """The object store that the service and the models share: inputs go in at submission, results come out at the end.
 
-Keys are relative paths such as `results/<task>/<attempt>/picture.jpeg`. Any URL that obstore knows works
+Keys are relative paths such as `results/<task>/<attempt>/image.jpeg`. Any URL that obstore knows works
 (`file:///…`, `s3://…`, `gs://…`, `az://…`, `memory:///`). Writing is atomic: a reader sees a whole object or none.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 import obstore
@@ -48,21 +48,21 @@ class ObjectStore:
 
         Raises ValueError for a URL of an unknown scheme.
         """
-        parsed = urlparse(url)
+        parts = urlparse(url)
         self.root: Path | None = None
         """Folder of a local store, else None."""
-        if parsed.scheme == "file":
-            self.root = Path(unquote(parsed.path))
+        if parts.scheme == "file":
+            self.root = Path(unquote(parts.path))
             self.root.mkdir(parents=True, exist_ok=True)
-            self._store = LocalStore(prefix=self.root)
+            self._store = LocalStore(prefix=self.root, automatic_cleanup=True)
         else:
             self._store = from_url(url, **cast(Any, dict(options or {})))
 
     @classmethod
-    def of(cls, place: StoredAt) -> ObjectStore:
+    def from_location(cls, place: StoredAt) -> ObjectStore:
         """Raises ValueError where what opens it is not to be found."""
-        withheld = place.objects_secrets() if place.objects_secrets else {}
-        return cls(place.objects_url, {**place.objects_options, **withheld})
+        secrets = place.objects_secrets() if place.objects_secrets else {}
+        return cls(place.objects_url, {**place.objects_options, **secrets})
 
     @property
     def can_sign(self) -> bool:
@@ -70,9 +70,10 @@ class ObjectStore:
         return not isinstance(self._store, (LocalStore, MemoryStore))
 
     async def put(self, key: str, data: bytes, content_type: str) -> None:
+        """In one request: stores charge for each."""
         # Local stores refuse attributes; there the content type follows from the file name.
         attributes = {"Content-Type": content_type} if self.can_sign else None
-        await obstore.put_async(self._store, key, data, attributes=attributes)
+        await obstore.put_async(self._store, key, data, attributes=attributes, use_multipart=False)
 
     async def put_file(self, key: str, file: Path, content_type: str) -> None:
         """As `put`, from a file, without holding all of it in memory where the store takes parts."""
@@ -82,33 +83,35 @@ class ObjectStore:
     def put_blocking(self, key: str, data: bytes, content_type: str) -> None:
         """As `put`, for the engine's own threads."""
         attributes = {"Content-Type": content_type} if self.can_sign else None
-        obstore.put(self._store, key, data, attributes=attributes)
+        obstore.put(self._store, key, data, attributes=attributes, use_multipart=False)
 
     def put_file_blocking(self, key: str, file: Path, content_type: str) -> None:
         """As `put_file`, for the engine's own threads."""
         attributes = {"Content-Type": content_type} if self.can_sign else None
         obstore.put(self._store, key, file, attributes=attributes)
 
-    async def get(self, key: str) -> bytes:
-        """Raises FileNotFoundError when there is no such object."""
-        return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> None:
+        """As `put`, while they come. Stores nothing where they raise."""
+        await obstore.put_async(self._store, key, chunks)
+
+    async def get(self, key: str, admit: Callable[[int], None] = lambda size: None) -> bytes:
+        """Raises FileNotFoundError when there is no such object. `admit` may raise for its size, before it is read."""
+        found = await obstore.get_async(self._store, key)
+        admit(found.meta["size"])
+        return bytes(await found.bytes_async())
 
     def get_blocking(self, key: str) -> bytes:
         """As `get`, for the engine's own threads."""
         return bytes(obstore.get(self._store, key).bytes())
 
-    async def rename(self, key: str, new: str) -> None:
-        """Raises FileNotFoundError when there is no such object. Stores without renaming copy and delete."""
-        await obstore.rename_async(self._store, key, new)
-
     async def keys(self, prefix: str) -> list[str]:
         """All keys below the folder `prefix`."""
-        found: list[str] = []
+        result: list[str] = []
         async for batch in obstore.list(self._store, prefix=prefix, chunk_size=_BULK):
-            found.extend(entry["path"] for entry in batch)
-        return found
+            result.extend(entry["path"] for entry in batch)
+        return result
 
-    async def listed(self, prefixes: Sequence[str]) -> list[list[str]]:
+    async def list_prefixes(self, prefixes: Sequence[str]) -> list[list[str]]:
         """All keys below each of these folders, which are listed side by side."""
         turns = asyncio.Semaphore(_LISTINGS)
 
@@ -120,13 +123,15 @@ class ObjectStore:
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Deletes what is there, many at once where the store can; a key that is gone already is no error."""
-        try:
-            await obstore.delete_async(self._store, list(keys))
-        except FileNotFoundError:
-            # Local stores say so of the first that is gone, and may leave the rest.
-            for key in keys:
-                with contextlib.suppress(FileNotFoundError):
-                    await obstore.delete_async(self._store, key)
+        for start in range(0, len(keys), _BULK):
+            batch = list(keys[start : start + _BULK])
+            try:
+                await obstore.delete_async(self._store, batch)
+            except FileNotFoundError:
+                # Local stores say so of the first that is gone, and may leave the rest.
+                for key in batch:
+                    with contextlib.suppress(FileNotFoundError):
+                        await obstore.delete_async(self._store, key)
 
     async def delete_prefix(self, prefix: str) -> None:
         """Deletes every object below the folder `prefix`."""
@@ -134,24 +139,8 @@ class ObjectStore:
 
     async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
         """Deletes every object below these folders: all are listed side by side, then deleted up to 1000 at once."""
-        found = [key for keys in await self.listed(prefixes) for key in keys]
-        for start in range(0, len(found), _BULK):
-            await self.delete(found[start : start + _BULK])
-        if self.root is not None:
-            await asyncio.to_thread(_remove_empty, self.root, prefixes)
+        await self.delete([key for batch in await self.list_prefixes(prefixes) for key in batch])
 
-    async def sign(self, key: str, life: timedelta) -> str:
-        """A link that opens `key` without further credentials, for stores that can sign."""
-        return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)
-
-
-def _remove_empty(root: Path, prefixes: Sequence[str]) -> None:
-    """Local stores leave empty folders behind; removes those of `prefixes` from the inside out, never `root` itself."""
-    for folder in (root / prefix for prefix in prefixes):
-        if folder == root or root not in folder.parents or not folder.is_dir():
-            continue
-        inner = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
-        for path in (*inner, folder):
-            # What came meanwhile stays, and so does its folder.
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    async def sign(self, key: str, life: timedelta, method: Literal["GET", "PUT"] = "GET") -> str:
+        """A link that opens, or stores, `key` without further credentials, for stores that can sign."""
+        return await obstore.sign_async(cast(S3Store, self._store), method, key, life)

@@ -18,7 +18,7 @@ import numpy as np
 Measurement: TypeAlias = tuple[int, int, float]
 """Tokens, squares and seconds of a step."""
 
-_KEPT: Final = 64
+_WINDOW: Final = 64
 """Measurements of steps of about one cost, ..."""
 _TRIM: Final = 8
 """... of which the highest and lowest eighth don't count."""
@@ -68,11 +68,11 @@ class StepCost:
 class CostModel:
     """Of steps of one kind."""
 
-    def __init__(self, known: StepCost | None = None) -> None:
-        """`known` was learned elsewhere, by the like of this machine: it holds, but for how fast this one is, until
+    def __init__(self, initial: StepCost | None = None) -> None:
+        """`initial` was learned elsewhere, by the like of this machine: it holds, but for how fast this one is, until
         enough was measured here."""
-        self._known = known
-        self._cost = known
+        self._initial = initial
+        self._cost = initial
         self._fitted: StepCost | None = None
         self._measured: OrderedDict[tuple[int, int], deque[Measurement]] = OrderedDict()
         self._recent: deque[Measurement] = deque(maxlen=_RECENT)
@@ -91,21 +91,21 @@ class CostModel:
     @property
     def telling(self) -> bool:
         """Whether what is fixed can be told from what grows."""
-        return self._known is not None or self._spread
+        return self._initial is not None or self._varied
 
     @property
     def measured(self) -> bool:
         """Whether steps measured here tell more than what was learned elsewhere. From any thread."""
-        return self._spread and self._steps >= _RECENT
+        return self._varied and self._steps >= _RECENT
 
     def at_least(self, tokens: int, squares: int) -> float | None:
         """Seconds of a step at the fastest pace of late, or the usual one if that is faster. None unless enough was
         measured here: of the like of it, or of steps as large and of others. Without any as small nothing is known of
         what is fixed."""
         fitted = self._fitted
-        often = {sort: kept[-1] for sort, kept in self._measured.items() if len(kept) >= _OFTEN}
-        known = self.measured or (_sort(tokens), _sort(squares / tokens)) in often
-        if fitted is None or not (often and known):
+        often = {sort: window[-1] for sort, window in self._measured.items() if len(window) >= _OFTEN}
+        measured = self.measured or (_sort(tokens), _sort(squares / tokens)) in often
+        if fitted is None or not (often and measured):
             return None
         if tokens > max(each for each, *_ in often.values()) or squares > max(each for _, each, _ in often.values()):
             return None
@@ -114,8 +114,8 @@ class CostModel:
         return min(fastest, 1) * replace(fitted, fixed=fixed).seconds(tokens, squares)
 
     @property
-    def _spread(self) -> bool:
-        tokens = [kept[-1][0] for kept in list(self._measured.values())]
+    def _varied(self) -> bool:
+        tokens = [window[-1][0] for window in list(self._measured.values())]
         return bool(tokens) and max(tokens) >= _SPAN * min(tokens)
 
     def observe(self, tokens: int, squares: int, seconds: float) -> None:
@@ -126,20 +126,20 @@ class CostModel:
         self._steps += 1
         cost = self._fitted
         if cost is None or self._steps <= _FIT_EACH or self._steps % _FIT_EVERY == 0:
-            cost = self._fit()
+            cost = self._fit_measured()
             if len(self._recent) == _RECENT and not 1 / _CHANGED < self._drift(cost) < _CHANGED:
                 self._measured.clear()  # what was measured before is of another machine, as it were
                 for recent in self._recent:
                     self._keep(recent)
-                cost = self._fit()
+                cost = self._fit_measured()
         self._fitted, drift = cost, self._drift(cost)
         self._cost = cost.times(drift) if abs(drift - 1) > _DRIFT else cost
 
-    def _fit(self) -> StepCost:
-        if self._known is not None and not self.measured:
-            return self._known
+    def _fit_measured(self) -> StepCost:
+        if self._initial is not None and not self.measured:
+            return self._initial
         sorts = self._measured.values()
-        return fitted([_typical(kept) for kept in sorts], [len(kept) for kept in sorts])
+        return fit([_typical(window) for window in sorts], [len(window) for window in sorts])
 
     def _drift(self, cost: StepCost) -> float:
         """How many times longer than `cost` says recent steps took."""
@@ -148,14 +148,14 @@ class CostModel:
     def _keep(self, measurement: Measurement) -> None:
         tokens, squares, _ = measurement
         sort = _sort(tokens), _sort(squares / tokens)
-        kept = self._measured.pop(sort, None) or deque(maxlen=_KEPT)
-        kept.append(measurement)
-        self._measured[sort] = kept
+        window = self._measured.pop(sort, None) or deque(maxlen=_WINDOW)
+        window.append(measurement)
+        self._measured[sort] = window
         if len(self._measured) > _SORTS:
             self._measured.popitem(last=False)
 
 
-def fitted(measured: Sequence[Measurement], counts: Sequence[int] | None = None) -> StepCost:
+def fit(measured: Sequence[Measurement], counts: Sequence[int] | None = None) -> StepCost:
     """The cost with the least relative errors, none of its parts negative, of one measurement or more, each of which
     counts so many times."""
     times = np.ones(len(measured)) if counts is None else np.array(counts, float)
@@ -164,11 +164,11 @@ def fitted(measured: Sequence[Measurement], counts: Sequence[int] | None = None)
     rows = rows / scale / np.array([seconds for *_, seconds in measured])[:, None]
     best, least = np.zeros(3), math.inf
     for parts in _PARTS:
-        found = _least_absolute(rows[:, parts], times)
-        error = float(times @ np.abs(rows[:, parts] @ found - 1))
-        if (found >= 0).all() and error < _BETTER * least - _EXACT:
+        factors = _least_absolute(rows[:, parts], times)
+        error = float(times @ np.abs(rows[:, parts] @ factors - 1))
+        if (factors >= 0).all() and error < _BETTER * least - _EXACT:
             best, least = np.zeros(3), error
-            best[list(parts)] = found
+            best[list(parts)] = factors
     fixed, per_token, per_square = best / scale
     return StepCost(float(fixed), float(per_token), float(per_square))
 
@@ -176,12 +176,12 @@ def fitted(measured: Sequence[Measurement], counts: Sequence[int] | None = None)
 def _least_absolute(rows: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Factors of the columns with which every row, counted so many times, comes as near to 1 as possible."""
     weights = np.sqrt(times)
-    found = np.zeros(rows.shape[1])
+    factors = np.zeros(rows.shape[1])
     for _ in range(_ROUNDS):
         weighted = rows * weights[:, None]
-        found = np.linalg.lstsq(weighted, weights, rcond=_RANK)[0]
-        weights = np.sqrt(times / np.maximum(np.abs(rows @ found - 1), _EXACT))
-    return found
+        factors = np.linalg.lstsq(weighted, weights, rcond=_RANK)[0]
+        weights = np.sqrt(times / np.maximum(np.abs(rows @ factors - 1), _EXACT))
+    return factors
 
 
 def _typical(measured: Sequence[Measurement]) -> Measurement:

@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from deployments.backend import OutOfMemory
 from deployments.contract.model import Sharing
 
 _LOOK_EVERY_S = 0.01
+
+T = TypeVar("T")
 
 
 class DevicePriority(Protocol):
@@ -44,14 +47,14 @@ class Unshared:
 
 class HighPriority:
     def __init__(self, file: Path) -> None:
-        self._lock = _opened(self, file)
+        self._lock = _open_lock_file(self, file)
         self._claimed = False
 
     def announce(self, working: bool) -> None:
         if working and not self._claimed:
             # One that goes last holds the lock for an instant. Nobody waits for it: should its process be frozen just
             # then, work goes on. The claim is made when this is said again.
-            self._claimed = _taken(self._lock, fcntl.LOCK_SH)
+            self._claimed = _try_lock(self._lock, fcntl.LOCK_SH)
         elif self._claimed and not working:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._claimed = False
@@ -61,7 +64,7 @@ class HighPriority:
 
 class LowPriority:
     def __init__(self, file: Path, max_wait_s: float) -> None:
-        self._lock = _opened(self, file)
+        self._lock = _open_lock_file(self, file)
         self._max_wait_s = max_wait_s
 
     def announce(self, working: bool) -> None: ...
@@ -73,7 +76,7 @@ class LowPriority:
             time.sleep(_LOOK_EVERY_S)
 
     def _free(self) -> bool:
-        free = _taken(self._lock, fcntl.LOCK_EX)
+        free = _try_lock(self._lock, fcntl.LOCK_EX)
         if free:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         return free
@@ -87,14 +90,14 @@ def priority_on(sharing: Sharing | None, folder: Path | None = None) -> DevicePr
     return HighPriority(file) if sharing.priority == "high" else LowPriority(file, sharing.max_wait_s)
 
 
-def _opened(owner: object, file: Path) -> int:
+def _open_lock_file(owner: object, file: Path) -> int:
     """A descriptor that lives as long as its owner, and its locks with it."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     weakref.finalize(owner, os.close, descriptor)
     return descriptor
 
 
-def _taken(lock: int, how: int) -> bool:
+def _try_lock(lock: int, how: int) -> bool:
     """False when another process is in the way."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
@@ -158,6 +161,17 @@ class DeviceGate:
             with self._condition:
                 self._alone -= 1
                 self._condition.notify_all()
+
+    def run(self, call: Callable[[], T], *, retry: bool = True) -> T:
+        """Runs `call` beside steps. One that runs out of memory runs once more with no step beside it, if `retry`."""
+        try:
+            with self.beside():
+                return call()
+        except OutOfMemory:
+            if not retry:
+                raise
+        with self.alone():
+            return call()
 
 
 class IoPool:

@@ -17,19 +17,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol
 
 from deployments.backend import Backend, DeviceBroken, P, S
-from deployments.contract.events import Event, Failed, Interrupted
+from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Order
 from deployments.engine.cost_model import StepCost
 from deployments.engine.device import DeviceGate, DevicePriority, IoPool, Unshared
 from deployments.engine.requests import DEVICE_BROKEN, Health, RequestHandle, RequestTable, failure_event
-from deployments.engine.scheduler import NOTHING_KNOWN, StepCosts
-from deployments.engine.workers import Encoder, Fetcher, Finisher, Stepper
+from deployments.engine.scheduler import NO_COSTS, StepCosts
+from deployments.engine.workers import Encoder, EngineContext, Fetcher, Finisher, Stepper
 
 log = logging.getLogger(__name__)
 
@@ -48,74 +47,66 @@ class Engine(Generic[P, S]):
         max_batch: int,
         order: Order = "aged",
         step_goal_s: float | None = None,
-        known_costs: Mapping[str, StepCost] = NOTHING_KNOWN,
+        initial_costs: Mapping[str, StepCost] = NO_COSTS,
         preview_every: float | None = None,
         preview_interval_s: float = 0.0,
         device_priority: DevicePriority | None = None,
+        batch_of: Callable[[S], object] | None = None,
+        interleave: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
         call. `order` says who steps first where not all can. `step_goal_s` is how long a step of several may be
-        expected to take, in seconds. `known_costs` is what another engine `learned`. `preview_every` is the share of
+        expected to take, in seconds. `initial_costs` is what another engine `learned`. `preview_every` is the share of
         the steps between two previews, None for none; no two of a job are made within `preview_interval_s`, nor one so
         soon after its admission. `device_priority` says when steps may be taken on a device that
-        others use, too. `clock` times waits and steps. Raises ValueError for a setting out of range.
+        others use, too. States of equal `batch_of` take every step together, as one call
+        of a backend makes them. Without `interleave` no job is admitted while others run. `clock` times waits and
+        steps. Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
-        requests: RequestTable[P, S] = RequestTable()
-        health, device, background = Health(clock), DeviceGate(), IoPool(_WAITERS)
-        costs = StepCosts(max_batch, goal_s=step_goal_s, known=known_costs)
-        self._backend = backend
-        self._clock = clock
-        self._requests = requests
-        self._health = health
-        self._background = background
-        # Of what this holds, nothing may hold it: clips on their way would outlive an engine that was dropped.
-        self._give_up = partial(_give_up, requests, health)
-        self._fetcher = Fetcher(backend, requests, background, health, device, ahead=max_running, broken=self._give_up)
-        self._encoder = Encoder(backend, requests, health, device, max_running=max_running, max_batch=max_batch)
+        requests = RequestTable[P, S]()
+        self._context = EngineContext(backend, requests, Health(clock), DeviceGate(), IoPool(_WAITERS), clock)
+        self._costs = StepCosts(max_batch, goal_s=step_goal_s, initial=initial_costs)
+        self._fetcher = Fetcher(self._context, ahead=max_running)
+        self._encoder = Encoder(self._context, max_running=max_running, max_batch=max_batch, interleave=interleave)
         self._stepper = Stepper(
-            backend,
-            requests,
-            background,
-            health,
-            device,
-            costs=costs,
+            self._context,
+            costs=self._costs,
             order=order,
             priority=device_priority or Unshared(),
             preview_every=preview_every,
             preview_interval_s=preview_interval_s,
-            clock=clock,
+            batch_of=batch_of,
         )
-        self._finisher = Finisher(backend, requests, background, health, device)
-        self._costs = costs
+        self._finisher = Finisher(self._context)
         self._threads: list[threading.Thread] = []
 
     @property
     def waiting(self) -> int:
         """Jobs not admitted yet."""
-        return self._requests.waiting
+        return self._context.requests.waiting
 
     @property
     def running(self) -> int:
         """Jobs admitted and not ended: in encoding, between steps, finishing or being stored."""
-        return self._requests.running
+        return self._context.requests.running
 
     @property
     def busy_since(self) -> float | None:
         """When the longest call now on the device began, by the engine's clock; None when there is none."""
-        return self._health.busy_since
+        return self._context.health.busy_since
 
     @property
     def setup(self) -> Mapping[str, str]:
         """How the model runs here."""
-        return self._backend.setup
+        return self._context.backend.setup
 
     @property
     def counts(self) -> Mapping[str, float]:
         """What was done so far, by the names of `contract/counts.py`."""
-        return {**self._health.counts, **self._backend.counts()}
+        return {**self._context.health.counts, **self._context.backend.counts()}
 
     @property
     def learned(self) -> Mapping[str, StepCost]:
@@ -125,12 +116,12 @@ class Engine(Generic[P, S]):
     @property
     def faults(self) -> int:
         """Unexpected errors since a job was last done. Many mean that the model is broken, not the jobs."""
-        return self._health.faults
+        return self._context.health.faults
 
     @property
     def broken(self) -> bool:
         """Whether the device failed. Every job ends unblamed then; only a new process helps."""
-        return self._health.broken
+        return self._context.health.broken
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
@@ -140,23 +131,23 @@ class Engine(Generic[P, S]):
         broken engine `Interrupted`, from the caller's thread. It must neither block nor raise. Raises RuntimeError once
         the engine is stopped.
         """
-        handle = RequestHandle(job, emit, self._clock())
-        self._requests.add(handle)
-        if self._health.broken:  # asked only now, so that none slips in behind those that the break ended
+        handle = RequestHandle(job, emit, self._context.clock())
+        self._context.requests.add(handle)
+        if self._context.health.broken:  # asked only now, so that none slips in behind those that the break ended
             handle.end(DEVICE_BROKEN)
-            self._requests.drop_ended()
+            self._context.requests.drop_ended()
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
         """Drops the job unless it has ended, from any thread. No event follows the return, the next batch lacks it."""
         handle.end()
-        self._requests.drop_ended()
+        self._context.requests.drop_ended()
 
     def start(self) -> None:
         """Starts the threads. Raises RuntimeError when called twice."""
-        if self._threads or self._requests.closed:
+        if self._threads or self._context.requests.closed:
             raise RuntimeError("an engine starts once")
-        self._background.start()
+        self._context.io.start()
         for name, worker in (
             ("fetch", self._fetcher),
             ("encode", self._encoder),
@@ -170,10 +161,10 @@ class Engine(Generic[P, S]):
     def stop(self, timeout: float | None = None) -> bool:
         """Drops every job without an event and waits for the backend calls in progress, `timeout` seconds per thread.
         False when a call is still going then; it ends with the process."""
-        for handle in self._requests.close():
+        for handle in self._context.requests.close():
             handle.end()
-        self._requests.drop_ended()
-        self._background.stop()
+        self._context.requests.drop_ended()
+        self._context.io.stop()
         for thread in self._threads:
             thread.join(timeout)
         return not any(thread.is_alive() for thread in self._threads)
@@ -186,14 +177,14 @@ class Engine(Generic[P, S]):
         """
         if self._threads:
             raise RuntimeError("the engine's threads do this")
-        if self._health.broken:
+        if self._context.health.broken:
             return False
         try:
             worked = [self._fetcher.work(), self._encoder.work(), self._stepper.work()]
             while self._finisher.work():
                 worked.append(True)
         except DeviceBroken as error:
-            self._give_up(error)
+            self._context.give_up(error)
             return True
         return any(worked)
 
@@ -204,36 +195,23 @@ class Engine(Generic[P, S]):
 
     def _run(self, worker: _Worker) -> None:
         """What a thread does: its work, whenever something has changed that may give it some."""
-        while not self._requests.closed:
-            seen = self._requests.changes
+        while not self._context.requests.closed:
+            changes = self._context.requests.changes
             try:
-                worked = not self._health.broken and worker.work()
+                worked = not self._context.health.broken and worker.work()
             except DeviceBroken as error:
-                self._give_up(error)
+                self._context.give_up(error)
                 continue
             except Exception as error:
                 # Errors of the backend are handled where they arise; this is one of ours. What caused it may well be
                 # a job in here, and left in place it would raise again for ever.
                 log.exception("the engine's loop failed; its jobs are given up")
-                handles = self._requests.unfinished()
-                event = failure_event(error, blame=self._health.faulted() and len(handles) == 1)
-                _end_all(self._requests, handles, event)
+                handles = self._context.requests.unfinished()
+                event = failure_event(error, blame=self._context.health.faulted() and len(handles) == 1)
+                self._context.end_all(handles, event)
                 continue
             if not worked:
-                self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
-
-
-def _give_up(requests: RequestTable[P, S], health: Health, error: DeviceBroken) -> None:
-    """Ends every job without blame: the device broke, and none of them can go on here."""
-    health.device_broke()
-    log.critical("the device is broken; nothing more can run in this process", exc_info=error)
-    _end_all(requests, requests.handles(), DEVICE_BROKEN)
-
-
-def _end_all(requests: RequestTable[P, S], handles: Iterable[RequestHandle], event: Failed | Interrupted) -> None:
-    for handle in handles:
-        handle.end(event)
-    requests.drop_ended()
+                self._context.requests.wait_for(lambda changes=changes: self._context.requests.changes != changes)
 
 
 class _Worker(Protocol):

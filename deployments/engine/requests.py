@@ -63,9 +63,9 @@ class RequestHandle:
         """Whether the last event is out, or the job was cancelled."""
         return self._ended
 
-    def left(self, now: float) -> float | None:
+    def remaining(self, now: float) -> float | None:
         """Seconds until its time is over, `now` by the engine's clock; None without a limit, or before admission."""
-        limit, admitted = self.job.seconds_left, self.reached.get(Milestone.ADMITTED)
+        limit, admitted = self.job.remaining_s, self.reached.get(Milestone.ADMITTED)
         return None if limit is None or admitted is None else limit - (now - admitted)
 
     def send(self, event: Event) -> None:
@@ -100,7 +100,7 @@ class RequestHandle:
 
 class Stage(Enum):
     STEPPING = auto()
-    STEPPED = auto()
+    DENOISED = auto()
     """All steps done, waits for the finishing thread."""
     FINISHING = auto()
 
@@ -110,7 +110,7 @@ class WaitingRequest(Generic[P]):
     """Not admitted yet."""
 
     handle: RequestHandle
-    asked_for: bool = False
+    fetching: bool = False
     """Somebody fetches, or has fetched, what the job needs."""
     prepared: P | None = None
 
@@ -125,7 +125,7 @@ class WaitingRequest(Generic[P]):
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest(Generic[S]):
-    """An admitted and encoded job, and its picture."""
+    """An admitted and encoded job, and its image."""
 
     handle: RequestHandle
     state: S
@@ -134,8 +134,8 @@ class ActiveRequest(Generic[S]):
     """A preview is on its way to the store."""
     previewed: float | None = None
     """When the last one was made, by the engine's clock."""
-    shown_steps: int = 0
-    """How many were done then."""
+    previews: tuple[int, ...] = ()
+    """The steps after which they were made."""
 
     @property
     def job(self) -> GenerationJob:
@@ -199,22 +199,22 @@ class RequestTable(Generic[P, S]):
     def to_fetch(self, ahead: int) -> list[WaitingRequest[P]]:
         """Those of the first `ahead` waiting that nobody was asked to fetch for: now somebody is."""
         with self._condition:
-            found = [request for request in islice(self._waiting, ahead) if not request.asked_for]
-            for request in found:
-                request.asked_for = True
-            return found
+            requests = [request for request in islice(self._waiting, ahead) if not request.fetching]
+            for request in requests:
+                request.fetching = True
+            return requests
 
     def fetched(self, request: WaitingRequest[P], prepared: P) -> None:
         with self._condition:
             request.prepared = prepared
             self._notify()
 
-    def admit(self, *, max_running: int, at_most: int) -> list[WaitingRequest[P]]:
+    def admit(self, *, max_running: int, at_most: int, interleave: bool = True) -> list[WaitingRequest[P]]:
         """Moves those that may join now from waiting to encoding, `at_most` at once and `max_running` in all; see
-        `policy.admit`. What only has to be stored runs no longer."""
+        `scheduler.admit`; none while others run, without `interleave`. What only has to be stored runs no longer."""
         with self._condition:
             active = [*(request.job for request in self._active), *(handle.job for handle in self._storing)]
-            room = min(at_most, max_running - len(self._active))
+            room = min(at_most, max_running - len(self._active)) if interleave or not self._active else 0
             self._encoding = admit(self._waiting, active, room=room)
             for request in self._encoding:
                 self._waiting.remove(request)
@@ -247,7 +247,7 @@ class RequestTable(Generic[P, S]):
         with self._condition:
             if len(self._storing) >= max_storing:
                 return None
-            ready = (one for one in self._active if one.stage is Stage.STEPPED and not one.handle.ended)
+            ready = (one for one in self._active if one.stage is Stage.DENOISED and not one.handle.ended)
             request = next(ready, None)
             if request is not None:
                 request.stage = Stage.FINISHING
@@ -310,12 +310,8 @@ class Health:
         self._faults = 0
         self._broken = False
         self._counts: defaultdict[str, float] = defaultdict(float)
-        self._fitted: list[tuple[int, int]] = []
+        self._completed: list[tuple[int, int]] = []
         """The largest demands of jobs that were done; none of them covers another."""
-
-    def now(self) -> float:
-        """By the engine's clock."""
-        return self._clock()
 
     @property
     def counts(self) -> Mapping[str, float]:
@@ -353,25 +349,29 @@ class Health:
             for handle in handles:
                 handle.device_s += took_s / len(handles)
 
-    def stepped(self, members: int, step_s: float) -> None:
-        """So many took a step together, in so many seconds."""
-        step_ms = 1000 * step_s
+    def record_step(self, jobs: Sequence[GenerationJob], step_s: float) -> None:
+        """They took a step together, in so many seconds."""
+        step_ms, members, size = 1000 * step_s, len(jobs), sum(job.megapixels for job in jobs)
         self._counts[counts.STEPS] += 1
         self._counts[counts.MEMBERS] += members
         self._counts[counts.BATCHES.field(counts.BATCH, members)] += 1
         self._counts[counts.STEP_TIMES.field(counts.STEP, step_ms)] += 1
         self._counts[sum_field(counts.STEP)] += step_ms
+        self._counts[counts.STEP_SIZE] += size
+        self._counts[counts.STEP_SIZE_SQUARED] += size * size
+        self._counts[counts.STEP_SIZE_SECONDS] += size * step_s
 
     def succeeded(self, job: GenerationJob) -> None:
         """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""
         self._faults = 0
+        self._counts[counts.JOBS] += 1
         demand = _demand(job)
-        if not self.has_fitted(job):
-            self._fitted = [each for each in self._fitted if not _covers(demand, each)] + [demand]
+        if not self.has_completed(job):
+            self._completed = [each for each in self._completed if not _covers(demand, each)] + [demand]
 
-    def has_fitted(self, job: GenerationJob) -> bool:
+    def has_completed(self, job: GenerationJob) -> bool:
         """Whether a job that needs as much memory was done in this process."""
-        return any(_covers(each, _demand(job)) for each in self._fitted)
+        return any(_covers(each, _demand(job)) for each in self._completed)
 
     def faulted(self) -> bool:
         """Notes an unexpected error. True when the job may be to blame: since the last such error another was done, or
@@ -384,35 +384,36 @@ class Health:
 
 
 def _demand(job: GenerationJob) -> tuple[int, int]:
-    """What the memory of a job goes by: pixels of all frames, and input pictures."""
-    return job.width * job.height * (job.clip.frames if job.clip else 1), len(job.inputs)
+    """What the memory of a job goes by: pixels of all frames, and input images."""
+    return job.width * job.height * (job.video.frames if job.video else 1), len(job.inputs)
 
 
 def _covers(demand: tuple[int, int], other: tuple[int, int]) -> bool:
     return demand[0] >= other[0] and demand[1] >= other[1]
 
 
-NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
+NO_MEMORY = Failed("not enough memory for this image: ask for a smaller size or fewer references")
 NO_ROOM = Interrupted("the model has no memory for this request at the moment", blame=False)
 BROKEN = Interrupted("the model could not process this request", blame=True)
 NOTHING_USABLE = Interrupted("the model made nothing usable of this request", blame=True)
 DEVICE_BROKEN = Interrupted("the device that the model runs on failed", blame=False)
 STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False, counts=False)
 TEXT_ENCODER_UNREACHABLE = Interrupted("the service's text encoder is out of reach", blame=False, counts=False)
-DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
+DEADLINE_PASSED = Failed("the deadline passed before the image was done")
 
 
-def deadline_infeasible(needed_s: float, left_s: float) -> Failed:
+def deadline_infeasible(needed_s: float, remaining_s: float) -> Failed:
     """How a job ends that can't be done in the time left."""
     return Failed(
-        f"this can't be done before its deadline: it would take {_told(needed_s)} more, and {_told(left_s)} are left; "
+        f"this can't be done before its deadline: it would take {_duration_text(needed_s)} more, and "
+        f"{_duration_text(remaining_s)} are left; "
         "fewer steps or a smaller size take less"
     )
 
 
 def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
     """Ends the one request that `error` belongs to."""
-    blame, fits = True, health.has_fitted(handle.job)
+    blame, fits = True, health.has_completed(handle.job)
     if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
         blame = health.faulted()
         log.error("job %s failed", handle.job.id, exc_info=error)
@@ -429,7 +430,7 @@ def failure_event(error: Exception, *, blame: bool, fits: bool = False) -> Faile
     match error:
         case JobError():
             return Failed(str(error))
-        case OutOfMemory(crowded=crowded):
+        case OutOfMemory(others_hold_memory=crowded):
             return NO_ROOM if crowded or fits else NO_MEMORY
         case TextEncoderUnavailable():
             return TEXT_ENCODER_UNREACHABLE
@@ -441,5 +442,5 @@ def failure_event(error: Exception, *, blame: bool, fits: bool = False) -> Faile
             return replace(BROKEN, blame=blame)
 
 
-def _told(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 180 else f"{seconds:.0f} seconds"

@@ -14,24 +14,24 @@ from deployments.contract.model import Order
 from deployments.engine.cost_model import CostModel, StepCost
 
 FIXED_SHARE: Final = 0.02
-"""No more pictures join a step whose fixed cost is no more of it than this: they could make it cheaper by no more."""
+"""No more images join a step whose fixed cost is no more of it than this: they could make it cheaper by no more."""
 PATIENCE: Final = 200
 """Batches as large as memory seems to allow after which a larger one is tried."""
 GROWTH: Final = 1.1
 """By how much larger."""
 FEW: Final = 2
-"""Until the model is telling, so many pictures at most go together, to learn."""
+"""Until the model is telling, so many images at most go together, to learn."""
 LOOK_EVERY: Final = 16
 """Steps after which one of about twice the size is taken, lest a mistake about what pays lasts."""
 WORTH_TELLING: Final = 200
 """Steps after which another replica may begin with what was learned from them."""
 MAX_KEYS: Final = 4096
 """Kinds of steps remembered; past that the one unused for longest is forgotten and would be learned anew."""
-NOTHING_KNOWN: Final[Mapping[str, StepCost]] = MappingProxyType({})
+NO_COSTS: Final[Mapping[str, StepCost]] = MappingProxyType({})
 
 
 class BatchMember(Protocol):
-    """A picture in a step."""
+    """An image in a step."""
 
     @property
     def key(self) -> Hashable:
@@ -58,7 +58,7 @@ class TokenLimit:
         self._failed: list[int] = []
         self._full = 0
 
-    def fitted(self, tokens: int) -> None:
+    def record_success(self, tokens: int) -> None:
         if tokens * GROWTH < self.tokens or self.tokens >= self._ceiling:
             return
         self._full += 1
@@ -66,7 +66,7 @@ class TokenLimit:
             self._full = 0
             self.tokens = min(self.tokens * GROWTH, self._ceiling)
 
-    def failed(self, tokens: int) -> None:
+    def record_failure(self, tokens: int) -> None:
         if any(tokens < GROWTH * failed and failed < GROWTH * tokens for failed in self._failed):
             self._ceiling = min(self._ceiling, tokens / GROWTH)
         self._failed.append(tokens)
@@ -78,15 +78,15 @@ class StepCosts:
     """What steps cost, by the kind of their members, and who may take one together."""
 
     def __init__(
-        self, max_batch: int, *, goal_s: float | None = None, known: Mapping[str, StepCost] = NOTHING_KNOWN
+        self, max_batch: int, *, goal_s: float | None = None, initial: Mapping[str, StepCost] = NO_COSTS
     ) -> None:
         """`max_batch` members at most take a step together, and no more than `goal_s` seconds' worth of them: but
-        always one. `known` is what another replica `learned`. Raises ValueError for a bound that allows none."""
+        always one. `initial` is what another replica `learned`. Raises ValueError for a bound that allows none."""
         if max_batch < 1 or (goal_s is not None and goal_s <= 0):
             raise ValueError("max_batch must be at least one, a goal for steps above 0")
         self._max_batch = max_batch
         self._goal_s = math.inf if goal_s is None else goal_s
-        self._known = known
+        self._initial = initial
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 
     def learned(self) -> dict[str, StepCost]:
@@ -101,22 +101,22 @@ class StepCosts:
         """A step of these members, all of one kind, took so long."""
         kind, (tokens, squares) = self._kind(batch[0].key), _amount(batch)
         kind.model.observe(tokens, squares, seconds)
-        kind.room.fitted(tokens)
+        kind.room.record_success(tokens)
 
     def shrink(self, batch: Sequence[BatchMember]) -> None:
         """A step of these members ran out of memory. One alone changes nothing: no other batch would have helped it."""
         if len(batch) > 1:
-            self._kind(batch[0].key).room.failed(_amount(batch)[0])
+            self._kind(batch[0].key).room.record_failure(_amount(batch)[0])
 
     def alone(self, member: BatchMember) -> float | None:
         """Seconds of a step of this member alone; None as long as nothing of its kind was measured."""
-        kind = self._found(member.key)
+        kind = self._kind_if_known(member.key)
         cost = kind.model.cost if kind else None
         return None if cost is None else cost.seconds(*_amount([member]))
 
     def at_least(self, member: BatchMember) -> float | None:
         """Seconds that no step of this member takes less than; None unless enough was measured here to be sure."""
-        kind = self._found(member.key)
+        kind = self._kind_if_known(member.key)
         return kind.model.at_least(*_amount([member])) if kind else None
 
     def together(self, ranked: Sequence[B]) -> list[B]:
@@ -124,7 +124,7 @@ class StepCosts:
 
         Now and then more than pay, to see whether they would.
         """
-        kind = self._found(ranked[0].key) if ranked else None
+        kind = self._kind_if_known(ranked[0].key) if ranked else None
         looking = kind is not None and kind.model.steps % LOOK_EVERY == 0
         return self._chosen(ranked, FIXED_SHARE / FEW if looking else FIXED_SHARE, FEW if looking else 1)
 
@@ -132,30 +132,30 @@ class StepCosts:
         """Those that pay, by all that was seen."""
         return self._chosen(ranked, FIXED_SHARE, 1)
 
-    def _chosen(self, ranked: Sequence[B], share: float, at_least: int) -> list[B]:
-        """Members join while the fixed cost is more than `share` of the step, or they are fewer than `at_least`."""
+    def _chosen(self, ranked: Sequence[B], fixed_share: float, at_least: int) -> list[B]:
+        """Members join while the fixed cost is more than `fixed_share` of the step, or fewer than `at_least` have."""
         chosen = list(ranked[:1])
-        kind = self._found(ranked[0].key) if ranked else None
+        kind = self._kind_if_known(ranked[0].key) if ranked else None
         cost = kind.model.cost if kind else None
         if kind is None or cost is None:
             return chosen
         telling = kind.model.telling
         for member in ranked[1:]:
-            pays = cost.fixed > share * cost.seconds(*_amount(chosen)) or len(chosen) < at_least or not telling
+            pays = cost.fixed > fixed_share * cost.seconds(*_amount(chosen)) or len(chosen) < at_least or not telling
             if len(chosen) >= self._max_batch or not pays:
                 break
             tokens, squares = _amount([*chosen, member])
-            wanted = cost.seconds(tokens, squares) <= self._goal_s if telling else len(chosen) < FEW
-            if tokens <= kind.room.tokens and wanted:
+            in_time = cost.seconds(tokens, squares) <= self._goal_s if telling else len(chosen) < FEW
+            if tokens <= kind.room.tokens and in_time:
                 chosen.append(member)
         return chosen
 
-    def _found(self, key: Hashable) -> _Kind | None:
+    def _kind_if_known(self, key: Hashable) -> _Kind | None:
         """None for a kind of which nothing is known."""
-        return self._kind(key) if key in self._kinds or str(key) in self._known else None
+        return self._kind(key) if key in self._kinds or str(key) in self._initial else None
 
     def _kind(self, key: Hashable) -> _Kind:
-        kind = self._kinds.pop(key, None) or _Kind(self._known.get(str(key)))
+        kind = self._kinds.pop(key, None) or _Kind(self._initial.get(str(key)))
         self._kinds[key] = kind
         if len(self._kinds) > MAX_KEYS:
             self._kinds.popitem(last=False)
@@ -163,8 +163,8 @@ class StepCosts:
 
 
 class _Kind:
-    def __init__(self, known: StepCost | None) -> None:
-        self.model = CostModel(known)
+    def __init__(self, initial: StepCost | None) -> None:
+        self.model = CostModel(initial)
         self.room = TokenLimit()
 
 
@@ -175,18 +175,27 @@ def _amount(members: Sequence[BatchMember]) -> tuple[int, int]:
 
 
 OVERDUE: Final = 8.0
-"""Waits of this many times its own solo duration put a picture before every one that came later."""
+"""Waits of this many times its own solo duration put an image before every one that came later."""
 SURELY: Final = 1.5
-"""Times the seconds left a picture must need before it is given up: an estimate is seldom that wrong."""
+"""Times the seconds left an image must need before it is given up: an estimate is seldom that wrong."""
 WITHIN: Final = 5.0
-"""Times its solo duration a picture may take, where `deadline` is the order."""
+"""Times its solo duration an image may take, where `deadline` is the order."""
+
+
+class Progressing(BatchMember, Protocol):
+    """An image and how far it is."""
+
+    @property
+    def done_steps(self) -> int: ...
+    @property
+    def total_steps(self) -> int: ...
 
 
 class Member(Protocol):
-    """A picture in the running batch."""
+    """An image in the running batch."""
 
     @property
-    def state(self) -> StateLike: ...
+    def state(self) -> Progressing: ...
     @property
     def submitted(self) -> float:
         """When the job came in, in seconds of the engine's clock."""
@@ -214,6 +223,8 @@ def select_batch(running: Sequence[M], now: float, costs: StepCosts, order: Orde
     The first decides the key. A key never measured has no known duration, and goes by arrival. Empty only when
     `running` is empty.
     """
+    if len(running) < 2:
+        return list(running)
     ranked = sorted(running, key=lambda member: _rank(member, now, costs.alone(member.state), order))
     fitting = {id(member.state): member for member in ranked if member.state.key == ranked[0].state.key}
     return [fitting[id(state)] for state in costs.together([member.state for member in fitting.values()])]
@@ -223,7 +234,7 @@ def _rank(member: Member, now: float, seconds_per_step: float | None, order: Ord
     """Sorts ascending; equals by arrival.
 
     `aged`: by remaining work divided by (1 + wait / solo): short work first, so that it does not queue behind long
-    work, and less so the longer others have waited. `deadline`: by when a picture should be done, which is `WITHIN`
+    work, and less so the longer others have waited. `deadline`: by when an image should be done, which is `WITHIN`
     times its solo duration after it came; those that can't be any more come last. Either alone would let a stream of
     others hold up long work almost without end, so whoever has waited `OVERDUE` times its solo duration goes by
     arrival, before all others: nobody that comes later can overtake it any more, and no key starves. `oldest`: by
@@ -259,28 +270,29 @@ def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -
     return admitted
 
 
-def too_long(state: StateLike, left: float, costs: StepCosts) -> float | None:
-    """Seconds that `state` needs at least, where that is so many more than are `left` that no picture is given up for
-    an estimate that was wrong; else None. Other keys that follow the present one count nothing."""
+def too_long(state: StateLike, remaining_s: float, costs: StepCosts) -> float | None:
+    """Seconds that `state` needs at least if that is `SURELY` times more than `remaining_s`, else None.
+
+    Other keys that follow the present one count nothing."""
     steps = state.steps_alike
-    if (costs.alone(state) or 0.0) * steps <= left:
+    if (costs.alone(state) or 0.0) * steps <= remaining_s:
         return None
     needed = (costs.at_least(state) or 0.0) * steps
-    return needed if needed > SURELY * left else None
+    return needed if needed > SURELY * remaining_s else None
 
 
-def preview_due(done: int, total: int, every: float, shown: int) -> bool:
-    """Whether a multiple of `every`, a share of the steps above 0, lies between step `shown`, of the last preview, and
+def preview_due(done: int, total: int, every: float, last: int) -> bool:
+    """Whether a multiple of `every`, a share of the steps above 0, lies between step `last`, of the last preview, and
     step `done` of `total`.
 
-    Never after the last step: the picture itself is next.
+    Never after the last step: the image itself is next.
     """
     # The small addend keeps 3 of 10 steps at `every=0.1` from counting as 2.9999 shares.
-    return done < total and int(done / total / every + 1e-9) > int(shown / total / every + 1e-9)
+    return done < total and int(done / total / every + 1e-9) > int(last / total / every + 1e-9)
 
 
 MEMORY_PATIENCE = 200
-"""Full batches after which one picture more is tried again."""
+"""Full batches after which one image more is tried again."""
 
 
 class MemoryLimit:
@@ -293,13 +305,13 @@ class MemoryLimit:
     def __init__(self, ceiling: int) -> None:
         """Raises ValueError for a ceiling below one."""
         if ceiling < 1:
-            raise ValueError("a batch holds at least one picture")
+            raise ValueError("a batch holds at least one image")
         self.size = ceiling
         self._ceiling = ceiling
         self._failures: Counter[int] = Counter()
         self._full = 0
 
-    def fitted(self, batch: int) -> None:
+    def record_success(self, batch: int) -> None:
         if batch < self.size:
             return
         self._full += 1
@@ -307,8 +319,8 @@ class MemoryLimit:
             self._full = 0
             self.size = min(self.size + 1, self._ceiling)
 
-    def failed(self, batch: int) -> None:
-        """A picture that fails alone changes nothing: no size of batch would have helped it."""
+    def record_failure(self, batch: int) -> None:
+        """An image that fails alone changes nothing: no size of batch would have helped it."""
         if batch == 1:
             return
         self._failures[batch] += 1

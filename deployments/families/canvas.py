@@ -11,7 +11,7 @@ from deployments.contract.job import FPS
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What is rendered: a picture of `frame` pixels in the middle of a canvas whose sides are whole tokens.
+    """What is rendered: an image of `frame` pixels in the middle of a canvas whose sides are whole tokens.
 
     All sizes are (height, width) in pixels, `grid` in tokens.
     """
@@ -27,19 +27,19 @@ class Canvas:
 
     @property
     def crop(self) -> tuple[slice, slice]:
-        """Where the picture lies in the canvas, as (rows, columns)."""
+        """Where the image lies in the canvas, as (rows, columns)."""
         (height, width), (rows, columns) = self.size, self.frame
         top, left = (height - rows) // 2, (width - columns) // 2
         return slice(top, top + rows), slice(left, left + columns)
 
 
 MOST_ELONGATED = 4
-"""Ratio of the sides of a canvas, at most: longer pictures are stretched, as no model that draws at one size has seen
+"""Ratio of the sides of a canvas, at most: longer images are stretched, as no model that draws at one size has seen
 any that are longer still."""
 
 
 def canvas_for(width: int, height: int, token: int, render_side: int | None = None) -> Canvas:
-    """The canvas for a picture of `width` x `height`.
+    """The canvas for an image of `width` x `height`.
 
     Without `render_side` the frame is that size itself. With it, the frame is the whole canvas, whose shorter side is
     that many pixels whatever the size asked for; bringing it to that size afterwards stretches it by a few percent.
@@ -51,10 +51,10 @@ def canvas_for(width: int, height: int, token: int, render_side: int | None = No
 
 
 def grid_for(width: int, height: int, side: int) -> tuple[int, int]:
-    """The grid (rows, columns) for a picture of `width` x `height`: its shorter side has `side` tokens, or one less.
+    """The grid (rows, columns) for an image of `width` x `height`: its shorter side has `side` tokens, or one less.
 
     Both sides are even, so that the middle of every canvas is a corner of four tokens: what a model draws around it is
-    divided into tokens in one way only. The longer side is nearest to the picture's ratio.
+    divided into tokens in one way only. The longer side is nearest to the image's ratio.
     """
     shorter = max(2, side // 2 * 2)
     ratio = min(max(width, height) / min(width, height), MOST_ELONGATED)
@@ -73,11 +73,11 @@ class Scale:
 
     space: int
     time: int
-    sound: float
+    audio: float
 
 
 @dataclass(frozen=True, slots=True)
-class ClipShape:
+class VideoShape:
     """`lead` frames that there are already, then `frames` new ones, then what fills the last latent.
 
     The first latent stands for one frame, each further one for `scale.time`.
@@ -112,25 +112,27 @@ class ClipShape:
         return (self.latents - 1) * self.scale.time + 1
 
     @property
-    def sound_latents(self) -> int:
-        return self.sound_latents_until(self.decoded_frames)
+    def audio_latents(self) -> int:
+        return self.audio_latents_until(self.decoded_frames)
 
     @property
-    def sound_lead(self) -> int:
-        return self.sound_latents_until(self.lead)
+    def audio_lead(self) -> int:
+        return self.audio_latents_until(self.lead)
 
     def latents_until(self, frames: int) -> int:
         """So many hold the first `frames`; none for none."""
         return -(-(frames - 1) // self.scale.time) + 1 if frames > 0 else 0
 
-    def sound_latents_until(self, frames: int) -> int:
-        return round(frames / FPS * self.scale.sound)
+    def audio_latents_until(self, frames: int) -> int:
+        return round(frames / FPS * self.scale.audio)
 
 
-def lead_of(frames: int, time: int) -> int:
+def lead_frames(frames: int, time: int) -> int:
     """How many of the last of `frames` lead in: they must fill whole latents."""
     return (min(frames, MAX_LEAD) - 1) // time * time + 1
 
 
-def shape_of(width: int, height: int, *, lead: int, frames: int, scale: Scale, render_side: int | None) -> ClipShape:
-    return ClipShape(canvas_for(width, height, scale.space, render_side), lead, frames, scale)
+def video_shape(
+    width: int, height: int, *, lead: int, frames: int, scale: Scale, render_side: int | None
+) -> VideoShape:
+    return VideoShape(canvas_for(width, height, scale.space, render_side), lead, frames, scale)

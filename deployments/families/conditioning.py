@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import Caches
-from deployments.families.state import T, size_of
-from deployments.images import open_picture
-from deployments.lru_cache import MB, ByteCache, CacheFigures
+from deployments.contract.model import CacheSizes
+from deployments.families.state import T, tensor_bytes
+from deployments.images import open_image
+from deployments.lru_cache import MB, ByteCache, CacheStats
 
-Encoded = TypeVar("Encoded", bound=tuple[Tensor, ...])
-Encoded_co = TypeVar("Encoded_co", bound=tuple[Tensor, ...], covariant=True)
+Embeds = TypeVar("Embeds", bound=tuple[Tensor, ...])
+Embeds_co = TypeVar("Embeds_co", bound=tuple[Tensor, ...], covariant=True)
 
 
-class PromptEncoder(Protocol[Encoded_co]):
-    def encode(self, prompts: Sequence[str]) -> Sequence[Encoded_co]:
+class PromptEncoder(Protocol[Embeds_co]):
+    def encode(self, prompts: Sequence[str]) -> Sequence[Embeds_co]:
         """One per prompt, in order, at least one; none of them keeps another one in memory."""
         ...
 
@@ -33,16 +33,16 @@ SharedEncoder: TypeAlias = Callable[[str], bytes]
 """From a prompt to what `as_bytes` made of it elsewhere. Waits; from any thread. Raises TextEncoderUnavailable."""
 
 
-def as_bytes(encoded: tuple[Tensor, ...]) -> bytes:
+def as_bytes(tensors: tuple[Tensor, ...]) -> bytes:
     """In the format of safetensors, each tensor by its place."""
-    return safetensors.torch.save({str(place): tensor.cpu().contiguous() for place, tensor in enumerate(encoded)})
+    return safetensors.torch.save({str(place): tensor.cpu().contiguous() for place, tensor in enumerate(tensors)})
 
 
 def from_bytes(data: bytes, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
     """In their order, on `device`; what is no integer in `dtype`."""
     tensors = safetensors.torch.load(data)
-    ordered = [tensors[str(place)] for place in range(len(tensors))]
-    return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in ordered]
+    embeds = [tensors[str(place)] for place in range(len(tensors))]
+    return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in embeds]
 
 
 def trim_language_model(model: Any, last_state: int) -> None:
@@ -56,7 +56,7 @@ def trim_language_model(model: Any, last_state: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A job together with the bytes of its input pictures; the references are in the job's order. `prompt` is what a
+    """A job together with the bytes of its input images; the references are in the job's order. `prompt` is what a
     shared text encoder made of the job's, as the family keeps it."""
 
     job: GenerationJob
@@ -68,27 +68,27 @@ class PreparedRequest:
 
 
 class References(Generic[T]):
-    def __init__(self, most: int, caches: Caches, *, alone_differs: bool = False) -> None:
+    def __init__(self, most: int, caches: CacheSizes, *, alone_differs: bool = False) -> None:
         """A job may have `most`. `alone_differs` where the only one of a job is read in another way than others."""
         self._most = most
         self._alone_differs = alone_differs
-        self._cache: ByteCache[tuple[bytes, bool], T] = ByteCache(caches.references_mb * MB, size_of)
+        self._cache: ByteCache[tuple[bytes, bool], T] = ByteCache(caches.references_mb * MB, tensor_bytes)
 
     @property
-    def figures(self) -> CacheFigures:
-        return self._cache.figures
+    def stats(self) -> CacheStats:
+        return self._cache.stats
 
     def clear(self) -> None:
         self._cache.clear()
 
     def read(self, request: PreparedRequest, read: Callable[[Image.Image, bool], T]) -> list[T]:
-        """Each of the job's references by `read`, which is given the picture, and whether it is the only one where that
-        matters. Raises JobError for one that is no picture, and for too many."""
+        """Each of the job's references by `read`, which is given the image, and whether it is the only one where that
+        matters. Raises JobError for one that is no image, and for too many."""
         references = request.references
         if len(references) > self._most:
-            raise JobError(f"at most {self._most} input pictures are possible")
+            raise JobError(f"at most {self._most} input images are possible")
         alone = self._alone_differs and len(references) == 1
         return [
-            self._cache.made((sha256(data).digest(), alone), lambda data=data: read(open_picture(data), alone))
+            self._cache.get_or_create((sha256(data).digest(), alone), lambda data=data: read(open_image(data), alone))
             for data in references
         ]

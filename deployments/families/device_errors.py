@@ -38,35 +38,35 @@ _CONTEXT: Final = 2**30
 
 
 @contextmanager
-def translated_device_errors() -> Iterator[None]:
+def translate_device_errors() -> Iterator[None]:
     """Turns torch's ways of saying that memory ran out into OutOfMemory, and hands cached blocks back to the device.
     Its ways of saying that the device failed become DeviceBroken."""
-    exhausted: str | None = None
+    message: str | None = None
     try:
         yield
     except (torch.OutOfMemoryError, OutOfMemory) as error:  # the latter is what others beside torch ran into
-        exhausted = str(error)
+        message = str(error)
     except RuntimeError as error:
         text = str(error)
         if not any(words in text for words in _NO_MEMORY):
             if _is_broken(error, text):
                 raise DeviceBroken(text) from error
             raise
-        exhausted = text
-    if exhausted is not None:
+        message = text
+    if message is not None:
         # Outside the handler: there, the traceback would keep the failed tensors alive.
         crowded = False
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
             crowded = _others_hold_memory()
-        raise OutOfMemory(exhausted, crowded=crowded)
+        raise OutOfMemory(message, others_hold_memory=crowded)
 
 
 def _others_hold_memory() -> bool:
     """Whether other processes hold memory of this one's share of the current CUDA device."""
     free, total = torch.cuda.mem_get_info()
-    beyond_share = total * (1 - torch.cuda.get_per_process_memory_fraction())
-    return total - free - torch.cuda.memory_reserved() > beyond_share + _CONTEXT
+    outside_limit = total * (1 - torch.cuda.get_per_process_memory_fraction())
+    return total - free - torch.cuda.memory_reserved() > outside_limit + _CONTEXT
 
 
 def _is_broken(error: RuntimeError, text: str) -> bool:

@@ -1,7 +1,7 @@
 """The `Family` protocol of image models.
 
 A family wraps the components of one diffusers pipeline and replaces its loop: it turns jobs into states, says how fast
-the latents of a batch move, and turns a finished state into a picture. It keeps nothing about single jobs.
+the latents of a batch move, and turns a finished state into an image. It keeps nothing about single jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
 from deployments.families.step import Velocity
 from deployments.images import Pixels
-from deployments.lru_cache import CacheFigures
+from deployments.lru_cache import CacheStats
 
 
 class Family(Velocity, Protocol):
@@ -30,7 +30,7 @@ class Family(Velocity, Protocol):
         ...
 
     @property
-    def caches(self) -> Mapping[str, CacheFigures]:
+    def caches(self) -> Mapping[str, CacheStats]:
         """What is kept for further jobs, by name."""
         ...
 
@@ -58,13 +58,13 @@ class Family(Velocity, Protocol):
         ...
 
     def use_packed_attention(self, attention: Attention) -> None:
-        """How `packed` keeps pictures apart, from now on."""
+        """How `packed` keeps images apart, from now on."""
         ...
 
     def finish(self, state: State) -> Pixels:
-        """The picture of a state whose steps are all done, in exactly the job's size. Raises NotFinite."""
+        """The image of a state whose steps are all done, in exactly the job's size. Raises NotFinite."""
         ...
 
     def preview(self, state: State) -> Pixels | None:
-        """A small, cheap picture of where the state is heading; None before its first step."""
+        """A small, cheap image of where the state is heading; None before its first step."""
         ...

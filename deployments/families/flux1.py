@@ -1,12 +1,12 @@
 """Flux1: text to image, Kontext (references), Fill (a mask) and Canny (edges); embedded guidance, any size.
 
 Runs the components of diffusers' `FluxPipeline`, `FluxKontextPipeline`, `FluxFillPipeline` and `FluxControlPipeline`
-in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's picture. The
+in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's image. The
 components of a `FluxPriorReduxPipeline`, of a checkpoint of its own or in the folder `redux`, make it take image
 prompts.
 
-Tokens of a step: text (512 or what the tokenizer knows, and the image prompt's), picture (N), references (M). Position
-ids are (picture, row, column), all zero for text.
+Tokens of a step: text (512 or what the tokenizer knows, and the image prompt's), image (N), references (M). Position
+ids are (image, row, column), all zero for text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.backend import JobError
-from deployments.checkpoint_files import index_of
+from deployments.checkpoint_files import read_index
 from deployments.contract.model import REDUX
 from deployments.families.canvas import Canvas
 from deployments.families.conditioning import PreparedRequest, References
@@ -43,10 +43,10 @@ from deployments.families.flux1_conditions import (
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux1
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
-from deployments.families.state import State, apart
+from deployments.families.state import State, split_batch
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
-from deployments.images import Backdrop, Pixels, open_picture
+from deployments.images import Backdrop, Pixels, open_image
 
 MAX_TEXT = 512
 """T5 tokens; shorter prompts are padded, and the padding is attended, so all prompts of a model are equally long."""
@@ -78,7 +78,7 @@ class Flux1PromptEncoder:
         clip_ids = self._ids(self._pipeline.tokenizer, prompts, MAX_POOLED)
         texts = self._pipeline.text_encoder_2(t5_ids, output_hidden_states=False)[0].to(self._dtype)
         pooled = self._pipeline.text_encoder(clip_ids, output_hidden_states=False).pooler_output.to(self._dtype)
-        return [EncodedPrompt(*pair) for pair in zip(apart(texts), apart(pooled), strict=True)]
+        return [EncodedPrompt(*pair) for pair in zip(split_batch(texts), split_batch(pooled), strict=True)]
 
     def _ids(self, tokenizer: Any, prompts: Sequence[str], most: int) -> Tensor:
         """Token ids (B, L), L being `most` or less."""
@@ -94,12 +94,12 @@ class ImagePromptEncoder:
         self._dtype = dtype
         self._device = device
 
-    def encode(self, picture: Image.Image) -> Tensor:
-        """Tokens (1, M, D) that say what the picture shows, to follow a prompt's. JobError where there is no Redux."""
+    def encode(self, image: Image.Image) -> Tensor:
+        """Tokens (1, M, D) that say what the image shows, to follow a prompt's. JobError where there is no Redux."""
         if self._redux is None:
             raise JobError("this model takes no image prompt")
-        seen = self._redux.encode_image(picture, self._device, 1)
-        return self._redux.image_embedder(seen).image_embeds.to(self._dtype)
+        features = self._redux.encode_image(image, self._device, 1)
+        return self._redux.image_embedder(features).image_embeds.to(self._dtype)
 
 
 NO_GUIDANCE = 1.0
@@ -118,7 +118,7 @@ def guided_steps(steps: int, interval: float | None) -> list[bool]:
     return [i == 0 or math.floor(i / interval) > math.floor((i - 1) / interval) for i in range(steps)]
 
 
-def guidance_of_steps(steps: int, guidance: float, interval: float | None) -> Tensor:
+def guidance_per_step(steps: int, guidance: float, interval: float | None) -> Tensor:
     """(S,) float32; steps that `interval` leaves out get NO_GUIDANCE. Raises JobError."""
     return torch.tensor([guidance if guided else NO_GUIDANCE for guided in guided_steps(steps, interval)])
 
@@ -130,7 +130,7 @@ _INTERVALS = "_guidance_intervals"
 @dataclass(eq=False, slots=True)
 class Flux1State(State):
     backdrop: Backdrop | None = None
-    """What the finished picture is laid over. No part of a step, so not in `per`."""
+    """What the finished image is laid over. No part of a step, so not in `per`."""
 
 
 class Flux1(Flux[EncodedPrompt]):
@@ -150,13 +150,13 @@ class Flux1(Flux[EncodedPrompt]):
             PackedFlux1,
             load_options,
             channels=4 * latents.channels,
-            references=References(MAX_REFERENCES, load_options.caches),
+            references=References(MAX_REFERENCES, load_options.config.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
-            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
         )
         self._latents = latents
         self._guidance_intervals = guidance_intervals
-        self._guided = bool(self.transformer.config.guidance_embeds)
+        self._guidance_embeds = bool(self.transformer.config.guidance_embeds)
         self._image_prompts = ImagePromptEncoder(redux, self.transformer.dtype, self._device)
 
     @classmethod
@@ -164,45 +164,45 @@ class Flux1(Flux[EncodedPrompt]):
         place = load_options.redux or folder / REDUX
         redux = load_pipeline(place, load_options, FluxPriorReduxPipeline) if place.is_dir() else None
         absent = TEXT_PARTS if load_options.shared_encoder else ()
-        intervals = bool(index_of(folder).get(_INTERVALS))
+        intervals = bool(read_index(folder).get(_INTERVALS))
         return cls(
             load_pipeline(folder, load_options, without=absent), load_options, redux, guidance_intervals=intervals
         )
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux1PromptEncoder:
-        return _encoder_of(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
+        return _build_prompt_encoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if CHANNELS in per:
             tokens = torch.cat([tokens, per[CHANNELS]], dim=2)
         if REFERENCES in per:
             tokens = torch.cat([tokens, per[REFERENCES]], dim=1)
-        moved = self.transformer(
+        velocity = self.transformer(
             hidden_states=tokens,
-            timestep=moment.t.to(dtype),
-            guidance=moment.guidance,
+            timestep=inputs.t.to(dtype),
+            guidance=inputs.guidance,
             pooled_projections=per["pooled"],
             encoder_hidden_states=per["text"],
             txt_ids=ids["text_ids"],
-            img_ids=ids["picture_ids"],
+            img_ids=ids["image_ids"],
             return_dict=False,
         )
-        return moved[0][:, : state.x.shape[1]].float()
+        return velocity[0][:, : state.x.shape[1]].float()
 
     def finish(self, state: State) -> Pixels:
-        drawn = super().finish(state)
+        pixels = super().finish(state)
         backdrop = state.backdrop if isinstance(state, Flux1State) else None
-        return drawn if backdrop is None else backdrop.under(drawn)
+        return pixels if backdrop is None else backdrop.under(pixels)
 
     @classmethod
-    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
-    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text, "pooled": prompt.pooled}, {"text_ids": self._text_ids(prompt.text)}
 
     def _text_ids(self, text: Tensor) -> Tensor:
@@ -213,51 +213,51 @@ class Flux1(Flux[EncodedPrompt]):
         job, canvas = request.job, self._canvas(request.job)
         text = prompt.text
         if request.image_prompt is not None:
-            text = torch.cat([text, self._image_prompts.encode(open_picture(request.image_prompt))], dim=1)
+            text = torch.cat([text, self._image_prompts.encode(open_image(request.image_prompt))], dim=1)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         strength = self._condition.guidance if job.guidance is None else job.guidance
         # Others were distilled at a constant guidance: without it at some steps, their images are washed out.
         interval = job.guidance_interval if self._guidance_intervals else None
-        guidance = guidance_of_steps(job.steps, strength, interval)
+        guidance = guidance_per_step(job.steps, strength, interval)
         generator = torch.Generator("cpu").manual_seed(job.seed)
-        read = self._condition.read(
+        conditioning = self._condition.read(
             Reading(request, canvas, self._latents, self._references, generator, self._render_side)
         )
         dtype = self.transformer.dtype
-        picture_ids = torch.cat([grid_ids(*canvas.grid), *read.ids])
+        image_ids = torch.cat([grid_ids(*canvas.grid), *conditioning.ids])
         return Flux1State(
             job=job,
-            x=to_tokens(read.noise),
+            x=to_tokens(conditioning.noise),
             t=t,
             dt=dt,
             per={
                 "text": text,
                 "pooled": prompt.pooled,
-                **{name: rows.to(dtype) for name, rows in read.per.items()},
+                **{name: rows.to(dtype) for name, rows in conditioning.per.items()},
             },
             ids={
-                "picture_ids": picture_ids.to(self._device),
+                "image_ids": image_ids.to(self._device),
                 "text_ids": self._text_ids(text),
             },
             grid=canvas.grid,
             frame=canvas.frame,
-            guidance=guidance if self._guided else None,
-            backdrop=read.backdrop,
+            guidance=guidance if self._guidance_embeds else None,
+            backdrop=conditioning.backdrop,
         )
 
     def _refuse(self, request: PreparedRequest) -> None:
         """JobError for an input that this model would not look at."""
-        given = {
+        inputs = {
             "references": bool(request.references),
             "mask": request.mask is not None,
             "control": request.control is not None,
         }
-        names = {"references": "input pictures", "mask": "mask", "control": "control picture"}
-        for name in sorted(name for name in given if given[name] and name not in self._condition.takes):
+        names = {"references": "input images", "mask": "mask", "control": "control image"}
+        for name in sorted(name for name in inputs if inputs[name] and name not in self._condition.takes):
             raise JobError(f"this model takes no {names[name]}")
 
     def _shift(self, canvas: Canvas) -> float:
-        """The logarithm of the schedule's shift: pictures of more tokens spend more of their steps in the noise."""
+        """The logarithm of the schedule's shift: images of more tokens spend more of their steps in the noise."""
         config = self._scheduler.config
         return calculate_shift(
             canvas.grid[0] * canvas.grid[1],
@@ -268,5 +268,5 @@ class Flux1(Flux[EncodedPrompt]):
         )
 
 
-def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux1PromptEncoder:
+def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux1PromptEncoder:
     return Flux1PromptEncoder(pipeline, load_options.dtype, load_options.device)

@@ -1,6 +1,6 @@
 """Conditions of Flux1 beside text: references, an image with a mask, edges; and its latents.
 
-Each model has a reader: a function that turns a job's pictures into what the transformer sees next to the noise. The
+Each model has a reader: a function that turns a job's images into what the transformer sees next to the noise. The
 readers also draw the noise, since the order in which a pipeline draws its random numbers is part of what a seed means.
 """
 
@@ -23,7 +23,7 @@ from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.conditioning import PreparedRequest, References
 from deployments.families.flux import TOKEN
 from deployments.families.state import draw_noise
-from deployments.images import Backdrop, open_picture, stretch
+from deployments.images import Backdrop, open_image, stretch
 
 CELL = 8
 """Pixels per side of a latent cell."""
@@ -43,35 +43,35 @@ class Latents:
         rows, columns = grid
         return draw_noise((1, self.channels, 2 * rows, 2 * columns), generator, self._device)
 
-    def mean(self, picture: Tensor) -> Tensor:
-        """A picture (1, 3, H, W) in [-1, 1] to its latents (1, C, H/8, W/8), in the autoencoder's precision."""
-        return self._scaled(self._posterior(picture).mean)
+    def mean(self, image: Tensor) -> Tensor:
+        """An image (1, 3, H, W) in [-1, 1] to its latents (1, C, H/8, W/8), in the autoencoder's precision."""
+        return self._scale(self._posterior(image).mean)
 
-    def sample(self, picture: Tensor, generator: torch.Generator) -> Tensor:
+    def sample(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """Like `mean`, with noise of the width that the encoder gives each number."""
-        posterior = self._posterior(picture)
+        posterior = self._posterior(image)
         rows, columns = posterior.mean.shape[-2:]
         noise = self.noise((rows // 2, columns // 2), generator).to(posterior.mean.dtype)
-        return self._scaled(posterior.mean + posterior.std * noise)
+        return self._scale(posterior.mean + posterior.std * noise)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents (1, C, h, w) to a picture (1, 3, 8h, 8w) in [0, 1], float32."""
+        """Latents (1, C, h, w) to an image (1, 3, 8h, 8w) in [0, 1], float32."""
         config = self._vae.config
         # Convolutions round differently where channels lie together in memory, as they do after `pixel_shuffle`.
         latents = latents.contiguous().to(self._vae.dtype) / config.scaling_factor + config.shift_factor
-        decoded = self._vae.decode(latents, return_dict=False)[0]
-        return (decoded * 0.5 + 0.5).clamp(0, 1).float()
+        image = self._vae.decode(latents, return_dict=False)[0]
+        return (image * 0.5 + 0.5).clamp(0, 1).float()
 
-    def _posterior(self, picture: Tensor) -> Any:
-        return self._vae.encode(picture.to(self._device, self._vae.dtype)).latent_dist
+    def _posterior(self, image: Tensor) -> Any:
+        return self._vae.encode(image.to(self._device, self._vae.dtype)).latent_dist
 
-    def _scaled(self, latents: Tensor) -> Tensor:
+    def _scale(self, latents: Tensor) -> Tensor:
         return (latents - self._vae.config.shift_factor) * self._vae.config.scaling_factor
 
 
-def as_tensor(picture: Image.Image) -> Tensor:
-    """An RGB picture to (1, 3, H, W) in [-1, 1], a grey one to (1, 1, H, W) in [0, 1]; float32."""
-    pixels = torch.from_numpy(np.array(picture).astype(np.float32) / 255.0)
+def as_tensor(image: Image.Image) -> Tensor:
+    """An RGB image to (1, 3, H, W) in [-1, 1], a grey one to (1, 1, H, W) in [0, 1]; float32."""
+    pixels = torch.from_numpy(np.array(image).astype(np.float32) / 255.0)
     if pixels.ndim == 2:
         return pixels[None, None]
     # The batch comes first: only then do the strides say that colours are innermost, which decides how it is summed.
@@ -88,19 +88,19 @@ def from_grid(tokens: Tensor) -> Tensor:
     return F.pixel_shuffle(tokens, 2)
 
 
-def grid_ids(rows: int, columns: int, picture: int = 0) -> Tensor:
-    """Position ids (picture, row, column) of the tokens of one picture, (rows x columns, 3) float32, row by row."""
-    return torch.cartesian_prod(torch.tensor([picture]), torch.arange(rows), torch.arange(columns)).float()
+def grid_ids(rows: int, columns: int, image: int = 0) -> Tensor:
+    """Position ids (image, row, column) of the tokens of one image, (rows x columns, 3) float32, row by row."""
+    return torch.cartesian_prod(torch.tensor([image]), torch.arange(rows), torch.arange(columns)).float()
 
 
 MAX_REFERENCES = 4
 
 CHANNELS, REFERENCES = "channels", "references"
-"""Names in `Conditioned.per`: what is joined to every token of the picture, and what follows them as more tokens."""
+"""Names in `Conditioning.per`: what is joined to every token of the image, and what follows them as more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Conditioned:
+class Conditioning:
     """What a reader makes of a job."""
 
     noise: Tensor
@@ -129,7 +129,7 @@ class Reading:
     """Pixels; None: at full size."""
 
 
-Reader: TypeAlias = Callable[[Reading], Conditioned]
+Reader: TypeAlias = Callable[[Reading], Conditioning]
 """Raises JobError."""
 
 
@@ -142,66 +142,66 @@ class Condition:
     """For jobs that say none: the default of the stock pipeline."""
 
 
-def read_nothing(reading: Reading) -> Conditioned:
-    return Conditioned(reading.latents.noise(reading.canvas.grid, reading.generator))
+def read_nothing(reading: Reading) -> Conditioning:
+    return Conditioning(reading.latents.noise(reading.canvas.grid, reading.generator))
 
 
-def read_references(reading: Reading) -> Conditioned:
+def read_references(reading: Reading) -> Conditioning:
     """Kontext: up to 4 references as further tokens; none at all is plain text to image.
 
-    Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
+    Reference k = 1, 2, ... has the position ids (k, row, column), the image painted being 0. With one reference this
     is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
     stock pipeline leaves out. A reference is resized to a resolution that Kontext was trained on; with `render_side`,
     each gets a canvas by the rule for what is painted.
     """
     noise = reading.latents.noise(reading.canvas.grid, reading.generator)
-    read = reading.references.read(
+    references = reading.references.read(
         reading.request,
-        lambda picture, alone: reading.latents.mean(as_tensor(_at_trained_size(picture, reading.render_side))),
+        lambda image, alone: reading.latents.mean(as_tensor(_resize_reference(image, reading.render_side))),
     )
-    if not read:
-        return Conditioned(noise)
-    grids = [(latents.shape[-2] // 2, latents.shape[-1] // 2) for latents in read]
-    return Conditioned(
+    if not references:
+        return Conditioning(noise)
+    grids = [(latents.shape[-2] // 2, latents.shape[-1] // 2) for latents in references]
+    return Conditioning(
         noise,
-        per={REFERENCES: torch.cat([to_tokens(latents) for latents in read], dim=1)},
-        ids=tuple(grid_ids(*grid, picture=k) for k, grid in enumerate(grids, start=1)),
+        per={REFERENCES: torch.cat([to_tokens(latents) for latents in references], dim=1)},
+        ids=tuple(grid_ids(*grid, image=k) for k, grid in enumerate(grids, start=1)),
     )
 
 
-def read_mask(reading: Reading) -> Conditioned:
-    """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
+def read_mask(reading: Reading) -> Conditioning:
+    """Fill: the image without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
 
-    White (128 and up) is painted anew. A job with neither picture nor mask has everything painted anew.
+    White (128 and up) is painted anew. A job with neither image nor mask has everything painted anew.
     """
     canvas, latents, generator = reading.canvas, reading.latents, reading.generator
-    picture, mask, backdrop = _masked_picture(reading.request)
-    kept = as_tensor(_on_canvas(picture, canvas, "edge"))
-    repaint = (as_tensor(_on_canvas(mask, canvas, "edge")) >= 0.5).float()
-    # The stock pipeline encodes the whole picture first, weighs it with 0 and goes on with the noise alone. All that
+    image, mask, backdrop = _masked_image(reading.request)
+    pixels = as_tensor(_place_on_canvas(image, canvas, "edge"))
+    repaint = (as_tensor(_place_on_canvas(mask, canvas, "edge")) >= 0.5).float()
+    # The stock pipeline encodes the whole image first, weighs it with 0 and goes on with the noise alone. All that
     # is left of it is that the noise of the encoding is drawn.
     latents.noise(canvas.grid, generator)
     noise = latents.noise(canvas.grid, generator)
-    masked = to_tokens(latents.sample(kept * (1 - repaint), generator))
-    cells = to_tokens(F.pixel_unshuffle(repaint, CELL)).to(masked)
-    return Conditioned(noise, per={CHANNELS: torch.cat([masked, cells], dim=2)}, backdrop=backdrop)
+    masked_image = to_tokens(latents.sample(pixels * (1 - repaint), generator))
+    cells = to_tokens(F.pixel_unshuffle(repaint, CELL)).to(masked_image)
+    return Conditioning(noise, per={CHANNELS: torch.cat([masked_image, cells], dim=2)}, backdrop=backdrop)
 
 
-def read_edges(reading: Reading) -> Conditioned:
-    """Canny: white edges on black, found in the control picture or taken from it as they are.
+def read_edges(reading: Reading) -> Conditioning:
+    """Canny: white edges on black, found in the control image or taken from it as they are.
 
-    They are found after the picture was brought to its final size, as thresholds are per pixel. A job without a control
-    picture has no edges to follow.
+    They are found after the image was brought to its final size, as thresholds are per pixel. A job without a control
+    image has no edges to follow.
     """
     request, canvas, latents, generator = reading.request, reading.canvas, reading.latents, reading.generator
     if request.control is None:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:
-        control = stretch(open_picture(request.control), canvas.frame)
+        control = stretch(open_image(request.control), canvas.frame)
         if request.job.canny is not None:
             control = Image.fromarray(cv2.Canny(np.array(control), *request.job.canny)).convert("RGB")
-    edges = to_tokens(latents.sample(as_tensor(_on_canvas(control, canvas, "constant")), generator))
-    return Conditioned(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
+    edges = to_tokens(latents.sample(as_tensor(_place_on_canvas(control, canvas, "constant")), generator))
+    return Conditioning(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
 
 
 CONDITIONS = {
@@ -213,36 +213,36 @@ CONDITIONS = {
 """By the pipeline class that a checkpoint's index names."""
 
 
-def _masked_picture(request: PreparedRequest) -> tuple[Image.Image, Image.Image, Backdrop | None]:
-    """A Fill job's picture (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
+def _masked_image(request: PreparedRequest) -> tuple[Image.Image, Image.Image, Backdrop | None]:
+    """A Fill job's image (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
     size = (request.job.width, request.job.height)
     match request.references, request.mask:
         case (), None:
             return Image.new("RGB", size), Image.new("L", size, 255), None
         case (data,), bytes(mask_data):
-            picture, mask = open_picture(data), open_picture(mask_data).convert("L")
+            image, mask = open_image(data), open_image(mask_data).convert("L")
         case _:
-            raise JobError("this model takes one picture together with a mask")
-    if picture.size != mask.size:
-        raise JobError("the mask must have the size of the picture")
+            raise JobError("this model takes one image together with a mask")
+    if image.size != mask.size:
+        raise JobError("the mask must have the size of the image")
     full = (request.job.height, request.job.width)
-    backdrop = Backdrop(np.array(stretch(picture, full)), np.array(stretch(mask, full)) >= 128)
-    return picture, mask, backdrop
+    backdrop = Backdrop(np.array(stretch(image, full)), np.array(stretch(mask, full)) >= 128)
+    return image, mask, backdrop
 
 
-def _at_trained_size(picture: Image.Image, render_side: int | None) -> Image.Image:
-    """The picture at the size it is read at: of the resolutions that Kontext was trained on, about a megapixel each,
+def _resize_reference(image: Image.Image, render_side: int | None) -> Image.Image:
+    """The image at the size it is read at: of the resolutions that Kontext was trained on, about a megapixel each,
     the one whose aspect ratio is nearest."""
     if render_side is not None:
-        return stretch(picture, canvas_for(*picture.size, TOKEN, render_side).size)
-    ratio = picture.width / picture.height
+        return stretch(image, canvas_for(*image.size, TOKEN, render_side).size)
+    ratio = image.width / image.height
     _, width, height = min((abs(ratio - w / h), w, h) for w, h in PREFERRED_KONTEXT_RESOLUTIONS)
-    return stretch(picture, (height, width))
+    return stretch(image, (height, width))
 
 
-def _on_canvas(picture: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
-    """The picture at the frame's size in the middle of the canvas, with its own edges or black around."""
-    pixels = np.array(stretch(picture, canvas.frame))
+def _place_on_canvas(image: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
+    """The image at the frame's size in the middle of the canvas, with its own edges or black around."""
+    pixels = np.array(stretch(image, canvas.frame))
     rows, columns = canvas.crop
     height, width = canvas.size
     margins = [(rows.start, height - rows.stop), (columns.start, width - columns.stop), (0, 0)]

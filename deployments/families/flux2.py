@@ -1,11 +1,11 @@
-"""Flux2: Klein (step-distilled, no guidance) and dev (embedded guidance); up to 10 reference pictures, any size.
+"""Flux2: Klein (step-distilled, no guidance) and dev (embedded guidance); up to 10 reference images, any size.
 
 Runs the components of diffusers' `Flux2KleinPipeline` and `Flux2Pipeline`: their methods for prompts, noise and
 references are used as they are, their loop is replaced by the engine. A job that runs alone in float32 gets, bit by
-bit, the stock pipeline's picture.
+bit, the stock pipeline's image.
 
-Tokens of a step: text (L: 512, as the pipelines pad it, or what the tokenizer knows), picture (N), references (M).
-Position ids are (t, h, w, l): the picture at t = 0, reference k at t = 10 (k + 1), text along l.
+Tokens of a step: text (L: 512, as the pipelines pad it, or what the tokenizer knows), image (N), references (M).
+Position ids are (t, h, w, l): the image at t = 0, reference k at t = 10 (k + 1), text along l.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux2
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
-from deployments.families.state import State, apart
+from deployments.families.state import State, split_batch
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
 from deployments.images import stretch
@@ -60,7 +60,7 @@ class Flux2PromptEncoder:
 
     def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
         texts, ids = self._pipeline.encode_prompt(list(prompts), device=self._device, max_sequence_length=self._length)
-        return [EncodedPrompt(text, ids[0]) for text in apart(texts.to(self._dtype))]
+        return [EncodedPrompt(text, ids[0]) for text in split_batch(texts.to(self._dtype))]
 
 
 MAX_REFERENCES = 10
@@ -86,21 +86,21 @@ class Flux2(Flux[EncodedPrompt]):
         Raises CheckpointError for a Klein that neither is distilled nor has CFG.
         """
         base = isinstance(pipeline, Flux2KleinPipeline) and not pipeline.config["is_distilled"]
-        if base and load_options.cfg is None:
+        if base and load_options.config.cfg is None:
             raise CheckpointError("a Klein base model needs cfg (docs/settings.md); or use a distilled one")
         place_vae(pipeline.vae, load_options)
         self._pipeline: Any = pipeline
-        self._guided = isinstance(pipeline, Flux2Pipeline)
+        self._guidance_embeds = isinstance(pipeline, Flux2Pipeline)
         channels = int(pipeline.transformer.config.in_channels)
-        decode = partial(_decoded, pipeline)
+        decode = partial(_decode, pipeline)
         super().__init__(
             pipeline.transformer,
             PackedFlux2,
             load_options,
             channels=channels,
-            references=References(MAX_REFERENCES, load_options.caches),
+            references=References(MAX_REFERENCES, load_options.config.caches),
             decode=decode,
-            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
         )
 
     @classmethod
@@ -111,43 +111,43 @@ class Flux2(Flux[EncodedPrompt]):
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux2PromptEncoder:
-        return _encoder_of(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
+        return _build_prompt_encoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if "references" in per:
             tokens = torch.cat([tokens, per["references"]], dim=1)
-        moved = self.transformer(
+        velocity = self.transformer(
             hidden_states=tokens,
-            timestep=moment.t.to(dtype),
-            guidance=moment.guidance,
+            timestep=inputs.t.to(dtype),
+            guidance=inputs.guidance,
             encoder_hidden_states=per["text"],
             txt_ids=ids["text_ids"],
-            img_ids=ids["picture_ids"],
+            img_ids=ids["image_ids"],
             return_dict=False,
         )
-        return moved[0][:, : state.x.shape[1]].float()
+        return velocity[0][:, : state.x.shape[1]].float()
 
     @classmethod
-    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
-    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": prompt.ids}
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._reference)
-        x, picture_ids = self._noise(job.seed, canvas)
-        per, ids = self._worded(prompt)
+        x, image_ids = self._noise(job.seed, canvas)
+        per, ids = self._text_conditioning(prompt)
         strength = GUIDANCE if job.guidance is None else job.guidance
         if references:
             per["references"] = torch.cat([tokens for tokens, _ in references], dim=1)
-            numbered = enumerate((at for _, at in references), 1)
-            places = (at * torch.tensor([k, 1, 1, 1], device=at.device) for k, at in numbered)
-            picture_ids = torch.cat([picture_ids, *places])
+            pairs = enumerate((at for _, at in references), 1)
+            places = (at * torch.tensor([k, 1, 1, 1], device=at.device) for k, at in pairs)
+            image_ids = torch.cat([image_ids, *places])
         t, dt = schedule(self._pipeline.scheduler, job.steps, compute_empirical_mu(x.shape[1], job.steps))
         return State(
             job=job,
@@ -155,8 +155,8 @@ class Flux2(Flux[EncodedPrompt]):
             t=t,
             dt=dt,
             per=per,
-            ids={"picture_ids": picture_ids, **ids},
-            guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guided else None,
+            ids={"image_ids": image_ids, **ids},
+            guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guidance_embeds else None,
             grid=canvas.grid,
             frame=canvas.frame,
         )
@@ -177,43 +177,43 @@ class Flux2(Flux[EncodedPrompt]):
         )
         return x, ids[0]
 
-    def _reference(self, picture: Image.Image, alone: bool) -> Reference:
+    def _reference(self, image: Image.Image, alone: bool) -> Reference:
         tokens, ids = self._pipeline.prepare_image_latents(
-            [self._pixels(picture)], batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
+            [self._pixels(image)], batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
         )
         return Reference(tokens.to(self.transformer.dtype), ids[0])
 
-    def _pixels(self, picture: Image.Image) -> Tensor:
+    def _pixels(self, image: Image.Image) -> Tensor:
         """A reference, (1, 3, height, width) in [-1, 1], sides whole tokens: a megapixel at most.
 
         What the pipelines make of one, with room for the narrow ones that they refuse. Where the side to render at is
         given, it gets a canvas by the rule for what is painted.
         """
         if self._render_side is not None:
-            picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
+            image = stretch(image, canvas_for(*image.size, TOKEN, self._render_side).size)
         processor = self._pipeline.image_processor
-        picture = _widened(processor._resize_if_exceeds_area(_widened(picture), REFERENCE_PIXELS))
-        width, height = (side // TOKEN * TOKEN for side in picture.size)
-        return processor.preprocess(picture, height=height, width=width, resize_mode="crop")
+        image = _widen(processor._resize_if_exceeds_area(_widen(image), REFERENCE_PIXELS))
+        width, height = (side // TOKEN * TOKEN for side in image.size)
+        return processor.preprocess(image, height=height, width=width, resize_mode="crop")
 
 
-def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux2PromptEncoder:
+def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux2PromptEncoder:
     return Flux2PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
-def _decoded(pipeline: Any, latents: Tensor) -> Tensor:
-    """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
+def _decode(pipeline: Any, latents: Tensor) -> Tensor:
+    """Latents (1, C, h, w) to an image (1, 3, 16h, 16w) in [0, 1], float32."""
     vae = pipeline.vae
     # Latents are whitened by the statistics of a batch norm that is never run as one.
     mean, variance = (v.view(1, -1, 1, 1).float() for v in (vae.bn.running_mean, vae.bn.running_var))
-    scaled = latents * torch.sqrt(variance + vae.config.batch_norm_eps) + mean
-    pixels = vae.decode(pipeline._unpatchify_latents(scaled).to(vae.dtype), return_dict=False)[0]
+    raw = latents * torch.sqrt(variance + vae.config.batch_norm_eps) + mean
+    pixels = vae.decode(pipeline._unpatchify_latents(raw).to(vae.dtype), return_dict=False)[0]
     return pipeline.image_processor.postprocess(pixels, output_type="pt").float()
 
 
-def _widened(picture: Image.Image) -> Image.Image:
-    """The picture itself, or stretched to a token per side where it is narrower."""
-    return stretch(picture, (max(picture.height, TOKEN), max(picture.width, TOKEN)))
+def _widen(image: Image.Image) -> Image.Image:
+    """The image itself, or stretched to a token per side where it is narrower."""
+    return stretch(image, (max(image.height, TOKEN), max(image.width, TOKEN)))
 
 
 @dataclass(eq=False, slots=True)
@@ -224,41 +224,45 @@ class KVState(State):
 
 class Flux2KV(Flux2):
     @torch.inference_mode()
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
         if not isinstance(state, KVState):
-            return super().velocity(state, moment)
+            return super().velocity(state, inputs)
         dtype, per, ids, count = self.transformer.dtype, state.per, state.ids, state.x.shape[1]
-        inputs: dict[str, Any] = {
-            "timestep": moment.t.to(dtype),
+        arguments: dict[str, Any] = {
+            "timestep": inputs.t.to(dtype),
             "guidance": None,
             "encoder_hidden_states": per["text"],
             "txt_ids": ids["text_ids"],
             "return_dict": False,
         }
-        own, of_references = ids["picture_ids"].split([count, len(ids["picture_ids"]) - count])
+        image_ids, reference_ids = ids["image_ids"].split([count, len(ids["image_ids"]) - count])
         if state.i > 0:
-            [moved] = self.transformer(
-                hidden_states=state.x.to(dtype), img_ids=own, kv_cache=state.cache, kv_cache_mode="cached", **inputs
+            [velocity] = self.transformer(
+                hidden_states=state.x.to(dtype),
+                img_ids=image_ids,
+                kv_cache=state.cache,
+                kv_cache_mode="cached",
+                **arguments,
             )
-            return moved.float()
-        moved, state.cache = self.transformer(
+            return velocity.float()
+        velocity, state.cache = self.transformer(
             hidden_states=torch.cat([per["references"], state.x], dim=1).to(dtype),
-            img_ids=torch.cat([of_references, own]),
+            img_ids=torch.cat([reference_ids, image_ids]),
             kv_cache_mode="extract",
-            num_ref_tokens=len(of_references),
-            **inputs,
+            num_ref_tokens=len(reference_ids),
+            **arguments,
         )
-        return moved.float()
+        return velocity.float()
 
     @torch.inference_mode()
-    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
+    def packed_velocity(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
         if not any(isinstance(state, KVState) for state in states):
-            return super().packed(x, states, moment)
-        moved = []
+            return super().packed_velocity(x, states, inputs)
+        velocities = []
         for k, state in enumerate(states):
-            with self._packed.adapted(state.adapter):
-                moved.append(self.velocity(state, StepInputs(moment.t[k : k + 1], moment.t_next[k : k + 1])))
-        return torch.cat(moved, dim=1)
+            with self._packed_forward.with_adapter(state.adapter):
+                velocities.append(self.velocity(state, StepInputs(inputs.t[k : k + 1], inputs.t_next[k : k + 1])))
+        return torch.cat(velocities, dim=1)
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         state = super()._state(request, prompt)

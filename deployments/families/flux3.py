@@ -1,11 +1,11 @@
-"""Flux3, step-distilled: up to 10 reference pictures, no guidance, any size.
+"""Flux3, step-distilled: up to 10 reference images, no guidance, any size.
 
 Runs the components of diffusers' `Flux3DistilledModularPipeline`: its blocks for reading references and for decoding
 are used as they are, its loop is replaced by the engine. A job that runs alone in float32 gets, bit by bit, the stock
-pipeline's picture.
+pipeline's image.
 
-Tokens of a step: text (L, a multiple of 80), picture (N), references (M). Position ids are (t, h, w, l) with h and w
-halved: the picture at l = 0, reference k at l = -k, text along l. Padded text is attended.
+Tokens of a step: text (L, a multiple of 80), image (N), references (M). Position ids are (t, h, w, l) with h and w
+halved: the image at l = 0, reference k at l = -k, text along l. Padded text is attended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux3
 from deployments.families.pipeline import LoadOptions, shared_components
-from deployments.families.state import State, apart, draw_noise
+from deployments.families.state import State, draw_noise, split_batch
 from deployments.families.step import schedule
 from deployments.families.vae import place_vae
 from deployments.images import stretch
@@ -79,10 +79,10 @@ class Flux3PromptEncoder:
                 truncation=True,
                 max_length=length,
             ).to(self._device)
-            texts.update(zip(members, self._encoded(inputs["input_ids"], inputs["attention_mask"]), strict=True))
+            texts.update(zip(members, self._encode_batch(inputs["input_ids"], inputs["attention_mask"]), strict=True))
         return [EncodedPrompt(texts[index]) for index in range(len(prompts))]
 
-    def _encoded(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+    def _encode_batch(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
         """Token ids and mask (B, L) to B stacks of hidden states (1, L, 8 x width), in the precision asked for."""
         # The models were trained with padding at position 1; newer text encoders would put it at 0.
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens).masked_fill(mask == 0, 1)
@@ -93,7 +93,7 @@ class Flux3PromptEncoder:
             output_hidden_states=True,
             use_cache=False,
         ).hidden_states
-        return apart(torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self._dtype))
+        return split_batch(torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self._dtype))
 
 
 MAX_REFERENCES = 10
@@ -102,13 +102,13 @@ POSITION_SCALE = 0.5
 
 class Flux3(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
-    reads_no_words = False
+    reads_empty_prompts = False
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
         place_vae(pipeline.vae, load_options)
         self._scheduler: Any = pipeline.scheduler
-        self._processor_of_pictures = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
+        self._image_processor = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
         self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
         decoder = _with_vae(pipeline.blocks.sub_blocks["decode"], pipeline)
         transformer: Any = pipeline.transformer
@@ -118,7 +118,7 @@ class Flux3(Flux[EncodedPrompt]):
 
         channels = int(transformer.config.in_channels)
         references: References[Tensor] = References(
-            MAX_REFERENCES, load_options.caches, alone_differs=load_options.render_side is None
+            MAX_REFERENCES, load_options.config.caches, alone_differs=load_options.config.render_side is None
         )
         super().__init__(
             transformer,
@@ -127,61 +127,61 @@ class Flux3(Flux[EncodedPrompt]):
             channels=channels,
             references=references,
             decode=decode,
-            prompts=None if load_options.shared_encoder else _encoder_of(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
         )
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
-        pipeline = _pipeline_of(folder)
+        pipeline = _init_pipeline(folder)
         pipeline.update_components(**shared_components(folder, load_options.dtype))
         absent = TEXT_PARTS if load_options.shared_encoder else ()
-        wanted = [name for name, component in pipeline.components.items() if component is None and name not in absent]
-        _load(folder, pipeline, wanted, load_options)
+        names = [name for name, component in pipeline.components.items() if component is None and name not in absent]
+        _load(folder, pipeline, names, load_options)
         return cls(pipeline, load_options)
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux3PromptEncoder:
-        pipeline = _pipeline_of(folder)
+        pipeline = _init_pipeline(folder)
         _load(folder, pipeline, TEXT_PARTS, load_options)
-        return _encoder_of(pipeline, load_options)
+        return _build_prompt_encoder(pipeline, load_options)
 
     @torch.inference_mode()
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
         dtype, per, ids = self.transformer.dtype, state.per, state.ids
-        moved = self.transformer(
+        velocity = self.transformer(
             hidden_states=state.x.to(dtype),
             encoder_hidden_states=per["text"],
-            timestep=moment.t.to(dtype),
-            target_timestep=moment.t_next.to(dtype),
-            img_ids=ids["picture_ids"],
+            timestep=inputs.t.to(dtype),
+            target_timestep=inputs.t_next.to(dtype),
+            img_ids=ids["image_ids"],
             txt_ids=ids["text_ids"],
             image_cond_hidden_states=per.get("references"),
             image_cond_ids=ids.get("reference_ids"),
             return_dict=False,
         )
-        return moved[0].float()
+        return velocity[0].float()
 
     @classmethod
-    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
-    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1]).to(self._device)}
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._latents)
-        per, ids = self._worded(prompt)
-        ids["picture_ids"] = _grid_ids(*canvas.grid, place=0)
+        per, ids = self._text_conditioning(prompt)
+        ids["image_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
-            per["references"] = torch.cat([_packed(r) for r in references], dim=1).to(self.transformer.dtype)
+            per["references"] = torch.cat([_to_tokens(r) for r in references], dim=1).to(self.transformer.dtype)
             ids["reference_ids"] = torch.cat([_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)])
         generator = torch.Generator("cpu").manual_seed(job.seed)
         noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
         t, dt = schedule(self._scheduler, job.steps)
         return State(
             job=job,
-            x=_packed(noise),
+            x=_to_tokens(noise),
             t=t,
             dt=dt,
             per=per,
@@ -190,20 +190,20 @@ class Flux3(Flux[EncodedPrompt]):
             frame=canvas.frame,
         )
 
-    def _latents(self, picture: Image.Image, alone: bool) -> Tensor:
+    def _latents(self, image: Image.Image, alone: bool) -> Tensor:
         """Of a reference, (1, C, h, w): the only one of a job keeps its size, one of several is cut to a megapixel.
 
         Where the side to render at is given, each gets a canvas by the rule for what is painted.
         """
         if self._render_side is not None:
-            picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
+            image = stretch(image, canvas_for(*image.size, TOKEN, self._render_side).size)
         # "fill" would pad to 64 pixels per side at least; "crop" cuts nothing off whole tokens.
         mode = "fill" if alone else "crop"
-        pixels, _ = self._processor_of_pictures.preprocess(picture, resize_mode=mode)
+        pixels, _ = self._image_processor.preprocess(image, resize_mode=mode)
         return self._encode_pixels(condition_images=[pixels], output="image_cond_latents")[0]
 
 
-def _pipeline_of(folder: Path) -> Any:
+def _init_pipeline(folder: Path) -> Any:
     """Without its networks, yet."""
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
@@ -218,7 +218,7 @@ def _load(folder: Path, pipeline: Any, names: Sequence[str], load_options: LoadO
     pipeline.to(load_options.device)
 
 
-def _encoder_of(pipeline: Any, load_options: LoadOptions) -> Flux3PromptEncoder:
+def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux3PromptEncoder:
     return Flux3PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
@@ -229,13 +229,13 @@ def _with_vae(block: Any, pipeline: Any) -> Any:
     return alone
 
 
-def _packed(latents: Tensor) -> Tensor:
+def _to_tokens(latents: Tensor) -> Tensor:
     """(1, C, h, w) to tokens (1, h x w, C)."""
     return latents.flatten(2).transpose(1, 2)
 
 
 def _grid_ids(rows: int, columns: int, place: int) -> Tensor:
-    """Position ids (t, h, w, l) of a picture's tokens, (rows x columns, 4) float32, row by row."""
+    """Position ids (t, h, w, l) of an image's tokens, (rows x columns, 4) float32, row by row."""
     ids = torch.cartesian_prod(
         torch.arange(1), torch.arange(rows), torch.arange(columns), torch.tensor([place])
     ).float()

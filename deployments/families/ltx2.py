@@ -1,8 +1,8 @@
 """LTX-2: videos with sound, from text, keyframes, the end of another video, or a draft.
 
-Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a clip can wait, move and be
+Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a video can wait, move and be
 taken up elsewhere between any two steps. What that pipeline can make is, bit by bit, the same, but for the noise
-levels of clips too large for its scheduler, and for keyframes of another size than the clip's, which are antialiased.
+levels of videos too large for its scheduler, and for keyframes of another size than the video's, which are antialiased.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.job import Clip, GenerationJob
+from deployments.contract.job import GenerationJob, VideoParams
 from deployments.contract.model import VideoGuidance
-from deployments.families.canvas import ClipShape, Scale, shape_of
-from deployments.families.ltx2_latents import ClipPictures, ClipSound
+from deployments.families.canvas import Scale, VideoShape, video_shape
+from deployments.families.ltx2_latents import AudioLatents, VideoLatents
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
-from deployments.families.state import draw_noise, size_of
+from deployments.families.state import draw_noise, tensor_bytes
 from deployments.families.vae import finite
-from deployments.families.video_family import ClipInputs, ClipState, Draft, PromptEmbeds, Stream
+from deployments.families.video_family import Draft, PromptEmbeds, Stream, VideoInputs, VideoState
 from deployments.images import Pixels
 from deployments.lru_cache import MB, ByteCache
 from deployments.torch_process import wait_for
-from deployments.video.writer import Sound
+from deployments.video.writer import Audio
 
 ENHANCING: Final = tuple(STAGE_2_DISTILLED_SIGMA_VALUES)
 """From where a draft is still seen through the noise."""
@@ -45,7 +45,7 @@ ENHANCING: Final = tuple(STAGE_2_DISTILLED_SIGMA_VALUES)
 def scheduled_levels(scheduler: Any, steps: int, tokens: int) -> Tensor:
     """Sigmas (S+1,) as the stock pipeline derives them from the scheduler, falling from 1 to 0.
 
-    Larger clips stay noisy for longer, up to the most tokens that the scheduler knows. The stock pipeline goes on
+    Larger videos stay noisy for longer, up to the most tokens that the scheduler knows. The stock pipeline goes on
     beyond, until there are no steps between 1 and 0 any more: with 20 seconds in high definition there are none.
     """
     if steps == 1:  # some schedulers stretch the way between first and last: here there is none
@@ -66,17 +66,17 @@ def scheduled_levels(scheduler: Any, steps: int, tokens: int) -> Tensor:
 
 def distilled_levels(steps: int) -> Tensor:
     """The sigmas that step-distilled models know, (S+1,); of another number, as many in between."""
-    return _resampled(DISTILLED_SIGMA_VALUES, steps)
+    return _resample(DISTILLED_SIGMA_VALUES, steps)
 
 
 def enhancing_levels(steps: int, noise: float = ENHANCING[0]) -> Tensor:
     """Those that a draft is enhanced with, from `noise` on."""
-    return _resampled(ENHANCING, steps) * (noise / ENHANCING[0])
+    return _resample(ENHANCING, steps) * (noise / ENHANCING[0])
 
 
-def _resampled(known: list[float] | tuple[float, ...], steps: int) -> Tensor:
-    curve = [*known, 0.0]
-    places = np.linspace(0, len(known), steps + 1)
+def _resample(sigmas: list[float] | tuple[float, ...], steps: int) -> Tensor:
+    curve = [*sigmas, 0.0]
+    places = np.linspace(0, len(sigmas), steps + 1)
     return torch.from_numpy(np.interp(places, np.arange(len(curve)), curve)).float()
 
 
@@ -94,17 +94,21 @@ class Ltx2:
         self._pipeline = pipeline
         self._upsampler = upsampler
         self._device = load_options.device
-        self._render_side = load_options.render_side
-        self._distilled = load_options.distilled
-        self._enhance_noise = load_options.enhance_noise
-        self._video_guidance = load_options.video_guidance
-        crf = load_options.keyframe_crf
+        self._render_side = load_options.config.render_side
+        self._distilled = load_options.config.distilled
+        self._enhance_noise = load_options.config.enhance_noise
+        self._video_guidance = load_options.config.video_guidance
+        crf = load_options.config.keyframe_crf
         if crf is None:
             crf = resolve_default_image_crf(pipeline.text_encoder)
-        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, load_options.device, crf)
-        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, load_options.device)
+        self._video_latents = VideoLatents(pipeline.vae, pipeline.transformer, load_options.device, crf)
+        self._audio_latents = AudioLatents(
+            pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, load_options.device
+        )
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
-        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(load_options.caches.prompts_mb * MB, size_of)
+        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(
+            load_options.config.caches.prompts_mb * MB, tensor_bytes
+        )
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
@@ -120,71 +124,73 @@ class Ltx2:
 
     @property
     def scale(self) -> Scale:
-        return Scale(self._pictures.space, self._pictures.time, self._sound.per_second)
+        return Scale(self._video_latents.space, self._video_latents.time, self._audio_latents.per_second)
 
-    def shape(self, job: GenerationJob, lead: int) -> ClipShape:
+    def shape(self, job: GenerationJob, lead: int) -> VideoShape:
         """A draft is rendered at half the side that others are, as long as that leaves something to be seen."""
-        clip = _clip(job)
+        video = _video(job)
         side = self._render_side
-        if side is not None and clip.draft:
+        if side is not None and video.draft:
             side = max(side // 2, min(side, _SMALLEST_SIDE * self.scale.space))
-        return shape_of(job.width, job.height, lead=lead, frames=clip.frames, scale=self.scale, render_side=side)
+        return video_shape(job.width, job.height, lead=lead, frames=video.frames, scale=self.scale, render_side=side)
 
     @torch.inference_mode()
-    def encode(self, job: GenerationJob, inputs: ClipInputs) -> ClipState:
-        """The clip before its first step. Raises JobError for a draft of another kind of model."""
-        clip = _clip(job)
+    def encode(self, job: GenerationJob, inputs: VideoInputs) -> VideoState:
+        """The video before its first step. Raises JobError for a draft of another kind of model."""
+        video = _video(job)
         shape = self.shape(job, 0 if inputs.lead is None else len(inputs.lead))
         generator = torch.Generator("cpu").manual_seed(job.seed)
-        begun = self._enlarged(inputs.draft, shape) if inputs.draft is not None else None
-        picture = self._pictures.stream(shape, inputs.lead, list(zip(clip.times, inputs.keyframes, strict=True)))
-        sound = self._sound.stream(shape, inputs.lead_sound)
-        sigmas = self._sigmas(job, picture.x.shape[1])
-        self._noise(picture, generator, sigmas[0], None if begun is None else self._pictures.tokens(begun.picture))
-        self._noise(sound, generator, sigmas[0], None if begun is None else self._sound.tokens(begun.sound))
-        return ClipState(
+        draft = self._enlarge_draft(inputs.draft, shape) if inputs.draft is not None else None
+        video = self._video_latents.stream(shape, inputs.lead, list(zip(video.times, inputs.keyframes, strict=True)))
+        audio = self._audio_latents.stream(shape, inputs.lead_audio)
+        sigmas = self._sigmas(job, video.x.shape[1])
+        self._noise(video, generator, sigmas[0], None if draft is None else self._video_latents.tokens(draft.video))
+        self._noise(audio, generator, sigmas[0], None if draft is None else self._audio_latents.tokens(draft.audio))
+        return VideoState(
             job=job,
             shape=shape,
-            picture=picture,
-            sound=sound,
+            video=video,
+            audio=audio,
             prompt=self._prompt_embeds(job),
             sigmas=sigmas,
-            chunks=self._pictures.chunks(shape),
+            chunks=self._video_latents.chunks(shape),
         )
 
     @torch.inference_mode()
-    def step(self, state: ClipState) -> None:
+    def step(self, state: VideoState) -> None:
         """One denoising step; all or nothing. Raises NotFinite, and what torch raises."""
         sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
-        picture, sound = self._denoised(state, sigma.to(self._device))
+        video, audio = self._denoise_with_guidance(state, sigma.to(self._device))
         # At every step, since what comes of it is kept for other attempts, which would go on from there.
-        moved = [
+        latents = [
             finite(stream.x + (following - sigma) * ((stream.x - denoised) / sigma))
-            for stream, denoised in ((state.picture, picture), (state.sound, sound))
+            for stream, denoised in ((state.video, video), (state.audio, audio))
         ]
         if self._device.type == "cuda":
             wait_for(torch.cuda.current_stream(self._device))
-        state.picture.x, state.sound.x = moved
-        state.denoised = picture
+        state.video.x, state.audio.x = latents
+        state.denoised = video
         state.i += 1
 
     @torch.inference_mode()
-    def frames(self, state: ClipState) -> Iterator[Pixels]:
-        return self._pictures.decoded(state.shape, state.picture.x)
+    def frames(self, state: VideoState) -> Iterator[Pixels]:
+        return self._video_latents.decode_frames(state.shape, state.video.x)
 
     @torch.inference_mode()
-    def heard(self, state: ClipState) -> Sound:
-        return self._sound.decoded(state.shape, state.sound.x)
+    def decode_audio(self, state: VideoState) -> Audio:
+        return self._audio_latents.decode(state.shape, state.audio.x)
 
     @torch.inference_mode()
-    def still(self, state: ClipState) -> Pixels | None:
-        return None if state.denoised is None else self._pictures.still(state.shape, state.denoised)
+    def preview_frame(self, state: VideoState) -> Pixels | None:
+        return None if state.denoised is None else self._video_latents.first_frame(state.shape, state.denoised)
 
-    def draft(self, state: ClipState) -> Draft:
-        return Draft(self._pictures.latents(state.shape, state.picture.x), self._sound.latents(state.sound.x))
+    def draft(self, state: VideoState) -> Draft:
+        return Draft(
+            self._video_latents.latents(state.shape, state.video.x), self._audio_latents.latents(state.audio.x)
+        )
 
     def probe(self) -> Tensor:
-        """One step of a tiny clip: what is wrong with it is wrong with the checkpoint, or with where it runs."""
+        """One step of a tiny video: what is wrong with it is wrong with the checkpoint, or with where it runs."""
         side = 2 * self.scale.space
         job = GenerationJob(
             id="probe",
@@ -196,67 +202,70 @@ class Ltx2:
             seed=0,
             output_format="mp4",
             output_prefix="probe",
-            clip=Clip(frames=1, checkpoint="probe"),
+            video=VideoParams(frames=1, checkpoint="probe"),
         )
-        state = self.encode(job, ClipInputs())
+        state = self.encode(job, VideoInputs())
         self.step(state)
-        return state.picture.x
+        return state.video.x
 
-    def _denoised(self, state: ClipState, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Picture and sound without noise as guidance foresees them, (1, N, C) float32; what is given stays."""
+    def _denoise_with_guidance(self, state: VideoState, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Video and audio without noise as guidance foresees them, (1, N, C) float32; what is given stays."""
         guidance, prompt = self._guidance(state.job), state.prompt
-        alone = PromptEmbeds(prompt.for_picture[-1:], prompt.for_sound[-1:], prompt.mask[-1:])
-        pictures, sounds = self._predicted(state, sigma, prompt)
-        weaker_pictures, weaker_sounds = [], []
+        alone = PromptEmbeds(prompt.for_video[-1:], prompt.for_audio[-1:], prompt.mask[-1:])
+        videos, audios = self._predict_denoised(state, sigma, prompt)
+        weaker_videos, weaker_audios = [], []
         if len(prompt.mask) == 2:
-            weaker_pictures.append((_cfg(state.job) - 1, pictures[:1]))
-            weaker_sounds.append((guidance.audio - 1, sounds[:1]))
+            weaker_videos.append((_cfg(state.job) - 1, videos[:1]))
+            weaker_audios.append((guidance.audio - 1, audios[:1]))
         for scale, options in (
             (guidance.stg, {"spatio_temporal_guidance_blocks": list(guidance.stg_blocks)}),
             (guidance.modality - 1, {"isolate_modalities": True}),
         ):
             if scale > 0:
-                picture, sound = self._predicted(state, sigma, alone, **options)
-                weaker_pictures.append((scale, picture))
-                weaker_sounds.append((scale, sound))
+                video, audio = self._predict_denoised(state, sigma, alone, **options)
+                weaker_videos.append((scale, video))
+                weaker_audios.append((scale, audio))
         return (
-            _guided(state.picture, pictures[-1:], weaker_pictures, guidance.rescale),
-            _guided(state.sound, sounds[-1:], weaker_sounds, guidance.rescale),
+            _apply_guidance(state.video, videos[-1:], weaker_videos, guidance.rescale),
+            _apply_guidance(state.audio, audios[-1:], weaker_audios, guidance.rescale),
         )
 
-    def _predicted(self, state: ClipState, sigma: Tensor, prompt: PromptEmbeds, **options: Any) -> list[Tensor]:
-        """Picture and sound without noise as the transformer predicts them for each row of the prompt, (rows, N, C)."""
-        picture, sound = state.picture, state.sound
+    def _predict_denoised(self, state: VideoState, sigma: Tensor, prompt: PromptEmbeds, **options: Any) -> list[Tensor]:
+        """Video and audio without noise as the transformer predicts them for each row of the prompt, (rows, N, C)."""
+        video, audio = state.video, state.audio
         rows = len(prompt.mask)
         time = sigma * self.transformer.config.timestep_scale_multiplier
         velocities = self.transformer(
-            hidden_states=picture.x.to(self.transformer.dtype).expand(rows, -1, -1),
-            audio_hidden_states=sound.x.to(self.transformer.dtype).expand(rows, -1, -1),
-            encoder_hidden_states=prompt.for_picture,
-            audio_encoder_hidden_states=prompt.for_sound,
-            timestep=(time * (1 - picture.known[..., 0])).expand(rows, -1),
-            audio_timestep=_sound_times(state, time).expand(rows, -1),
+            hidden_states=video.x.to(self.transformer.dtype).expand(rows, -1, -1),
+            audio_hidden_states=audio.x.to(self.transformer.dtype).expand(rows, -1, -1),
+            encoder_hidden_states=prompt.for_video,
+            audio_encoder_hidden_states=prompt.for_audio,
+            timestep=(time * (1 - video.conditioning_mask[..., 0])).expand(rows, -1),
+            audio_timestep=_audio_times(state, time).expand(rows, -1),
             sigma=time.expand(rows),
             audio_sigma=time.expand(rows),
             encoder_attention_mask=prompt.mask,
             audio_encoder_attention_mask=prompt.mask,
-            video_coords=picture.places.expand(rows, -1, -1, -1),
-            audio_coords=sound.places.expand(rows, -1, -1, -1),
+            video_coords=video.places.expand(rows, -1, -1, -1),
+            audio_coords=audio.places.expand(rows, -1, -1, -1),
             use_cross_timestep=bool(self.transformer.config.cross_attn_mod),
             return_dict=False,
             **options,
         )
-        return [stream.x - sigma * v.float() for stream, v in zip((picture, sound), velocities, strict=True)]
+        return [stream.x - sigma * v.float() for stream, v in zip((video, audio), velocities, strict=True)]
 
     def _guidance(self, job: GenerationJob) -> VideoGuidance:
         return self._video_guidance or VideoGuidance(audio=_cfg(job), stg=0.0, modality=1.0, rescale=0.0)
 
     def _prompt_embeds(self, job: GenerationJob) -> PromptEmbeds:
-        guided = max(_cfg(job), self._guidance(job).audio) > 1
-        rows = [self._prompts.made(text, partial(self._encoded, text)) for text in ["", job.prompt][not guided :]]
+        use_cfg = max(_cfg(job), self._guidance(job).audio) > 1
+        rows = [
+            self._prompts.get_or_create(text, partial(self._encode_prompt, text))
+            for text in ["", job.prompt][not use_cfg :]
+        ]
         return PromptEmbeds(*(torch.cat(tensors) for tensors in zip(*rows, strict=True)))
 
-    def _encoded(self, text: str) -> tuple[Tensor, ...]:
+    def _encode_prompt(self, text: str) -> tuple[Tensor, ...]:
         """One row of PromptEmbeds."""
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
             [text], do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
@@ -264,33 +273,33 @@ class Ltx2:
         return self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
-        if _clip(job).enhance is not None:
+        if _video(job).enhance is not None:
             return enhancing_levels(job.steps, self._enhance_noise)
         if self._distilled:
             return distilled_levels(job.steps)
         return scheduled_levels(self._pipeline.scheduler, job.steps, tokens)
 
-    def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, begun: Tensor | None) -> None:
+    def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, draft: Tensor | None) -> None:
         """Puts noise of level `sigma` over what is not given."""
         noise = draw_noise(stream.x.shape, generator, self._device)
-        if begun is not None:
-            stream.x[:, : begun.shape[1]] = torch.where(
-                stream.known[:, : begun.shape[1]] > 0, stream.given[:, : begun.shape[1]], begun
+        if draft is not None:
+            stream.x[:, : draft.shape[1]] = torch.where(
+                stream.conditioning_mask[:, : draft.shape[1]] > 0, stream.clean_latents[:, : draft.shape[1]], draft
             )
-        level = (1 - stream.known) * float(sigma)
+        level = (1 - stream.conditioning_mask) * float(sigma)
         stream.x = noise * level + stream.x * (1 - level)
 
-    def _enlarged(self, draft: Draft, shape: ClipShape) -> Draft:
-        """The draft's picture in the shape of this clip."""
-        fits = draft.picture.ndim == 5 and draft.picture.shape[:3] == (1, self._pictures.channels, shape.latents)
-        if not fits or tuple(draft.sound.shape) != self._sound.latent_shape(shape):
+    def _enlarge_draft(self, draft: Draft, shape: VideoShape) -> Draft:
+        """The draft's image in the shape of this video."""
+        fits = draft.video.ndim == 5 and draft.video.shape[:3] == (1, self._video_latents.channels, shape.latents)
+        if not fits or tuple(draft.audio.shape) != self._audio_latents.latent_shape(shape):
             raise JobError("the draft was made by another model: make it again")
-        picture = draft.picture.to(self._device)
+        video = draft.video.to(self._device)
         if self._upsampler is not None:
-            picture = self._upsampler(picture.to(self._upsampler.dtype)).float()
-        if tuple(picture.shape[2:]) != shape.grid:
-            picture = self._pictures.redrawn(picture, shape)
-        return Draft(picture, draft.sound.to(self._device))
+            video = self._upsampler(video.to(self._upsampler.dtype)).float()
+        if tuple(video.shape[2:]) != shape.grid:
+            video = self._video_latents.reencode(video, shape)
+        return Draft(video, draft.audio.to(self._device))
 
 
 def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:
@@ -303,28 +312,28 @@ def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:
     return upsampler.to(load_options.device)
 
 
-def _clip(job: GenerationJob) -> Clip:
-    if job.clip is None:
-        raise JobError("this model makes videos, not pictures")
-    return job.clip
+def _video(job: GenerationJob) -> VideoParams:
+    if job.video is None:
+        raise JobError("this model makes videos, not images")
+    return job.video
 
 
-def _sound_times(state: ClipState, time: Tensor) -> Tensor:
+def _audio_times(state: VideoState, time: Tensor) -> Tensor:
     """(1, N), or (1, 1) where none can be known: the last bits depend on it, and the stock pipeline has it so."""
     if state.shape.lead == 0:
         return time.view(1, 1)
-    return time * (1 - state.sound.known[..., 0])
+    return time * (1 - state.audio.conditioning_mask[..., 0])
 
 
 def _cfg(job: GenerationJob) -> float:
     return 1.0 if job.guidance is None else job.guidance
 
 
-def _guided(stream: Stream, prompted: Tensor, weaker: Iterable[tuple[float, Tensor]], rescale: float) -> Tensor:
+def _apply_guidance(stream: Stream, cond: Tensor, weaker: Iterable[tuple[float, Tensor]], rescale: float) -> Tensor:
     """The prediction for the prompt, (1, N, C), moved away from each of the weaker ones by its scale."""
-    guided = prompted
+    result = cond
     for scale, prediction in weaker:
-        guided = guided + scale * (prompted - prediction)
+        result = result + scale * (cond - prediction)
     if rescale > 0:
-        guided = rescale_noise_cfg(guided, prompted, rescale)
-    return torch.where(stream.known > 0, stream.given, guided)
+        result = rescale_noise_cfg(result, cond, rescale)
+    return torch.where(stream.conditioning_mask > 0, stream.clean_latents, result)

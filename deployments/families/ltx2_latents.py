@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers.audio_utils import mel_filter_bank
 
 from deployments.contract.job import FPS
-from deployments.families.canvas import ClipShape
+from deployments.families.canvas import VideoShape
 from deployments.families.vae import finite
 from deployments.families.video_family import Stream
-from deployments.images import Pixels, recompressed
-from deployments.video.writer import Sound
+from deployments.images import Pixels, recompress
+from deployments.video.writer import Audio
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""
@@ -25,7 +25,7 @@ _CONTEXT: Final = 2
 """Latents on either side of a chunk that are decoded with it."""
 
 
-class ClipPictures:
+class VideoLatents:
     def __init__(self, vae: Any, transformer: Any, device: torch.device, keyframe_crf: int = 0) -> None:
         """Keyframes are compressed by H.264 of `keyframe_crf` first; 0: not at all."""
         self._vae = vae
@@ -38,74 +38,74 @@ class ClipPictures:
         self.time = int(vae.temporal_compression_ratio)
         self.channels = int(transformer.config.in_channels)
 
-    def stream(self, shape: ClipShape, lead: Pixels | None, keyframes: Sequence[tuple[float, Pixels]]) -> Stream:
+    def stream(self, shape: VideoShape, lead: Pixels | None, keyframes: Sequence[tuple[float, Pixels]]) -> Stream:
         """Tokens without noise yet. `lead` is (F, H, W, 3); keyframes are at their seconds from the new beginning.
 
-        What begins the clip takes the place of its first tokens; keyframes further on are tokens behind its own.
+        What begins the video takes the place of its first tokens; keyframes further on are tokens behind its own.
         """
         latents, rows, columns = shape.grid
         x = torch.zeros((1, shape.tokens, self.channels), device=self._device)
-        known = torch.zeros((1, shape.tokens, 1), device=self._device)
+        conditioning_mask = torch.zeros((1, shape.tokens, 1), device=self._device)
         places = self._rope.prepare_video_coords(1, latents, rows, columns, self._device, fps=float(FPS))
         further: list[tuple[Tensor, Tensor]] = []
         first = [] if lead is None else [lead]
-        for seconds, picture in keyframes:
+        for seconds, video in keyframes:
             if self._keyframe_crf:
-                picture = recompressed(picture, self._keyframe_crf)
+                video = recompress(video, self._keyframe_crf)
             frame = shape.lead + min(round(seconds * FPS), shape.frames - 1)
             if frame == 0:
-                first.append(picture[None])
+                first.append(video[None])
             else:
-                further.append((self._encoded(shape, picture[None]), self._place(shape, frame)))
+                further.append((self._encode(shape, video[None]), self._place(shape, frame)))
         for frames in first:
-            tokens = self._encoded(shape, frames)
-            x[:, : tokens.shape[1]], known[:, : tokens.shape[1]] = tokens, 1.0
+            tokens = self._encode(shape, frames)
+            x[:, : tokens.shape[1]], conditioning_mask[:, : tokens.shape[1]] = tokens, 1.0
         if further:
             tokens = torch.cat([tokens for tokens, _ in further], dim=1)
             x = torch.cat([x, tokens], dim=1)
-            known = torch.cat([known, torch.ones_like(tokens[..., :1])], dim=1)
+            conditioning_mask = torch.cat([conditioning_mask, torch.ones_like(tokens[..., :1])], dim=1)
             places = torch.cat([places, *(place for _, place in further)], dim=2)
-        return Stream(x, known, x.clone(), places)
+        return Stream(x, conditioning_mask, x.clone(), places)
 
     def tokens(self, latents: Tensor) -> Tensor:
         """The decoder's latents (1, C, F, h, w) to tokens (1, F x h x w, C) about as large as noise."""
         return ((latents - self._mean) * self._vae.config.scaling_factor / self._std).flatten(2).transpose(1, 2)
 
-    def latents(self, shape: ClipShape, tokens: Tensor) -> Tensor:
+    def latents(self, shape: VideoShape, tokens: Tensor) -> Tensor:
         """The other way round."""
         latents = tokens[:, : shape.tokens].transpose(1, 2).unflatten(2, shape.grid)
         return latents * self._std / self._vae.config.scaling_factor + self._mean
 
-    def chunks(self, shape: ClipShape) -> int:
+    def chunks(self, shape: VideoShape) -> int:
         return -(-(shape.latents - shape.lead_latents) // self._chunk(shape))
 
-    def decoded(self, shape: ClipShape, tokens: Tensor) -> Iterator[Pixels]:
+    def decode_frames(self, shape: VideoShape, tokens: Tensor) -> Iterator[Pixels]:
         """The new frames, a chunk at a time."""
-        left = shape.frames
+        remaining = shape.frames
         for frames in self._chunks(self.latents(shape, tokens), shape.lead_latents, self._chunk(shape)):
-            kept = frames[:left]
-            left -= len(kept)
-            yield self._cropped(shape, kept)
+            part = frames[:remaining]
+            remaining -= len(part)
+            yield self._crop(shape, part)
 
-    def redrawn(self, latents: Tensor, shape: ClipShape) -> Tensor:
-        """A whole clip's latents of any height and width, (1, C, F, h, w), as of this shape: decoded and encoded again.
+    def reencode(self, latents: Tensor, shape: VideoShape) -> Tensor:
+        """A whole video's latents of any height and width, (1, C, F, h, w), in this shape: decoded and encoded again.
 
         Latents themselves can't be stretched: a decoder repeats within each what it stands for.
         """
         frames = torch.cat(list(self._chunks(latents, 0, self._chunk(shape)))).numpy()
-        # A whole clip at once would need more than there is: 80 GiB for twenty seconds in full HD.
+        # A whole video at once would need more than there is: 80 GiB for twenty seconds in full HD.
         self._vae.enable_tiling()
         try:
-            return self.latents(shape, self._encoded(shape, frames, stretched=True))
+            return self.latents(shape, self._encode(shape, frames, stretch=True))
         finally:
             self._vae.disable_tiling()
 
-    def still(self, shape: ClipShape, tokens: Tensor) -> Pixels:
+    def first_frame(self, shape: VideoShape, tokens: Tensor) -> Pixels:
         """The first new frame, (height, width, 3)."""
         start = shape.lead_latents
         behind = 1 if start > 0 else 0  # a latent decoded first stands for one frame, whichever it is
         frames = self._decode(self.latents(shape, tokens)[:, :, start - behind : start + 1])
-        return self._cropped(shape, frames[behind : behind + 1])[0]
+        return self._crop(shape, frames[behind : behind + 1])[0]
 
     def _chunks(self, latents: Tensor, first: int, chunk: int) -> Iterator[Tensor]:
         """The frames of the latents from `first` on, `chunk` latents at a time.
@@ -118,13 +118,13 @@ class ClipPictures:
             with torch.inference_mode():  # a generator runs in its caller's mode
                 frames = self._decode(latents[:, :, start - before : stop + _CONTEXT])
             # Whichever is decoded first stands for a single frame.
-            begin, end = (self._frames_of(latents) for latents in (before, before + stop - start))
+            begin, end = (self._frame_count(latents) for latents in (before, before + stop - start))
             yield frames[begin:end]
 
-    def _frames_of(self, latents: int) -> int:
+    def _frame_count(self, latents: int) -> int:
         return (latents - 1) * self.time + 1 if latents else 0
 
-    def _chunk(self, shape: ClipShape) -> int:
+    def _chunk(self, shape: VideoShape) -> int:
         """Latents to decode at a time."""
         height, width = shape.canvas.size
         return max(1, min(_MOST_LATENTS, _CHUNK_PIXELS // (height * width * self.time)))
@@ -134,27 +134,27 @@ class ClipPictures:
         frames = finite(self._vae.decode(latents.to(self._vae.dtype), None, return_dict=False)[0])
         return ((frames[0].float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu()
 
-    def _cropped(self, shape: ClipShape, frames: Tensor) -> Pixels:
+    def _crop(self, shape: VideoShape, frames: Tensor) -> Pixels:
         rows, columns = shape.canvas.crop
         return np.ascontiguousarray(frames[:, rows, columns].numpy())
 
-    def _encoded(self, shape: ClipShape, frames: Pixels, *, stretched: bool = False) -> Tensor:
+    def _encode(self, shape: VideoShape, frames: Pixels, *, stretch: bool = False) -> Tensor:
         """(F, H, W, 3) to tokens, (1, f x h x w, C): scaled to cover the canvas, and cut; or stretched to it."""
         height, width = shape.canvas.size
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self._device).permute(0, 3, 1, 2).float()
         scale = max(height / pixels.shape[2], width / pixels.shape[3])
         size = max(height, round(pixels.shape[2] * scale)), max(width, round(pixels.shape[3] * scale))
-        if stretched:
+        if stretch:
             size = height, width
         pixels = F.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=scale < 1)
         top, left = (size[0] - height) // 2, (size[1] - width) // 2
         pixels = pixels[:, :, top : top + height, left : left + width] / 127.5 - 1
         video = pixels.clamp(-1, 1).permute(1, 0, 2, 3)[None].to(self._vae.dtype)
-        # The most likely latents, not a sample: the same picture always reads the same.
+        # The most likely latents, not a sample: the same image always reads the same.
         return self.tokens(self._vae.encode(video).latent_dist.mode().float())
 
-    def _place(self, shape: ClipShape, frame: int) -> Tensor:
-        """Where the tokens of a picture lie that is to be seen at `frame` alone, (1, 3, h x w, 2)."""
+    def _place(self, shape: VideoShape, frame: int) -> Tensor:
+        """Where the tokens of an image lie that is to be seen at `frame` alone, (1, 3, h x w, 2)."""
         rows, columns = shape.canvas.grid
         # As of a first frame, which is alone in its latent, too; then moved to its time.
         places = self._rope.prepare_video_coords(1, 1, rows, columns, self._device, fps=float(FPS)).clone()
@@ -169,7 +169,7 @@ _FARTHEST: Final = 5.0
 """From zero, that tokens are on average: those of the sounds a model was trained with are about 1 away."""
 
 
-class ClipSound:
+class AudioLatents:
     def __init__(self, vae: Any, vocoder: Any, transformer: Any, device: torch.device) -> None:
         """`vocoder` is in float32, as its makers run it: in half the precision its many layers blur what is heard."""
         self._vae = vae
@@ -196,20 +196,20 @@ class ClipSound:
         self._filters = torch.from_numpy(filters).to(device, torch.float32)
         self.per_second = self._rate / self._hop / self._stretch
 
-    def stream(self, shape: ClipShape, lead: Sound | None) -> Stream:
+    def stream(self, shape: VideoShape, lead: Audio | None) -> Stream:
         """Tokens without noise yet; what is heard with the lead, if anything is known of it, is given.
 
         Unless it reads as nothing that the model has ever met: then the checkpoint's encoder is for other spectrograms.
         """
-        length = shape.sound_latents
+        length = shape.audio_latents
         x = torch.zeros((1, length, self._channels), device=self._device)
-        known = torch.zeros((1, length, 1), device=self._device)
-        if lead is not None and shape.sound_lead > 0:
-            tokens = self.tokens(self._encoded(lead.fitted(shape.lead / FPS), shape.sound_lead))
+        conditioning_mask = torch.zeros((1, length, 1), device=self._device)
+        if lead is not None and shape.audio_lead > 0:
+            tokens = self.tokens(self._encode(lead.fit(shape.lead / FPS), shape.audio_lead))
             if tokens.abs().mean() > _FARTHEST:
                 tokens = tokens[:, :0]
-            x[:, : tokens.shape[1]], known[:, : tokens.shape[1]] = tokens, 1.0
-        return Stream(x, known, x.clone(), self._rope.prepare_audio_coords(1, length, self._device))
+            x[:, : tokens.shape[1]], conditioning_mask[:, : tokens.shape[1]] = tokens, 1.0
+        return Stream(x, conditioning_mask, x.clone(), self._rope.prepare_audio_coords(1, length, self._device))
 
     def tokens(self, latents: Tensor) -> Tensor:
         """The decoder's latents (1, C, L, bands) to tokens (1, L, C x bands) about as large as noise."""
@@ -219,27 +219,27 @@ class ClipSound:
         """The other way round."""
         return (tokens * self._std + self._mean).unflatten(2, (-1, self._bands)).transpose(1, 2)
 
-    def latent_shape(self, shape: ClipShape) -> tuple[int, int, int, int]:
-        """Of the decoder's latents of a whole clip."""
-        return 1, self._channels // self._bands, shape.sound_latents, self._bands
+    def latent_shape(self, shape: VideoShape) -> tuple[int, int, int, int]:
+        """Of the decoder's latents of a whole video."""
+        return 1, self._channels // self._bands, shape.audio_latents, self._bands
 
-    def decoded(self, shape: ClipShape, tokens: Tensor) -> Sound:
+    def decode(self, shape: VideoShape, tokens: Tensor) -> Audio:
         """What is heard with the new frames. Raises NotFinite."""
         spectrogram = self._vae.decode(self.latents(tokens).to(self._vae.dtype), return_dict=False)[0]
         rate = int(self._vocoder.config.output_sampling_rate)
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             samples = finite(self._vocoder(spectrogram.float())[0]).float().cpu().numpy()
         begin = round(shape.lead / FPS * rate)
-        return Sound(samples[:, begin:], rate).fitted(shape.frames / FPS)
+        return Audio(samples[:, begin:], rate).fit(shape.frames / FPS)
 
-    def _encoded(self, sound: Sound, length: int) -> Tensor:
+    def _encode(self, audio: Audio, length: int) -> Tensor:
         """Latents (1, C, length, bands) float32."""
-        spectrogram = self._spectrogram(sound)[:, :, : (length - 1) * self._stretch + 1]
+        spectrogram = self._spectrogram(audio)[:, :, : (length - 1) * self._stretch + 1]
         return self._vae.encode(spectrogram.to(self._vae.dtype)).latent_dist.mode().float()[:, :, :length]
 
-    def _spectrogram(self, sound: Sound) -> Tensor:
+    def _spectrogram(self, audio: Audio) -> Tensor:
         """Logarithms of mel magnitudes, (1, ears, T, bins): one column every hop, the first around sample 0."""
-        samples = torch.from_numpy(sound.resampled(self._rate).samples.copy()).to(self._device)
+        samples = torch.from_numpy(audio.resample(self._rate).samples.copy()).to(self._device)
         if self._ears == 1:
             samples = samples.mean(0, keepdim=True)
         window = torch.hann_window(_WINDOW, device=self._device)

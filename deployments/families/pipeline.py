@@ -13,22 +13,22 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from diffusers.utils.logging import disable_progress_bar
 from safetensors import SafetensorError
 
-from deployments.checkpoint_files import CheckpointError, index_of
-from deployments.contract.model import ENHANCE_NOISE, Caches, CfgConfig, Enlarge, VideoGuidance
+from deployments.checkpoint_files import CheckpointError, read_index
+from deployments.contract.model import ModelConfig
 from deployments.families.conditioning import SharedEncoder
 
 
 def shared_components(folder: Path, dtype: torch.dtype, without: Container[str] = ()) -> dict[str, Any]:
     """Those of the checkpoint in `folder`, by their names, for its pipeline, but for some. Raises CheckpointError."""
-    index = index_of(folder)
+    index = read_index(folder)
     return {
-        name: _loaded(getattr(diffusers, index[name][1]), folder / place, dtype)
+        name: _load_component(getattr(diffusers, index[name][1]), folder / place, dtype)
         for name, place in index.get("_shared", {}).items()
         if name not in without
     }
 
 
-def _loaded(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+def _load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     if not folder.is_dir():
         raise CheckpointError(f"the checkpoint shares a component with others, but there is no {folder}")
     try:
@@ -38,45 +38,27 @@ def _loaded(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
 
 
 class PromptReader(Protocol):
-    def __call__(self, prompt: str, pictures: int, *, placed: bool, tuned: bool) -> str:
-        """What the checkpoint gets of a prompt beside so many pictures. `placed`: a mask or the like says where things
+    def __call__(self, prompt: str, images: int, *, placed: bool, tuned: bool) -> str:
+        """What the checkpoint gets of a prompt beside so many images. `placed`: a mask or the like says where things
         are. `tuned`: an adapter may have learnt other words."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it
-    (None: at full size); `enlarge` says how.
-    """
+    """A model's settings, resolved for this machine."""
 
     device: torch.device
     dtype: torch.dtype
+    config: ModelConfig = field(default_factory=ModelConfig)
     local_only: bool = True
     """Whether all components must lie in the checkpoint's folder already."""
-    render_side: int | None = None
-    enlarge: Enlarge = "smooth"
-    channels_last: bool = False
-    """Of pictures: whether the autoencoder's channels lie together in memory: faster, and rounded differently."""
-    tile_above: int | None = None
-    """Of pictures: the side in pixels above which the autoencoder takes one in tiles of that size."""
-    cfg: CfgConfig | None = None
-    """Of pictures."""
     redux: Path | None = None
     """Of Flux1: where the components lie that read image prompts; None: in the checkpoint's folder `redux`, if any."""
-    distilled: bool = False
-    """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
-    enhance_noise: float = ENHANCE_NOISE
-    """Over a draft that is enhanced, 0 to 1."""
-    video_guidance: VideoGuidance | None = None
-    """Of clips; None: plain CFG."""
-    keyframe_crf: int | None = None
-    """Of H.264, which a clip's keyframes are compressed by first. 0: not at all; None: as its model learned from."""
     read_prompt: PromptReader | None = None
     """How prompts are put before the checkpoint; None: as they are."""
-    caches: Caches = field(default_factory=Caches)
     shared_encoder: SharedEncoder | None = None
-    """Of pictures: what reads prompts in place of the checkpoint's text encoders, which then are not loaded."""
+    """Of images: what reads prompts in place of the checkpoint's text encoders, which then are not loaded."""
 
 
 def load_pipeline(
@@ -97,9 +79,9 @@ def load_pipeline(
     if load_options.device.type == "cuda":
         options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
     absent = dict.fromkeys(without)
-    shared = shared_components(folder, load_options.dtype, without=absent)
+    components = shared_components(folder, load_options.dtype, without=absent)
     try:
-        pipeline = kind.from_pretrained(str(folder), **absent, **shared, **options)
+        pipeline = kind.from_pretrained(str(folder), **absent, **components, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return pipeline.to(load_options.device)

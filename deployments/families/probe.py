@@ -14,61 +14,61 @@ from torch import Tensor
 from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
 from deployments.families.conditioning import PreparedRequest
-from deployments.families.device_errors import translated_device_errors
+from deployments.families.device_errors import translate_device_errors
 from deployments.families.family import Family
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.families.video_family import ClipFamily
+from deployments.families.video_family import VideoFamily
 
 SMALL: Final = 64
 """Pixels per side."""
 _ALIKE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 """Up to which share of the largest velocity a packed forward may differ from the stock one: roundings stay far below,
-a picture that sees its neighbours does not."""
+an image that sees its neighbours does not."""
 _TIMED: Final = 3
 
 
-def try_alone(family: Family | ClipFamily) -> None:
+def try_alone(family: Family | VideoFamily) -> None:
     """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
-    moved = family.probe() if isinstance(family, ClipFamily) else _velocities(family, [_picture(family)])[0]
-    if not torch.isfinite(moved).all():
+    velocity = family.probe() if isinstance(family, VideoFamily) else _velocities(family, [_image(family)])[0]
+    if not torch.isfinite(velocity).all():
         raise RuntimeError("its results are not finite")
 
 
 def try_together(family: Family) -> None:
-    """One step of small pictures of different shapes, together and alone; one of them has a reference where the family
+    """One step of small images of different shapes, together and alone; one of them has a reference where the family
     takes any, so that the others' rows of references are empty. Raises RuntimeError when they differ."""
 
-    def pictures() -> list[State]:
+    def images() -> list[State]:
         sizes = (SMALL, SMALL), (2 * SMALL, SMALL)
-        return [_picture(family, *size) for size in sizes] + _edited(family)
+        return [_image(family, *size) for size in sizes] + _images_with_reference(family)
 
-    together = _velocities(family, pictures())
-    alone = [_velocities(family, [picture])[0] for picture in pictures()]
+    together = _velocities(family, images())
+    alone = [_velocities(family, [image])[0] for image in images()]
     for one, other in zip(together, alone, strict=True):
         if not (one - other).abs().max() <= _ALIKE[family.transformer.dtype] * other.abs().max():
-            raise RuntimeError("pictures that step together are not what they are alone")
+            raise RuntimeError("images that step together are not what they are alone")
 
 
 def warm_up(family: Family, side: int, count: int, *, height: int | None = None) -> None:
-    """Makes so many pictures of `side` pixels at a time, from beginning to end: what compiles, compiles now. They are
+    """Makes so many images of `side` pixels at a time, from beginning to end: what compiles, compiles now. They are
     square unless `height` says otherwise. Raises NotFinite, OutOfMemory."""
-    with translated_device_errors():
-        pictures = [_picture(family, side, height or side) for _ in range(count)]
-        step(family, pictures)
-        for picture in pictures:
-            family.finish(picture)
+    with translate_device_errors():
+        images = [_image(family, side, height or side) for _ in range(count)]
+        step(family, images)
+        for image in images:
+            family.finish(image)
 
 
-def step_seconds(family: Family | ClipFamily, side: int = SMALL, *, count: int = 1) -> float:
-    """Of one step of `count` pictures of `side` pixels, or of a tiny clip, once everything is warm."""
-    taken = []
+def step_seconds(family: Family | VideoFamily, side: int = SMALL, *, count: int = 1) -> float:
+    """Of one step of `count` images of `side` pixels, or of a tiny video, once everything is warm."""
+    durations = []
     for _ in range(1 + _TIMED):
-        states = [] if isinstance(family, ClipFamily) else [_picture(family, side, side) for _ in range(count)]
+        states = [] if isinstance(family, VideoFamily) else [_image(family, side, side) for _ in range(count)]
         began = time.perf_counter()
-        family.probe() if isinstance(family, ClipFamily) else step(family, states)
-        taken.append(time.perf_counter() - began)
-    return median(taken[1:])
+        family.probe() if isinstance(family, VideoFamily) else step(family, states)
+        durations.append(time.perf_counter() - began)
+    return median(durations[1:])
 
 
 def _velocities(family: Family, states: list[State]) -> list[Tensor]:
@@ -76,17 +76,17 @@ def _velocities(family: Family, states: list[State]) -> list[Tensor]:
     return [state.v for state in states if state.v is not None]
 
 
-def _edited(family: Family) -> list[State]:
-    """A picture with a reference, or nothing where the family takes none."""
+def _images_with_reference(family: Family) -> list[State]:
+    """An image with a reference, or nothing where the family takes none."""
     data = io.BytesIO()
     Image.new("RGB", (SMALL, SMALL), "grey").save(data, "PNG")
     try:
-        return [_picture(family, references=(data.getvalue(),))]
+        return [_image(family, references=(data.getvalue(),))]
     except JobError:
         return []
 
 
-def _picture(family: Family, width: int = SMALL, height: int = SMALL, *, references: tuple[bytes, ...] = ()) -> State:
+def _image(family: Family, width: int = SMALL, height: int = SMALL, *, references: tuple[bytes, ...] = ()) -> State:
     job = GenerationJob(
         id=f"probe-{width}x{height}-{len(references)}",
         attempt=0,

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
-from deployments.families.packed.batch import Constants, Packed
+from deployments.families.packed.batch import Constants, PackedBatch
 from deployments.lora.segments import AppliedAdapter
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UncondBranch:
-    """The unconditional branch of a picture with CFG (`cfg`)."""
+    """The unconditional branch of an image with CFG (`cfg`)."""
 
     state: State
-    """The same picture of an empty prompt. Its tokens are the picture's own only while a step is taken."""
+    """The same image of an empty prompt. Its tokens are the image's own only while a step is taken."""
     scales: Sequence[float]
     """How far each step goes, times what is between no words and the prompt; 1 takes the prompt's, and asks once."""
 
 
 @dataclass(eq=False, slots=True)
 class State:
-    """All that a picture needs for its next step: plain tensors, so it can wait, move or be dropped at any time.
+    """All that an image needs for its next step: plain tensors, so it can wait, move or be dropped at any time.
 
     `i` counts the steps done; `v` is the velocity of the last one, (1, N, C) float32. `x` and `i` change together,
     after a step has fully succeeded.
@@ -40,32 +40,32 @@ class State:
     dt: Tensor
     """Euler steps, (S,) float32 on the CPU, all negative."""
     per: dict[str, Tensor]
-    """What the picture is drawn from, (1, ...) each: `text` and `references` are tokens beside its own."""
+    """What the image is drawn from, (1, ...) each: `text` and `references` are tokens beside its own."""
     ids: dict[str, Tensor]
     """Position ids of its tokens, (L, axes) each."""
     grid: tuple[int, int]
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
-    """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
+    """Height and width in pixels of the image inside the rendered canvas, before it is scaled to the job's size."""
     guidance: Tensor | None = None
     """How strongly the prompt acts at each step, (S,) float32 on the CPU; None for models that aren't told."""
     adapter: AppliedAdapter | None = None
-    """What is added to the transformer for this picture."""
+    """What is added to the transformer for this image."""
     uncond: UncondBranch | None = None
     i: int = 0
     v: Tensor | None = None
     constants: Constants | None = field(default=None, repr=False)
     """What a packed forward needs in every step, since the first one."""
-    packed: tuple[list[State], Packed] | None = field(default=None, repr=False)
+    packed_batch: tuple[list[State], PackedBatch] | None = field(default=None, repr=False)
     """On the first state of a batch: the others, and all of them in a row, until membership changes."""
 
     @property
     def key(self) -> None:
-        """Any pictures of one model can take a step together."""
+        """Any images of one model can take a step together."""
 
     @property
     def tokens(self) -> int:
-        """Of text, picture and references, of all forwards of the next step: what its cost goes by."""
+        """Of text, image and references, of all forwards of the next step: what its cost goes by."""
         once = self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
         return once + self.uncond.state.tokens if self.uncond and self.scale != 1 else once
 
@@ -86,19 +86,19 @@ class State:
     def steps_alike(self) -> int:
         if self.uncond is None:
             return self.total_steps - self.done_steps
-        left = self.uncond.scales[self.i :]
-        return next((k for k, scale in enumerate(left) if scale != left[0]), len(left))
+        scales = self.uncond.scales[self.i :]
+        return next((k for k, scale in enumerate(scales) if scale != scales[0]), len(scales))
 
 
 T = TypeVar("T", bound=Tensor | tuple[Tensor, ...])
 
 
-def size_of(value: Tensor | tuple[Tensor, ...]) -> int:
+def tensor_bytes(value: Tensor | tuple[Tensor, ...]) -> int:
     """Bytes that it takes."""
     return sum(tensor.nbytes for tensor in ((value,) if isinstance(value, Tensor) else value))
 
 
-def apart(batch: Tensor) -> list[Tensor]:
+def split_batch(batch: Tensor) -> list[Tensor]:
     """(B, ...) to B tensors (1, ...), none of which keeps the others in memory."""
     return list(batch.split(1)) if len(batch) == 1 else [one.clone() for one in batch.split(1)]
 

@@ -17,12 +17,12 @@ from deployments.torch_process import wait_for
 
 
 class Velocity(Protocol):
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
-        """Of the tokens of one picture without an adapter, (1, N, C) float32: by the stock forward."""
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
+        """Of the tokens of one image without an adapter, (1, N, C) float32: by the stock forward."""
         ...
 
-    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
-        """Of the tokens of any pictures in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
+    def packed_velocity(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
+        """Of the tokens of any images in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
         ...
 
 
@@ -30,7 +30,7 @@ class Velocity(Protocol):
 def step(family: Velocity, states: Sequence[State]) -> None:
     """Advances every state by one step, all or nothing.
 
-    A picture alone, without an adapter, is computed as by the stock pipeline. All states have steps left to do. Raises
+    An image alone, without an adapter, is computed as by the stock pipeline. All states have steps left to do. Raises
     what torch raises when the batch does not fit; the same states may be tried again in smaller batches then.
     """
     if not states:
@@ -38,25 +38,25 @@ def step(family: Velocity, states: Sequence[State]) -> None:
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
     states = sorted(states, key=_place)
     device = states[0].x.device
-    moment, dt = _moment(states, device)
-    velocities = _apply_cfg(family, states, _velocities(family, states, moment))
-    moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
+    inputs, dt = _step_inputs(states, device)
+    velocities = _apply_cfg(family, states, _velocities(family, states, inputs))
+    latents = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
     if device.type == "cuda":
         # A GPU works on in the background, but whoever times steps or waits for them must see them end.
         wait_for(torch.cuda.current_stream(device))
-    for state, x, velocity in zip(states, moved, velocities, strict=True):
+    for state, x, velocity in zip(states, latents, velocities, strict=True):
         state.x, state.v, state.i = x, velocity, state.i + 1
         if state.i == state.total_steps:
-            state.packed = state.constants = state.uncond = None
+            state.packed_batch = state.constants = state.uncond = None
 
 
-def _velocities(family: Velocity, states: Sequence[State], moment: StepInputs) -> list[Tensor]:
+def _velocities(family: Velocity, states: Sequence[State], inputs: StepInputs) -> list[Tensor]:
     """(1, N, C) of each."""
     x = torch.cat([s.x for s in states], dim=1)
     if len(states) == 1 and states[0].adapter is None:
-        v = family.velocity(states[0], moment)
+        v = family.velocity(states[0], inputs)
     else:
-        v = family.packed(x, states, moment)
+        v = family.packed_velocity(x, states, inputs)
     assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
     # Copies: parts of a row would keep all of it in memory.
     return [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
@@ -71,8 +71,8 @@ def _apply_cfg(family: Velocity, states: Sequence[State], cond: Sequence[Tensor]
     if not branches:
         return cond
     batch = [_uncond_state(states[k], branch) for k, branch in branches]
-    moment, _ = _moment(batch, batch[0].x.device)
-    uncond = dict(zip((k for k, _ in branches), _velocities(family, batch, moment), strict=True))
+    inputs, _ = _step_inputs(batch, batch[0].x.device)
+    uncond = dict(zip((k for k, _ in branches), _velocities(family, batch, inputs), strict=True))
     return [v if k not in uncond else uncond[k] + states[k].scale * (v - uncond[k]) for k, v in enumerate(cond)]
 
 
@@ -88,8 +88,8 @@ def _place(state: State) -> tuple[str, str]:
     return "" if adapter is None else adapter.id, state.job.id
 
 
-def _moment(states: Sequence[State], device: torch.device) -> tuple[StepInputs, Tensor]:
-    """The moment, and how far to go, (B,): by one transfer, without a synchronisation with the device."""
+def _step_inputs(states: Sequence[State], device: torch.device) -> tuple[StepInputs, Tensor]:
+    """The inputs, and how far to go, (B,): by one transfer, without a synchronisation with the device."""
     numbers = [[s.t[s.i], s.t[s.i + 1], s.dt[s.i], *([] if s.guidance is None else [s.guidance[s.i]])] for s in states]
     t, t_next, dt, *guidance = torch.stack([torch.stack(each) for each in numbers], dim=1).to(device, non_blocking=True)
     return StepInputs(t, t_next, guidance[0] if guidance else None), dt
@@ -99,7 +99,7 @@ def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tenso
     """Flow times (S+1,) in [0, 1] and Euler steps (S,), as the stock pipelines derive them from a flow-match scheduler.
 
     `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler given is only read: stepping a
-    shared one would tie all pictures to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
+    shared one would tie all images to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
     round differently, and the models are called with the former.
     """
     own = type(scheduler).from_config(scheduler.config)
@@ -107,7 +107,7 @@ def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tenso
     return torch.cat([own.timesteps / 1000, torch.zeros(1)]), own.sigmas[1:] - own.sigmas[:-1]
 
 
-def guided(state: State, guidance: CfgConfig, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
+def with_cfg(state: State, guidance: CfgConfig, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
     """`state`, which takes guided steps where its times say so. `per` and `ids` are what an empty prompt gives it."""
     least, most = guidance.interval
     scales = [guidance.scale if least <= t <= most else 1.0 for t in state.t[:-1].tolist()]

@@ -30,8 +30,8 @@ def check(
 ) -> dict[str, int | str]:
     """As printed; calls `begin` once everything is there that the check of any file needs."""
     try:
-        with file.open("rb") as opened:
-            read_header(opened)  # costs next to nothing; what is imported now takes seconds
+        with file.open("rb") as stream:
+            read_header(stream)  # costs next to nothing; what is imported now takes seconds
         from deployments.lora.weights import read_weights
 
         transformer = _outline(checkpoint, revision)
@@ -49,15 +49,18 @@ def _outline(checkpoint: str, revision: str | None) -> nn.Module:
     import diffusers
     import torch
 
-    config = json.loads(single_file(checkpoint, TRANSFORMER_CONFIG, revision).read_text())
+    file = single_file(checkpoint, TRANSFORMER_CONFIG, revision)
+    if not file.is_file():
+        raise AdapterError("its model takes no tuned models: only transformers do")
+    config = json.loads(file.read_text())
     with torch.device("meta"):
         return getattr(diffusers, config["_class_name"]).from_config(config)
 
 
 def confine(cpu_s: int, memory_mb: int) -> None:
     """Lets this process take so much more than it has taken until now."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s
     page = resource.getpagesize()
     data = int(Path("/proc/self/statm").read_text().split()[5]) * page + memory_mb * 2**20
     # Not of addresses: what torch maps of its libraries is many times what it uses.
@@ -73,16 +76,16 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("file", type=Path)
     parser.add_argument("revision", nargs="?")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
 
     def begin() -> None:
         import torch
 
         torch.set_num_threads(1)  # each further one takes memory for its stack
-        confine(asked.cpu_s, asked.memory_mb)
+        confine(arguments.cpu_s, arguments.memory_mb)
         print(json.dumps({"begun": True}), flush=True)
 
-    print(json.dumps(check(asked.checkpoint, asked.file, asked.revision, begin)))
+    print(json.dumps(check(arguments.checkpoint, arguments.file, arguments.revision, begin)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 MOST_BYTES: Final = 8 * 2**20
 """Some tools note every caption of their training in it; those of the tensors take some hundred kilobytes."""
 MOST_TENSORS: Final = 20_000
-_NAME_SHOWN: Final = 100
+_MAX_NAME_LENGTH: Final = 100
 
 
 class AdapterError(ValueError):
@@ -43,9 +43,9 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
     return header
 
 
-def shown(name: str) -> str:
+def shorten(name: str) -> str:
     """The name of a tensor or a layer, as far as it can be told."""
-    return name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…"
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
 
 
 _PREFIXES: Final = (
@@ -133,58 +133,58 @@ def by_layer(tensors: Mapping[str, Tensor], linears: Mapping[str, nn.Linear]) ->
     """The matrices of a LoRA file by the names of the base's layers. Raises AdapterError."""
     files: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in tensors.items():
-        name, part = _parsed(key)
+        name, part = _parse_key(key)
         files[name][part] = tensor
     if not any(part != "alpha" for parts in files.values() for part in parts):
         raise AdapterError("not a LoRA of a transformer: it holds no matrices")
-    targets, found = _targets(linears), dict[str, Matrices]()
+    targets, result = _targets(linears), dict[str, Matrices]()
     for name, parts in sorted(files.items()):
         layers = targets.get(_flat(name))
         if layers is None:
-            raise AdapterError(f"the base has no linear layer {shown(name)}")
+            raise AdapterError(f"the base has no linear layer {shorten(name)}")
         if "down" not in parts or "up" not in parts:
-            raise AdapterError(f"half of {shown(name)} is missing")
+            raise AdapterError(f"half of {shorten(name)} is missing")
         for layer, matrices in _split(name, parts, layers, linears):
-            if layer in found:
+            if layer in result:
                 raise AdapterError(f"it has matrices for {layer} twice")
-            found[layer] = matrices
-    return found
+            result[layer] = matrices
+    return result
 
 
-def _parsed(key: str) -> tuple[str, str]:
+def _parse_key(key: str) -> tuple[str, str]:
     """A key as the name of a layer, without what stands in front of it, and `down`, `up` or `alpha`."""
     if _TEXT_ENCODER.match(key):
-        raise AdapterError(f"it tunes a text encoder ({shown(key)}): a LoRA of the transformer alone is taken")
+        raise AdapterError(f"it tunes a text encoder ({shorten(key)}): a LoRA of the transformer alone is taken")
     for part, kind in _OTHERS.items():
         if part in key:
-            raise AdapterError(f"it is a {kind} ({shown(key)}): only plain LoRA is taken")
-    matched = _MATRIX.fullmatch(key)
-    if matched is None and not key.endswith(_ALPHA):
-        raise AdapterError(f"not a LoRA of a transformer: {shown(key)}")
-    name = matched[1] if matched else key.removesuffix(_ALPHA)
+            raise AdapterError(f"it is a {kind} ({shorten(key)}): only plain LoRA is taken")
+    match = _MATRIX.fullmatch(key)
+    if match is None and not key.endswith(_ALPHA):
+        raise AdapterError(f"not a LoRA of a transformer: {shorten(key)}")
+    name = match[1] if match else key.removesuffix(_ALPHA)
     if name.startswith("sformer_blocks."):  # as some exports have it
         name = f"tran{name}"
     while prefix := next((each for each in _PREFIXES if name.startswith(each)), None):
         name = name.removeprefix(prefix)
-    return name, "alpha" if matched is None else "down" if matched[2] else "up"
+    return name, "alpha" if match is None else "down" if match[2] else "up"
 
 
 def _targets(linears: Mapping[str, nn.Linear]) -> dict[str, tuple[str, ...]]:
     """The layers of the base by every name, with underscores."""
-    found: dict[str, tuple[str, ...]] = {_flat(name): (name,) for name in linears}
-    for block in {matched[1] for name in linears if (matched := _BLOCK.match(name))}:
+    result: dict[str, tuple[str, ...]] = {_flat(name): (name,) for name in linears}
+    for block in {match[1] for name in linears if (match := _BLOCK.match(name))}:
         double = block.startswith("transformer_blocks")
         source = block.replace("single_transformer", "single").replace("transformer", "double")
         for name, parts in _DOUBLE if double else _SINGLE:
             layers = tuple(f"{block}.{part}" for part in parts)
             if all(layer in linears for layer in layers):
                 for alias in (block, source, source.replace("mode_blocks", "content_mode_blocks")):
-                    found.setdefault(_flat(f"{alias}.{name}"), layers)
+                    result.setdefault(_flat(f"{alias}.{name}"), layers)
     for name, layer in _OUTSIDE.items():
         for each in (layer, layer.replace("time_text_embed", "time_guidance_embed")):
             if each in linears:
-                found[_flat(name)] = (each,)
-    return found
+                result[_flat(name)] = (each,)
+    return result
 
 
 def _split(
@@ -196,7 +196,7 @@ def _split(
     inputs = linears[layers[0]].in_features
     if down.ndim != 2 or up.shape != (sum(sizes), len(down)) or down.shape[1] != inputs:
         shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
-        raise AdapterError(f"{shown(name)} is {shapes}, but the base's layer {sum(sizes)} x {inputs}")
+        raise AdapterError(f"{shorten(name)} is {shapes}, but the base's layer {sum(sizes)} x {inputs}")
     if _flat(name) == _SWAPPED:
         up = torch.cat(up.chunk(2)[::-1])
     for layer, rows in zip(layers, up.split(sizes), strict=True):

@@ -18,33 +18,35 @@ from deployments.lora.weights import LowRank
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
-    """An adapter at a strength, for one picture."""
+    """An adapter at a strength, for one image."""
 
     layers: Mapping[str, LowRank]
     strength: float
 
 
 class Tokens(Protocol):
-    """Where the tokens of each picture lie in a row of them."""
+    """Where the tokens of each image lie in a sequence of them."""
 
     @property
-    def starts(self) -> Sequence[int]:
-        """The first token of each picture, and the end of the last."""
+    def offsets(self) -> Sequence[int]:
+        """The first token of each image, and the end of the last."""
         ...
 
     @property
-    def picture(self) -> Tensor:
+    def seq_index(self) -> Tensor:
         """Whose each token is, (T,)."""
         ...
 
 
 @dataclass(slots=True)
 class _Run:
-    """Pictures beside each other that have the same adapter: `first` and as many as there are strengths."""
+    """Images beside each other that have the same adapter: `first` and as many as there are strengths."""
 
     first: int
     layers: Mapping[str, LowRank]
     strengths: list[float]
+    whole: bool = False
+    """All that a forward sees belongs to it."""
 
     @property
     def end(self) -> int:
@@ -59,16 +61,16 @@ class AdaptedLayers:
 
     def __init__(self, transformer: nn.Module) -> None:
         self._transformer = transformer
-        self._adapted: dict[str, nn.Module] = {}
+        self._modules: dict[str, nn.Module] = {}
         """Its layers that ever were, by their names."""
         self._parts: Mapping[str, Sequence[tuple[_Run, LowRank]]] = {}
         self._tokens: Tokens | None = None
 
     @contextmanager
-    def applied(self, adapters: Sequence[AppliedAdapter | None]) -> Iterator[None]:
-        """Within it a forward of so many pictures adds to each what is named for it.
+    def apply(self, adapters: Sequence[AppliedAdapter | None]) -> Iterator[None]:
+        """Within it a forward of so many images adds to each what is named for it.
 
-        Pictures of one adapter should lie beside each other: one matrix product serves them all. Pictures without one
+        Images of one adapter should lie beside each other: one matrix product serves them all. Images without one
         are computed exactly as without this context.
         """
         parts: dict[str, list[tuple[_Run, LowRank]]] = defaultdict(list)
@@ -86,8 +88,16 @@ class AdaptedLayers:
                 hook.remove()
 
     @contextmanager
+    def applied_to_all(self, adapter: AppliedAdapter) -> Iterator[None]:
+        """Within it every forward adds the adapter to all of its batch, whatever that is made of."""
+        with self.apply([adapter]):
+            for [(run, _)] in self._parts.values():
+                run.whole = True
+            yield
+
+    @contextmanager
     def over(self, tokens: Tokens) -> Iterator[None]:
-        """Within it layers see `tokens`, (1, T, D); elsewhere a line for each picture, (B, D)."""
+        """Within it layers see `tokens`, (1, T, D); elsewhere a line for each image, (B, D)."""
         self._tokens = tokens
         try:
             yield
@@ -95,34 +105,36 @@ class AdaptedLayers:
             self._tokens = None
 
     def _layer(self, name: str) -> nn.Module:
-        if name not in self._adapted:
-            self._adapted[name] = self._transformer.get_submodule(name)
-        return self._adapted[name]
+        if name not in self._modules:
+            self._modules[name] = self._transformer.get_submodule(name)
+        return self._modules[name]
 
     def _add(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         for run, layer in self._parts.get(name, ()):
             x, tokens = inputs[0], self._tokens
-            if tokens is None:
-                seen, changed = x[run.first : run.end], output[run.first : run.end]
+            if run.whole:
+                hidden, target, whose = x, output, torch.zeros(())
+            elif tokens is None:
+                hidden, target = x[run.first : run.end], output[run.first : run.end]
                 whose = torch.arange(run.first, run.end, device=x.device)
             else:
-                span = slice(tokens.starts[run.first], tokens.starts[run.end])
-                seen, changed, whose = x[0, span], output[0, span], tokens.picture[span]
-            low = F.linear(seen, layer.down)
+                span = slice(tokens.offsets[run.first], tokens.offsets[run.end])
+                hidden, target, whose = x[0, span], output[0, span], tokens.seq_index[span]
+            low = F.linear(hidden, layer.down)
             if len(set(run.strengths)) == 1:
-                changed += F.linear(low, layer.up) * (layer.scale * run.strengths[0])
+                target += F.linear(low, layer.up) * (layer.scale * run.strengths[0])
             else:
                 strengths = torch.tensor(run.strengths, dtype=low.dtype, device=low.device) * layer.scale
-                changed += F.linear(low, layer.up) * strengths.index_select(0, whose - run.first)[:, None]
+                target += F.linear(low, layer.up) * strengths.index_select(0, whose - run.first)[:, None]
 
 
 def _runs(adapters: Sequence[AppliedAdapter | None]) -> list[_Run]:
     runs: list[_Run] = []
-    for place, applied in enumerate(adapters):
-        if applied is None:
+    for place, adapter in enumerate(adapters):
+        if adapter is None:
             continue
-        if runs and runs[-1].end == place and runs[-1].layers is applied.layers:
-            runs[-1].strengths.append(applied.strength)
+        if runs and runs[-1].end == place and runs[-1].layers is adapter.layers:
+            runs[-1].strengths.append(adapter.strength)
         else:
-            runs.append(_Run(place, applied.layers, [applied.strength]))
+            runs.append(_Run(place, adapter.layers, [adapter.strength]))
     return runs

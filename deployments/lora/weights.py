@@ -28,11 +28,8 @@ from deployments.backend import JobError, Unavailable
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.lora.formats import AdapterError, Matrices, by_layer, read_header
-from deployments.lru_cache import ByteCache, CacheFigures
+from deployments.lru_cache import ByteCache, CacheStats
 from deployments.torch_process import SideStream
-
-_BASES = frozenset(("FluxTransformer2DModel", "Flux2Transformer2DModel", "Flux3Transformer2DModel"))
-"""Classes of transformers that take adapters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +74,15 @@ def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
 
 
 def _read(data: bytes, transformer: nn.Module) -> dict[str, LowRank]:
-    base = type(transformer).__name__
-    if base not in _BASES:
-        raise AdapterError(f"{base} takes no tuned models")
     config = _declared_config(read_header(io.BytesIO(data)))
     try:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError) as error:
         raise AdapterError("not a safetensors file") from error
     linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
-    alphas, stabilized = _declared_alphas(config), bool(config.get("use_rslora"))
+    alphas, use_rslora = _declared_alphas(config), bool(config.get("use_rslora"))
     return {
-        name: _layer(name, matrices, linears[name], alphas, stabilized)
+        name: _layer(name, matrices, linears[name], alphas, use_rslora)
         for name, matrices in by_layer(tensors, linears).items()
     }
 
@@ -105,7 +99,7 @@ def _declared_alphas(config: dict[str, Any]) -> dict[str, float]:
     return ({"": float(config["lora_alpha"])} if "lora_alpha" in config else {}) | patterns
 
 
-def _layer(name: str, matrices: Matrices, linear: nn.Linear, alphas: dict[str, float], stabilized: bool) -> LowRank:
+def _layer(name: str, matrices: Matrices, linear: nn.Linear, alphas: dict[str, float], use_rslora: bool) -> LowRank:
     down, up = matrices.down, matrices.up
     rank = len(down)
     if rank > max(linear.in_features, linear.out_features):
@@ -114,7 +108,7 @@ def _layer(name: str, matrices: Matrices, linear: nn.Linear, alphas: dict[str, f
     numbers = down.is_floating_point() and up.is_floating_point() and math.isfinite(alpha)
     if rank == 0 or not (numbers and torch.isfinite(down).all() and torch.isfinite(up).all()):
         raise AdapterError(f"{name} is empty, or not all numbers")
-    return LowRank(down, up, alpha / (math.sqrt(rank) if stabilized else rank))
+    return LowRank(down, up, alpha / (math.sqrt(rank) if use_rslora else rank))
 
 
 def _alpha(name: str, alphas: dict[str, float], otherwise: float) -> float:
@@ -153,8 +147,8 @@ class AdapterCache:
         """Who loads an adapter now, and how many want it."""
 
     @property
-    def figures(self) -> CacheFigures:
-        return self._cache.figures
+    def stats(self) -> CacheStats:
+        return self._cache.stats
 
     def clear(self) -> None:
         self._cache.clear()
@@ -162,7 +156,7 @@ class AdapterCache:
     def get(self, adapter: Adapter) -> AdapterWeights:
         """Loads what is not here. Raises JobError for a file that is gone or no adapter, Unavailable."""
         with self._turn(adapter.id):
-            return self._cache.made(adapter.id, partial(self._load, adapter.key))
+            return self._cache.get_or_create(adapter.id, partial(self._load, adapter.key))
 
     @contextmanager
     def _turn(self, adapter_id: str) -> Iterator[None]:
@@ -175,9 +169,9 @@ class AdapterCache:
                 yield
         finally:
             with self._lock:
-                _, wanting = self._turns.pop(adapter_id)
-                if wanting > 1:
-                    self._turns[adapter_id] = turn, wanting - 1
+                _, waiting = self._turns.pop(adapter_id)
+                if waiting > 1:
+                    self._turns[adapter_id] = turn, waiting - 1
 
     def _load(self, key: str) -> AdapterWeights:
         try:

@@ -31,13 +31,13 @@ _DISGUISES: Final = str.maketrans("01345789@$|аеіорсух", "oieastbgasiaei
 _SPELT: Final = re.compile(r"\b\w(?: \w\b){2,}")
 
 
-def _known(category: str) -> str:
+def _check_category(category: str) -> str:
     if category not in CATEGORIES:
         raise ValueError(f"must be one of {', '.join(CATEGORIES)}")
     return category
 
 
-Category: TypeAlias = Annotated[str, AfterValidator(_known)]
+Category: TypeAlias = Annotated[str, AfterValidator(_check_category)]
 Score: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Phrase: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(<minor>\w*|\w+[~*]?)( (<minor>\w*|\w+[~*]?))*$")]
 
@@ -68,9 +68,9 @@ class Lexicon:
         self._harmless = re.compile(_any([phrase for each in lists for phrase in each.harmless]))
 
     def classify(self, texts: Sequence[str]) -> list[Scores]:
-        return [self._moderated(text) for text in texts]
+        return [self._score(text) for text in texts]
 
-    def _moderated(self, text: str) -> Scores:
+    def _score(self, text: str) -> Scores:
         readings = [self._harmless.sub(" ", reading) for reading in _readings(text)]
         scores: dict[str, float] = {}
         for pattern, category, score in self._rules:
@@ -90,11 +90,11 @@ def read(file: Path) -> WordList:
 def _readings(text: str) -> tuple[str, str]:
     """The words of a text, a space between them: as they are written, and without disguises."""
     folded = _INVISIBLE.sub("", normalize("NFKC", text)).casefold()
-    undone = _SPELT.sub(_joined, _NO_WORD.sub(" ", folded.translate(_DISGUISES)))
+    undone = _SPELT.sub(_join_letters, _NO_WORD.sub(" ", folded.translate(_DISGUISES)))
     return _NO_WORD.sub(" ", folded), undone
 
 
-def _joined(spelt: re.Match[str]) -> str:
+def _join_letters(spelt: re.Match[str]) -> str:
     """`k i l l` as a word; its first letter may be a word of its own (`a n u d e`)."""
     word = spelt[0].replace(" ", "")
     return f"{word} {word[1:]}"

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from deployments import loading
+from deployments import native_loading
 from deployments.checkpoint_files import CheckpointError, pretrained_folder
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
 from deployments.images import Pixels
@@ -38,11 +38,11 @@ def load_pretrained(spec: ClassifierSpec, kind: Any, preprocessing: Any = AutoTo
     if not spec.checkpoint:
         raise CheckpointError(f"the classifier {spec.backend} needs a checkpoint")
     folder = pretrained_folder(spec.checkpoint, spec.revision)
-    device = torch.device(loading.device_for(spec.device))
-    dtype = loading.precision_for(spec.dtype, device)
+    device = torch.device(native_loading.device_for(spec.device))
+    dtype = native_loading.precision_for(spec.dtype, device)
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     try:
-        prepared = preprocessing.from_pretrained(folder, local_files_only=True)
+        preprocessor = preprocessing.from_pretrained(folder, local_files_only=True)
         model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True, local_files_only=True)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         raise CheckpointError(
@@ -52,7 +52,7 @@ def load_pretrained(spec: ClassifierSpec, kind: Any, preprocessing: Any = AutoTo
         raise CheckpointError(
             f"{spec.checkpoint} was not trained for classifier {spec.backend}: no weights for {', '.join(missing[:4])}"
         )
-    return prepared, model.eval().to(device)
+    return preprocessor, model.eval().to(device)
 
 
 def label_columns(spec: ClassifierSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
@@ -63,11 +63,11 @@ def label_columns(spec: ClassifierSpec, id2label: Mapping[int, str]) -> dict[str
         raise CheckpointError(f"{spec.checkpoint} has no label {names}; it has: {', '.join(id2label.values())}")
     if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
         raise CheckpointError(f"{', '.join(strange)}: no such category; labels may stand for {', '.join(CATEGORIES)}")
-    found: dict[str, list[int]] = {}
+    columns: dict[str, list[int]] = {}
     for number, label in id2label.items():
         if label in spec.labels:
-            found.setdefault(spec.labels[label], []).append(int(number))
-    return found
+            columns.setdefault(spec.labels[label], []).append(int(number))
+    return columns
 
 
 _OVERLAP: Final = 4
@@ -115,17 +115,17 @@ class TextClassifier:
     @torch.inference_mode()
     def _scores(self, inputs: dict[str, Any]) -> Tensor:
         """(parts, categories)."""
-        padded = self._tokenizer.pad(inputs, return_tensors="pt").to(self._model.device)
-        logits = self._model(**padded).logits.float().cpu()
+        batch = self._tokenizer.pad(inputs, return_tensors="pt").to(self._model.device)
+        logits = self._model(**batch).logits.float().cpu()
         if not torch.isfinite(logits).all():
             raise RuntimeError("the classifier's numbers are none")
         if self._exclusive:
-            shares = logits.softmax(dim=-1)
-            return torch.stack([shares[:, columns].sum(dim=-1) for columns in self._columns.values()], dim=-1).clamp(
-                max=1
-            )
-        chances = logits.sigmoid()
-        return torch.stack([chances[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
+            probabilities = logits.softmax(dim=-1)
+            return torch.stack(
+                [probabilities[:, columns].sum(dim=-1) for columns in self._columns.values()], dim=-1
+            ).clamp(max=1)
+        probabilities = logits.sigmoid()
+        return torch.stack([probabilities[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
 
 
 def _exclusive(config: Any, categories: int) -> bool:
@@ -139,7 +139,7 @@ _MULTI_LABEL = "multi_label_classification"
 """In a checkpoint's `problem_type`: every label is a question of its own. Otherwise just one of them holds."""
 
 
-class PictureClassifier:
+class ImageClassifier:
     """One model and its preprocessing.
 
     Of several labels that stand for a category the scores add up where only one of them can hold; else the highest
@@ -153,20 +153,20 @@ class PictureClassifier:
         logger.info("%s scores %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
 
     @torch.inference_mode()
-    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
+    def classify(self, images: Sequence[Pixels]) -> list[Scores]:
         """Raises RuntimeError when the model's numbers are none."""
-        if not pictures:
+        if not images:
             return []
-        # Said outright: a picture three pixels high is easily taken for three channels.
-        batch = self._processor(images=list(pictures), return_tensors="pt", input_data_format="channels_last")
+        # Said outright: an image three pixels high is easily taken for three channels.
+        batch = self._processor(images=list(images), return_tensors="pt", input_data_format="channels_last")
         inputs: Tensor = batch["pixel_values"].to(self._model.device, self._model.dtype)
         logits: Tensor = self._model(pixel_values=inputs).logits.float().cpu()
         if not torch.isfinite(logits).all():
-            raise RuntimeError("the picture classifier's results are not finite")
+            raise RuntimeError("the image classifier's results are not finite")
         several = self._model.config.problem_type == _MULTI_LABEL
-        shares = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
+        probabilities = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
         together = torch.amax if several else torch.sum
         return [
             {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
-            for row in shares
+            for row in probabilities
         ]

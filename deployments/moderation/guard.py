@@ -89,7 +89,7 @@ class Guard:
         for batch in _batches(questions):
             answers = self._answers([tokens for _, tokens in batch])
             for (number, _), answer in zip(batch, answers, strict=True):
-                for category, score in parsed(answer, self._meanings).items():
+                for category, score in parse_answer(answer, self._meanings).items():
                     scores[number][category] = max(score, scores[number].get(category, 0.0))
         return list(scores)
 
@@ -111,36 +111,36 @@ class Guard:
     @torch.inference_mode()
     def _answers(self, questions: list[list[int]]) -> list[str]:
         inputs = self._tokenizer.pad({"input_ids": questions}, return_tensors="pt").to(self._model.device)
-        written = self._model.generate(**inputs, generation_config=self._greedy)
-        return self._tokenizer.batch_decode(written[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        output = self._model.generate(**inputs, generation_config=self._greedy)
+        return self._tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def meanings(labels: Mapping[str, str]) -> Mapping[str, str | None]:
     """By the names that the model has for categories, in lower case, ours. Raises CheckpointError for unknown ones."""
-    known = {name.casefold(): meaning for name, meaning in MEANINGS.items()}
+    result = {name.casefold(): meaning for name, meaning in MEANINGS.items()}
     for label, category in labels.items():
-        if label.casefold() not in known:
+        if label.casefold() not in result:
             raise CheckpointError(f"a guard has no category {label!r}; there are: {', '.join(MEANINGS)}")
         if category not in CATEGORIES:
             raise CheckpointError(f"{label!r} can't mean {category!r}, which is none of {', '.join(CATEGORIES)}")
-        known[label.casefold()] = category
-    return known
+        result[label.casefold()] = category
+    return result
 
 
-def parsed(answer: str, meanings: Mapping[str, str | None]) -> Scores:
+def parse_answer(answer: str, meanings: Mapping[str, str | None]) -> Scores:
     """What an answer says. Raises ValueError when it doesn't say how safe, or of what kind something unsafe is."""
-    decided = answer.rpartition("</think>")[2].partition("<think>")[0]
-    severities = {found.casefold() for found in _SAFETY.findall(decided)}
+    verdict = answer.rpartition("</think>")[2].partition("<think>")[0]
+    severities = {severity.casefold() for severity in _SAFETY.findall(verdict)}
     if len(severities) != 1:
         raise ValueError(f"the guard gave no verdict: {answer[:200]!r}")
     score = SEVERITIES[severities.pop()]
     if score == 0:
         return {}
-    listed = " ".join(_CATEGORIES.findall(decided)).casefold()
-    named = [name for name in meanings if re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", listed)]
-    if not named:
+    categories = " ".join(_CATEGORIES.findall(verdict)).casefold()
+    names = [name for name in meanings if re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", categories)]
+    if not names:
         raise ValueError(f"the guard named no category that is known: {answer[:200]!r}")
-    return {category: score for name in named if (category := meanings[name]) is not None}
+    return {category: score for name in names if (category := meanings[name]) is not None}
 
 
 def _batches(questions: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:

@@ -58,14 +58,14 @@ class PromptRewriter:
     def _write(self, write: Callable[[], str]) -> str:
         self._busy_since = time.monotonic()
         try:
-            written = write()
+            result = write()
         except Exception:
             self._faults += 1
             raise
         finally:
             self._busy_since = None
         self._faults = 0
-        return written
+        return result
 
 
 def _load(spec: RewriterSpec) -> Rewriter:

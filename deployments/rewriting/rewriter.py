@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from deployments import loading
+from deployments import native_loading
 from deployments.checkpoint_files import CheckpointError, pretrained_folder
 from deployments.contract.model import RewriterSpec
 
@@ -28,7 +28,7 @@ LONGEST = 4000
 RATIO_TOKENS = 24
 """Enough for a ratio, and for the sentence that some models put it into."""
 
-_LEAST_SHARE = 0.1
+_MIN_RELATIVE_PROBABILITY = 0.1
 """A token with a smaller share of the likeliest one's chance is never taken: one odd word derails all that follow."""
 
 _TABLE_START = re.compile(r"\[\s*\{")
@@ -44,8 +44,8 @@ class Rewriter:
     def __init__(self, spec: RewriterSpec) -> None:
         """Loads the checkpoint, which takes a while. Raises CheckpointError."""
         self._spec = spec
-        self._device = torch.device(loading.device_for(spec.device))
-        self._tokenizer, self._model = _load(spec, loading.precision_for(spec.dtype, self._device))
+        self._device = torch.device(native_loading.device_for(spec.device))
+        self._tokenizer, self._model = _load(spec, native_loading.precision_for(spec.dtype, self._device))
         self._model.eval().to(self._device)
         self._knows_chats = bool(self._tokenizer.chat_template)
         self._ends = self._end_tokens()
@@ -59,7 +59,7 @@ class Rewriter:
     def rewrite(self, prompt: str, seed: int, *, edit: bool = False) -> str:
         """The new prompt; `prompt` itself when the model has nothing usable to say or no more than that would fit.
 
-        An `edit` says how to change a picture. Only a model that can be told so rewrites one: what else follows the
+        An `edit` says how to change an image. Only a model that can be told so rewrites one: what else follows the
         words would be painted as well.
         """
         text, table = split_table(prompt)
@@ -69,12 +69,12 @@ class Rewriter:
         if self._can_follow(instruction):
             better = self._answer(instruction, text, seed)
         else:
-            better = "" if edit else self._continued(text, seed)
+            better = "" if edit else self._continue_text(text, seed)
         rewritten = better + table
         return rewritten if better and len(rewritten) <= LONGEST else prompt
 
     def ratio(self, prompt: str, seed: int) -> str:
-        """A text that says which ratio of width to height suits a picture of the prompt, in whatever words.
+        """A text that says which ratio of width to height suits an image of the prompt, in whatever words.
 
         That is the model's answer, or, of one that can't be asked, the prompt as it rewrites it.
         """
@@ -97,10 +97,10 @@ class Rewriter:
         tokens = self._tokenizer(chat, add_special_tokens=False, verbose=False)["input_ids"]
         if self._room is not None and len(tokens) > self._room:
             return ""  # without its beginning a chat makes no sense
-        # Where things go in the picture is not the model's to decide.
+        # Where things go in the image is not the model's to decide.
         return split_table(clean_answer(self._generate(tokens, seed, most)))[0]
 
-    def _continued(self, text: str, seed: int) -> str:
+    def _continue_text(self, text: str, seed: int) -> str:
         text = text.rstrip()
         tokens = self._tokenizer(text, verbose=False)["input_ids"]
         # The end matters most to what follows.
@@ -117,7 +117,7 @@ class Rewriter:
         Draws come from a generator of its own on the CPU: no other thread and no kind of device has a part in them.
         """
         generator = torch.Generator().manual_seed(seed)
-        written: list[int] = []
+        new_tokens: list[int] = []
         unread, cache = tokens, None
         for _ in range(min(most or self._spec.max_new_tokens, self._spec.max_new_tokens)):
             ids = torch.tensor([unread], device=self._device)
@@ -127,17 +127,17 @@ class Rewriter:
                 return ""
             token = self._pick(logits, generator)
             if token in self._ends:
-                return self._text(written)
-            written.append(token)
+                return self._text(new_tokens)
+            new_tokens.append(token)
             unread, cache = [token], output.past_key_values
-        return whole_phrases(self._text(written))
+        return whole_phrases(self._text(new_tokens))
 
     def _pick(self, logits: Tensor, generator: torch.Generator) -> int:
         if self._spec.temperature <= 0:
             return int(logits.argmax())
-        shares = torch.softmax(logits / self._spec.temperature, dim=-1)
-        shares[shares < _LEAST_SHARE * shares.max()] = 0
-        return int(torch.multinomial(shares, 1, generator=generator))
+        probabilities = torch.softmax(logits / self._spec.temperature, dim=-1)
+        probabilities[probabilities < _MIN_RELATIVE_PROBABILITY * probabilities.max()] = 0
+        return int(torch.multinomial(probabilities, 1, generator=generator))
 
     def _text(self, tokens: list[int]) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)
@@ -145,8 +145,8 @@ class Rewriter:
 
     def _end_tokens(self) -> frozenset[int]:
         """Chat models end with other tokens than the tokenizer names; their generation config lists them."""
-        listed = self._model.generation_config.eos_token_id
-        ends = set(listed if isinstance(listed, list) else [listed]) | {self._tokenizer.eos_token_id}
+        eos = self._model.generation_config.eos_token_id
+        ends = set(eos if isinstance(eos, list) else [eos]) | {self._tokenizer.eos_token_id}
         return frozenset(end for end in ends if end is not None)
 
 

@@ -75,13 +75,13 @@ def begin_on_stderr(spec: LogSpec) -> None:
 
 def set_levels(levels: Levels) -> None:
     """These, and the usual one for whatever had another until now."""
-    wanted = {**dict.fromkeys(OWN, _USUAL), **levels}
-    for name in _set - wanted.keys():
+    new_levels = {**dict.fromkeys(OWN, _USUAL), **levels}
+    for name in _set - new_levels.keys():
         logging.getLogger(name).setLevel(logging.INFO if name == _SERVE else logging.NOTSET)
-    for name, level in wanted.items():
+    for name, level in new_levels.items():
         logging.getLogger(name).setLevel(level.upper())
     _set.clear()
-    _set.update(wanted)
+    _set.update(new_levels)
 
 
 def checked_level(module: str, level: str) -> None:
@@ -103,11 +103,11 @@ class _JsonLines(logging.Formatter):
     """By the names that Serve's lines have."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {"asctime": self.formatTime(record), "levelname": record.levelname, "name": record.name}
-        told |= {"message": record.getMessage(), **_subject.get()}
+        entry = {"asctime": self.formatTime(record), "levelname": record.levelname, "name": record.name}
+        entry |= {"message": record.getMessage(), **_subject.get()}
         if record.exc_info:
-            told["exc_text"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            entry["exc_text"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
 
 
 class _ToServe(logging.Handler):

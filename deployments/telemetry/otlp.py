@@ -32,7 +32,7 @@ _NANOSECONDS: Final = 1e9
 _EXPORTER: Final = "opentelemetry.exporter.otlp"
 
 
-class _WrittenSpan(Span):
+class _OtlpSpan(Span):
     __slots__ = ("_span", "traceparent")
 
     def __init__(self, span: SdkSpan) -> None:
@@ -65,7 +65,7 @@ class OtlpTracer:
             name, _context(parent), SpanKind[kind.upper()], attributes, record_exception=False
         )
         try:
-            yield _WrittenSpan(span)
+            yield _OtlpSpan(span)
         except BaseException as problem:
             # Its type alone: texts of errors may repeat what a client wrote.
             span.set_attribute("error.type", type(problem).__name__)

@@ -74,7 +74,7 @@ class _Off:
 OFF: Final[Tracer] = _Off()
 
 
-def tracer_of(spec: TracingSpec | None, service: str) -> Tracer:
+def create_tracer(spec: TracingSpec | None, service: str) -> Tracer:
     """What writes the spans of this process, which traces show as `service`. Raises ValueError where what sends them is
     not installed."""
     if spec is None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.contract.job import FPS
-from deployments.video.writer import CHANNELS, SOUND_RATE, Sound, VideoError, command, complaint, interleaved
+from deployments.video.writer import AUDIO_RATE, CHANNELS, Audio, VideoError, audio_from_f32le, command, complaint
 
 Frames: TypeAlias = NDArray[np.uint8]
 """(F, H, W, 3), RGB."""
@@ -42,7 +42,7 @@ _DECODERS: Final = (
 """What cameras, browsers and editors write. The many others of ffmpeg are rarely used and rarely attacked in public."""
 _PLAIN_REASONS: Final = (
     (re.compile(r"moov atom not found"), "it is no mp4 file, or its index is missing"),
-    (re.compile(r"Stream map '.*' matches no streams"), "it has no pictures"),
+    (re.compile(r"Stream map '.*' matches no streams"), "it has no images"),
     (re.compile(r"Codec \((\w+)\) not on whitelist"), r"videos in \1 are not supported"),
     (re.compile(r"Picture size (\w+) exceeds"), r"a frame of \1 pixels is too large"),
 )
@@ -67,7 +67,7 @@ class VideoInfo:
     width: int
     height: int
     frames: int
-    has_sound: bool
+    has_audio: bool
 
     @property
     def seconds(self) -> float:
@@ -75,14 +75,25 @@ class VideoInfo:
 
 
 def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None = None) -> VideoInfo:
-    """Decodes picture and sound to their ends, as headers may lie. Raises VideoError.
+    """Decodes image and sound to their ends, as headers may lie. Raises VideoError.
 
     Longer videos than `longest_s` are read for a frame more than that, so that they can be told from others.
     """
     most = round(longest_s * FPS) + 1
-    streams = ["-map", "0:V:0", "-map", "0:a:0?", "-vf", _paced(FPS), "-frames:v", str(most), "-t", str(longest_s + 1)]
-    listed = ["-fps_mode", "passthrough", "-f", "framecrc"]
-    report = _output(path, *streams, *listed, timeout_s=timeout_s).decode(errors="replace")
+    streams = [
+        "-map",
+        "0:V:0",
+        "-map",
+        "0:a:0?",
+        "-vf",
+        _fps_filter(FPS),
+        "-frames:v",
+        str(most),
+        "-t",
+        str(longest_s + 1),
+    ]
+    output_options = ["-fps_mode", "passthrough", "-f", "framecrc"]
+    report = _output(path, *streams, *output_options, timeout_s=timeout_s).decode(errors="replace")
     size = re.search(r"^#dimensions 0: (\d+)x(\d+)", report, re.MULTILINE)
     frames = len(re.findall(r"^0,", report, re.MULTILINE))
     if size is None or not frames:
@@ -93,7 +104,7 @@ def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None =
         width=round(int(size[1]) * across / down) if across and down else int(size[1]),
         height=int(size[2]),
         frames=frames,
-        has_sound=re.search(r"^1,", report, re.MULTILINE) is not None,
+        has_audio=re.search(r"^1,", report, re.MULTILINE) is not None,
     )
 
 
@@ -103,12 +114,12 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
     Each covers `size`, width and height; what stands out over it is cut off on both sides alike.
     """
     width, height = size
-    shown = f"{_paced(fps)},{_covering(width, height)}" + (f",{_TONE_MAPPED}" if _is_hdr(path) else "")
-    filters = ["-vf", shown, "-frames:v", str(round(LONGEST_S * fps))]
+    graph = f"{_fps_filter(fps)},{_crop_and_scale(width, height)}" + (f",{_TONE_MAPPED}" if _is_hdr(path) else "")
+    filters = ["-vf", graph, "-frames:v", str(round(LONGEST_S * fps))]
     arguments = ["-map", "0:V:0", *filters, "-fps_mode", "passthrough", "-pix_fmt", "rgb24", "-f", "rawvideo"]
     with (
         tempfile.TemporaryFile() as stderr,
-        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
+        subprocess.Popen(_read_command(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         _confine(process)
         pipe = cast(BufferedReader, process.stdout)
@@ -118,20 +129,20 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
                 began = True
                 yield piece
             if process.wait() or not began:
-                raise _unreadable(stderr, path)
+                raise _read_error(stderr, path)
         finally:
             process.kill()  # where nobody wants the rest
 
 
 def last_frames(path: Path, size: tuple[int, int], count: int) -> Frames:
     """The last `count` frames, or all where there are fewer; see `frames`."""
-    kept: deque[Frames] = deque(maxlen=count)
+    tail: deque[Frames] = deque(maxlen=count)
     for piece in frames(path, size):
-        kept.extend(piece)
-    return np.stack(kept)
+        tail.extend(piece)
+    return np.stack(tail)
 
 
-def sound(path: Path, rate: int = SOUND_RATE) -> Sound | None:
+def audio(path: Path, rate: int = AUDIO_RATE) -> Audio | None:
     """What is heard from the moment the file begins, None where there is no sound track. Raises VideoError."""
     tracks = ["-map", "0:a:0?", "-map", "0:V:0?", "-c", "copy", "-frames:a", "1", "-frames:v", "1", "-f", "framecrc"]
     report = _output(path, *tracks).decode(errors="replace")
@@ -142,10 +153,10 @@ def sound(path: Path, rate: int = SOUND_RATE) -> Sound | None:
     single = re.search(rf"^#channel_layout_name {track[1]}: mono", report, re.MULTILINE) is not None
     whole = ["-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-t", str(LONGEST_S), "-ar", str(rate)]
     data = _output(path, *whole, "-ac", "1" if single else str(CHANNELS), "-f", "f32le")
-    return Sound(np.frombuffer(data, "<f4"), rate) if single else interleaved(data, rate)
+    return Audio(np.frombuffer(data, "<f4"), rate) if single else audio_from_f32le(data, rate)
 
 
-def _paced(fps: int) -> str:
+def _fps_filter(fps: int) -> str:
     """From the file's begin, which the sound shares, though the first frame may come later."""
     return f"fps={fps}:start_time=0"
 
@@ -155,7 +166,7 @@ def _is_hdr(path: Path) -> bool:
     first = ["-map", "0:V:0", "-frames:v", "1", "-v", "info", "-f", "null"]
     with (
         tempfile.TemporaryFile() as stderr,
-        subprocess.Popen(_reading(path, *first), stdout=subprocess.DEVNULL, stderr=stderr) as process,
+        subprocess.Popen(_read_command(path, *first), stdout=subprocess.DEVNULL, stderr=stderr) as process,
     ):
         _confine(process)
         try:
@@ -166,14 +177,14 @@ def _is_hdr(path: Path) -> bool:
         return _HDR.search(stderr.read()) is not None
 
 
-def _covering(width: int, height: int) -> str:
-    """Cut before it is enlarged: a narrow picture would become a huge one. Pixels may be narrow, too: `sar`."""
+def _crop_and_scale(width: int, height: int) -> str:
+    """Cut before it is enlarged: a narrow image would become a huge one. Pixels may be narrow, too: `sar`."""
     aspect = f"{width}/{height}"
     cut = f"crop=w='min(iw,max(1,ih*{aspect}/sar))':h='min(ih,max(1,iw*sar/({aspect})))':exact=1"
     return f"{cut},scale={width}:{height}:flags=bicubic+accurate_rnd+full_chroma_int,setsar=1"
 
 
-def _reading(path: Path, *arguments: str) -> list[str]:
+def _read_command(path: Path, *arguments: str) -> list[str]:
     limits = ["-timelimit", str(_CPU_SECONDS), "-max_alloc", str(_MOST_MEMORY), "-filter_threads", "2"]
     strict = ["-err_detect", "explode", "-threads", "2", "-max_pixels", str(_MOST_PIXELS)]
     # Frames of another size than the first are left out: with them counting would begin anew.
@@ -186,7 +197,7 @@ def _reading(path: Path, *arguments: str) -> list[str]:
 def _output(path: Path, *arguments: str, timeout_s: float | None = None) -> bytes:
     with (
         tempfile.TemporaryFile() as stderr,
-        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
+        subprocess.Popen(_read_command(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         _confine(process)
         try:
@@ -196,7 +207,7 @@ def _output(path: Path, *arguments: str, timeout_s: float | None = None) -> byte
         finally:
             process.kill()
         if process.returncode:
-            raise _unreadable(stderr, path)
+            raise _read_error(stderr, path)
     return output
 
 
@@ -214,9 +225,9 @@ def _next(pipe: BufferedReader, shape: tuple[int, int, int, int]) -> Frames:
     return piece[:whole]
 
 
-def _unreadable(stderr: IO[bytes], path: Path) -> VideoError:
+def _read_error(stderr: IO[bytes], path: Path) -> VideoError:
     reason = complaint(stderr, Path(f"file:{path}"), path)
     for pattern, plain in _PLAIN_REASONS:
-        if (found := pattern.search(reason)) is not None:
-            reason = found.expand(plain)
+        if (match := pattern.search(reason)) is not None:
+            reason = match.expand(plain)
     return VideoError(f"no video that can be read to its end: {reason or 'ffmpeg gave up'}")

@@ -19,6 +19,10 @@ from deployments.contract.job import FPS
 
 _SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
 """Which part of ffmpeg complains, and its address in memory."""
+MOST_FRAMES: Final = 32
+"""Of a video, that moderation looks at."""
+FRAME_SIDE: Final = 512
+"""Their longest side."""
 
 
 class VideoError(Exception):
@@ -27,7 +31,7 @@ class VideoError(Exception):
 
 def command(*arguments: str) -> list[str]:
     """ffmpeg, which reads no terminal, says only what went wrong and stops at the first thing that did."""
-    # Large, and of no use to models of pictures: they run without it.
+    # Large, and of no use to models of images: they run without it.
     from imageio_ffmpeg import get_ffmpeg_exe
 
     return [get_ffmpeg_exe(), "-nostdin", "-hide_banner", "-y", "-v", "error", "-xerror", *arguments]
@@ -51,7 +55,7 @@ _LOUDEST: Final = 32767
 
 
 @dataclass(frozen=True, eq=False)
-class Sound:
+class Audio:
     """`samples` is (2, n), left and right in -1 to 1; `rate` is samples a second and channel."""
 
     samples: Samples
@@ -70,22 +74,22 @@ class Sound:
         return self.samples.shape[1] / self.rate
 
     @classmethod
-    def silence(cls, seconds: float, rate: int) -> Sound:
+    def silence(cls, seconds: float, rate: int) -> Audio:
         return cls(np.zeros(round(seconds * rate), np.float32), rate)
 
-    def fitted(self, seconds: float) -> Sound:
+    def fit(self, seconds: float) -> Audio:
         """Cut or followed by silence, so that it has exactly `round(seconds * rate)` samples."""
         length = round(seconds * self.rate)
-        kept = self.samples[:, :length]
-        return Sound(np.pad(kept, ((0, 0), (0, length - kept.shape[1]))), self.rate)
+        samples = self.samples[:, :length]
+        return Audio(np.pad(samples, ((0, 0), (0, length - samples.shape[1]))), self.rate)
 
-    def joined(self, other: Sound) -> Sound:
+    def concat(self, other: Audio) -> Audio:
         """This, then `other`, which has the same rate."""
         if other.rate != self.rate:
             raise ValueError(f"sounds of {self.rate} and {other.rate} Hz can't be joined")
-        return Sound(np.concatenate((self.samples, other.samples), axis=1), self.rate)
+        return Audio(np.concatenate((self.samples, other.samples), axis=1), self.rate)
 
-    def resampled(self, rate: int) -> Sound:
+    def resample(self, rate: int) -> Audio:
         """As long as before, within a sample. Raises VideoError."""
         if rate == self.rate:
             return self
@@ -97,7 +101,7 @@ class Sound:
         )
         if done.returncode:
             raise VideoError(f"the sound can't be resampled to {rate} Hz")
-        return interleaved(done.stdout, rate).fitted(self.seconds)
+        return audio_from_f32le(done.stdout, rate).fit(self.seconds)
 
     def save(self, file: Path) -> None:
         """As a WAV file of 16 bits."""
@@ -108,25 +112,46 @@ class Sound:
             output.writeframes((self.samples.T * _LOUDEST).round().astype("<i2").tobytes())
 
 
-def interleaved(data: bytes, rate: int) -> Sound:
+def audio_from_f32le(data: bytes, rate: int) -> Audio:
     """The sound in 32-bit floats, left and right in turn, as ffmpeg calls `f32le`."""
-    return Sound(np.frombuffer(data, "<f4").reshape(-1, CHANNELS).T, rate)
+    return Audio(np.frombuffer(data, "<f4").reshape(-1, CHANNELS).T, rate)
 
 
-SOUND_RATE: Final = 48_000
+AUDIO_RATE: Final = 48_000
 
 _QUALITY: Final = "20"
 """x264's constant rate factor: hardly to be told from the frames."""
-_SOUND_BITS: Final = "160k"
+_AUDIO_BITS: Final = "160k"
 _SECONDS_BETWEEN_KEYFRAMES: Final = 2
 _FINISH_S: Final = 300.0
 """To encode what is still in the pipe and to move the index to the front."""
 
 
-class ClipWriter:
+def frame_indices(count: int, fps: int = FPS) -> list[int]:
+    """Which of so many frames: first, last and one per second between, or MOST_FRAMES of them evenly."""
+    step = max(fps, (count - 1) / (MOST_FRAMES - 1))
+    return sorted({min(round(step * index), count - 1) for index in range(MOST_FRAMES)})
+
+
+def fit_size(width: int, height: int) -> tuple[int, int]:
+    """Width and height within FRAME_SIDE."""
+    scale = min(1.0, FRAME_SIDE / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def shrink(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy of (height, width, channels) within FRAME_SIDE."""
+    # Here, as readers of videos don't need it.
+    import cv2
+
+    size = fit_size(frame.shape[1], frame.shape[0])
+    return np.array(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+class VideoWriter:
     """Writes `path`. Only frames under way are in memory: `write` waits while ffmpeg is behind.
 
-    Only a clip that was closed is there for good: one that is discarded, or that nobody holds any more, is stopped and
+    Only a video that was closed is there for good: one that is discarded, or that nobody holds any more, is stopped and
     removed.
     """
 
@@ -137,26 +162,30 @@ class ClipWriter:
         rendered: tuple[int, int],
         size: tuple[int, int],
         frames: int,
-        sound: Sound | None,
+        audio: Audio | None,
+        fps: int = FPS,
         threads: int | None = None,
     ) -> None:
-        """`rendered` and `size` are width and height: of the frames it is given, and of the clip (even numbers).
+        """`rendered` and `size` are width and height: of the frames it is given, and of the video (even numbers).
 
-        `sound` is cut or followed by silence to be as long as `frames`; without it the clip has no sound track.
+        `audio` is cut or followed by silence to be as long as `frames`; without it the video has no sound track.
         """
         if frames < 1 or any(side % 2 for side in size):
-            raise ValueError(f"no clip: {frames} frames of {size[0]}x{size[1]}")
+            raise ValueError(f"no video: {frames} frames of {size[0]}x{size[1]}")
         self._shape = (rendered[1], rendered[0], 3)
         self._frames = frames
-        self._written = 0
+        self._frame_count = 0
+        self._sampled = frame_indices(frames, fps)
+        self.samples: list[NDArray[np.uint8]] = []
+        """Of the frames written so far, those that moderation looks at, small."""
         self._path = path
         wav = path.with_name(f"{path.name}.wav")
-        if sound is not None:
-            sound.fitted(frames / FPS).save(wav)
+        if audio is not None:
+            audio.fit(frames / fps).save(wav)
         # A file never fills up like a pipe would, so nobody has to read it meanwhile.
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the clip
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the video
         self._process = subprocess.Popen(
-            _encoding(path, rendered, size, None if sound is None else wav, threads),
+            _encode_command(path, rendered, size, None if audio is None else wav, fps, threads),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -173,15 +202,17 @@ class ClipWriter:
             raise ValueError(f"frames are uint8 of {self._shape}, not {frames.dtype} of {frames.shape[1:]}")
         if not self._undo.alive:
             raise VideoError("the video is no longer being written")
-        self._written += len(frames)
-        if self._written > self._frames:
+        self._frame_count += len(frames)
+        if self._frame_count > self._frames:
             self.discard()
             raise VideoError(f"the video has more than the {self._frames} frames it was to have")
+        written = self._frame_count - len(frames)
+        self.samples += [shrink(frames[n - written]) for n in self._sampled if written <= n < self._frame_count]
         try:
             for frame in frames:
-                left = np.ascontiguousarray(frame).reshape(-1).data
-                while left:
-                    left = left[self._pipe.write(left) :]
+                remaining = np.ascontiguousarray(frame).reshape(-1).data
+                while remaining:
+                    remaining = remaining[self._pipe.write(remaining) :]
         except (OSError, ValueError):  # a pipe that ffmpeg closed, or that was closed by `discard` meanwhile
             raise self._failure() from None
 
@@ -189,9 +220,9 @@ class ClipWriter:
         """Returns when the file is complete. Raises VideoError when it isn't what was asked for; then it's gone."""
         if not self._undo.alive:
             raise VideoError("the video is no longer being written")
-        if self._written != self._frames:
+        if self._frame_count != self._frames:
             self.discard()
-            raise VideoError(f"the video has {self._written} frames instead of {self._frames}")
+            raise VideoError(f"the video has {self._frame_count} frames instead of {self._frames}")
         self._pipe.close()
         try:
             failed = self._process.wait(_FINISH_S) != 0
@@ -205,7 +236,7 @@ class ClipWriter:
         self._wav.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Ends ffmpeg and removes the file, unless the clip was closed. Any thread may call it, any number of times."""
+        """Ends ffmpeg and removes the file, unless the video was closed. Any thread may call it, at any time."""
         self._undo()
 
     def _failure(self) -> VideoError:
@@ -220,21 +251,21 @@ class ClipWriter:
         return VideoError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
 
 
-def _encoding(
-    path: Path, rendered: tuple[int, int], size: tuple[int, int], wav: Path | None, threads: int | None
+def _encode_command(
+    path: Path, rendered: tuple[int, int], size: tuple[int, int], wav: Path | None, fps: int, threads: int | None
 ) -> list[str]:
     width, height = rendered
-    frames = ["-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}", "-framerate", str(FPS)]
+    frames = ["-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}", "-framerate", str(fps)]
     colours = "out_color_matrix=bt709:out_range=tv"
     tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv"
-    scaled = f"scale={size[0]}:{size[1]}:flags=bicubic+accurate_rnd+full_chroma_inp:{colours},setsar=1"
-    picture = ["-map", "0:v", "-vf", f"{scaled},format=yuv420p,{tags}", "-c:v", "libx264", "-preset", "veryfast"]
-    picture += ["-crf", _QUALITY, "-g", str(FPS * _SECONDS_BETWEEN_KEYFRAMES)]
+    scale_filter = f"scale={size[0]}:{size[1]}:flags=bicubic+accurate_rnd+full_chroma_inp:{colours},setsar=1"
+    video = ["-map", "0:v", "-vf", f"{scale_filter},format=yuv420p,{tags}", "-c:v", "libx264", "-preset", "veryfast"]
+    video += ["-crf", _QUALITY, "-g", str(fps * _SECONDS_BETWEEN_KEYFRAMES)]
     if threads is not None:
-        picture += ["-threads", str(threads), "-filter_threads", str(threads)]
-    heard = ["-map", "1:a", "-c:a", "aac", "-b:a", _SOUND_BITS, "-ar", str(SOUND_RATE), "-ac", "2"]
+        video += ["-threads", str(threads), "-filter_threads", str(threads)]
+    audio_options = ["-map", "1:a", "-c:a", "aac", "-b:a", _AUDIO_BITS, "-ar", str(AUDIO_RATE), "-ac", "2"]
     inputs = [*frames, "-i", "pipe:0"] if wav is None else [*frames, "-i", "pipe:0", "-f", "wav", "-i", str(wav)]
-    output = [*picture, *(heard if wav else ()), "-movflags", "+faststart", "-f", "mp4", str(path)]
+    output = [*video, *(audio_options if wav else ()), "-movflags", "+faststart", "-f", "mp4", str(path)]
     return command(*inputs, *output)
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from deployments.bundled.grammar import edits, items, picture, words
+from deployments.bundled.grammar import edits, image, items, words
 
-_LONGEST: Final = 300  # words of a prompt that is read; no picture here needs more
+_LONGEST: Final = 300  # words of a prompt that is read; no image here needs more
 
 
-def read(prompt: str, pictures: int, *, placed: bool = False, tuned: bool = False) -> str:
+def read(prompt: str, images: int, *, placed: bool = False, tuned: bool = False) -> str:
     """What the checkpoint gets: never empty, as text encoders can't read a text without any tokens.
 
-    `pictures` are the given ones that it speaks of; 0: it tells a new one. Where things are `placed` by something else,
+    `images` are the given ones that it speaks of; 0: it tells a new one. Where things are `placed` by something else,
     as a mask, outlines or boxes, words are taken to say what they are alone. A `tuned` model may have learnt words and
     sentences of its own. What can't be read goes on in known words.
     """
-    told, table = "", words.split(prompt)[1]
+    sentence, table = "", words.split(prompt)[1]
     pieces = words.known(prompt, keep_unknown=tuned)
-    if pictures <= 2 and len(pieces) <= _LONGEST and not (placed or tuned or table):
+    if images <= 2 and len(pieces) <= _LONGEST and not (placed or tuned or table):
         row = items.of(pieces)
-        seen = picture.read(row) if pictures == 0 else None
-        told = (seen.said() if seen else "") if pictures == 0 else (edits.change if pictures == 1 else edits.join)(row)
-    return told or f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,") or " "
+        drawing = image.read(row) if images == 0 else None
+        sentence = (
+            (drawing.said() if drawing else "") if images == 0 else (edits.change if images == 1 else edits.join)(row)
+        )
+    return sentence or f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,") or " "

@@ -1,4 +1,4 @@
-"""What shall become of one picture, or of two: read from a prompt, and said in the sentences that were learnt.
+"""What shall become of one image, or of two: read from a prompt, and said in the sentences that were learnt.
 
 A prompt may hold several changes; what follows one goes on about the same thing (`..., and move it to the left`).
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from deployments.bundled.grammar.image import Thing, at, backdrop, placed
 from deployments.bundled.grammar.items import Item, first, letters, without
-from deployments.bundled.grammar.picture import Thing, at, backdrop, placed
 
 _VERBS, _CHANGING = "+xumvrgl", ("u", "m", "r", "g", "l")
 """Of requests, and those of them for what is there already."""
@@ -61,14 +61,17 @@ def change(row: Sequence[Item]) -> str:
     changes = _Changes()
     for part in _parts(rest):
         changes.read(part)
-    if not changes.told:
+    if not changes.sentences:
         changes.go_on(changes.waiting)
-    return " and ".join([*changes.told.values(), *([f"change the background to {behind.said()}"] if behind else [])])
+    return " and ".join(
+        [*changes.sentences.values(), *([f"change the background to {behind.said()}"] if behind else [])]
+    )
 
 
 def join(row: Sequence[Item]) -> str:
-    """Empty where it isn't said what comes from which of two pictures."""
-    row = [Item("I", item.value) if item.letter == "R" else item for item in _with_ones(row) if item.value != "image"]
+    """Empty where it isn't said what comes from which of two images."""
+    row = [Item("I", item.value) if item.letter == "R" else item for item in _with_ones(row)]
+    row = [item for item in row if item.letter != "I" or item.value.isdigit()]  # `image` alone names none
     row = [
         Item("f") if item.value == "of" else item for item in row if item.value == "of" or item.letter not in ".ea&r"
     ]
@@ -76,17 +79,17 @@ def join(row: Sequence[Item]) -> str:
         row = [item for item in row if item.letter not in "TKDG"]
     else:  # the heart from image 1 on the stripes of image 2
         row = [Item("B") if item.letter in "TKDG" else item for item in row]
-    told = letters(row)
+    code = letters(row)
     shapes = [index for index, item in enumerate(row) if item.letter == "S"]
-    shapes = shapes or [found.start() for found in re.finditer("(?<=[CZ])q|q(?=Pf?I)", told)]
-    one_thing = len({row[index].value for index in shapes}) == 1 and "N" not in told
-    replaced = re.search("u(?:BfI|IB)", told)
-    if behind := replaced or re.search("B[wfo,]+I", told) or re.search("I[i,]*B|BI", told):
+    shapes = shapes or [match.start() for match in re.finditer("(?<=[CZ])q|q(?=Pf?I)", code)]
+    one_thing = len({row[index].value for index in shapes}) == 1 and "N" not in code
+    replaced = re.search("u(?:BfI|IB)", code)
+    if behind := replaced or re.search("B[wfo,]+I", code) or re.search("I[i,]*B|BI", code):
         number = int(first(row[slice(*behind.span())])["I"])
         number = 3 - number if replaced else number
-        pictures = f"image {3 - number} on the background of image {number}"
-        return _moved(row, shapes[0], f"from {pictures}") if one_thing else pictures
-    if not one_thing or "I" not in told:
+        images = f"image {3 - number} on the background of image {number}"
+        return _moved(row, shapes[0], f"from {images}") if one_thing else images
+    if not one_thing or "I" not in code:
         return ""
     there = _source(row, shapes[0])
     return f"add {_moved(row, shapes[0], f'from image {there} to image {3 - there}')}"
@@ -94,20 +97,20 @@ def join(row: Sequence[Item]) -> str:
 
 def _with_ones(row: Sequence[Item]) -> list[Item]:
     """With a thing for each `one`."""
-    told = _ONE.sub("q", letters(row))
-    return [Item("q") if letter == "q" else item for item, letter in zip(row, told, strict=True)]
+    code = _ONE.sub("q", letters(row))
+    return [Item("q") if letter == "q" else item for item, letter in zip(row, code, strict=True)]
 
 
 def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
     """One request each, as far as stops, `and` and verbs tell."""
     part: list[Item] = []
     for item in [*row, Item(",")]:
-        told = letters(part)
-        if item.letter == "w" and "u" in told:  # replace the star with a moon
+        code = letters(part)
+        if item.letter == "w" and "u" in code:  # replace the star with a moon
             continue
-        if item.letter == "W" and "v" in told:  # move it from left to right
+        if item.letter == "W" and "v" in code:  # move it from left to right
             item = Item("P", _ENDS[item.value])
-        if item.letter in ",&w" or (item.letter in _VERBS and "S" in told and set(told) & set(_VERBS)):
+        if item.letter in ",&w" or (item.letter in _VERBS and "S" in code and set(code) & set(_VERBS)):
             yield part
             part = []
         if item.letter not in ",&w":
@@ -116,25 +119,27 @@ def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
 
 def _mentions(part: Sequence[Item]) -> list[Mention]:
     """`the left one`, `the red one` and `both` are some, where no shape is named; a place in front is of the first."""
-    told = letters(part)
-    form = "[eabN]*[CZP]*S|[ea]q(?=P)|eCq|i" if "S" in told else "[eab]*[CZP]*q|Pa|i|b"
-    spans = [found.span() for found in re.finditer(form, told)]
-    found: list[Mention] = []
+    code = letters(part)
+    form = "[eabN]*[CZP]*S|[ea]q(?=P)|eCq|i" if "S" in code else "[eab]*[CZP]*q|Pa|i|b"
+    spans = [match.span() for match in re.finditer(form, code)]
+    mentions: list[Mention] = []
     for (begin, end), until in zip(spans, [*(begin for begin, _ in spans[1:]), len(part)], strict=False):
-        name, after = told[begin:end], part[end:until]
+        name, after = code[begin:end], part[end:until]
         definite = bool(set("ei") & set(name)) or name.startswith("P")
         new = bool(set("aN") & set(name)) and "e" not in name and not name.startswith("P")
-        if found and definite and re.search("[_^n]t?$", letters(found[-1].after)):  # the star next to the moon
-            found[-1] = replace(found[-1], after=tuple(after))
+        if mentions and definite and re.search("[_^n]t?$", letters(mentions[-1].after)):  # the star next to the moon
+            mentions[-1] = replace(mentions[-1], after=tuple(after))
             continue
-        leading = [item for item in part[:begin] if item.letter == "P"] if not found else []
-        found.append(Mention(Thing.of(part[begin:end]), definite, new, "b" in name or "eN" in name, (*after, *leading)))
-    return found
+        leading = [item for item in part[:begin] if item.letter == "P"] if not mentions else []
+        mentions.append(
+            Mention(Thing.of(part[begin:end]), definite, new, "b" in name or "eN" in name, (*after, *leading))
+        )
+    return mentions
 
 
 @dataclass
 class _Changes:
-    told: dict[str, str] = field(default_factory=dict[str, str])
+    sentences: dict[str, str] = field(default_factory=dict[str, str])
     """By what is changed of what: `the moon is too big, make it small` is one request."""
     spoken_of: Mention = field(default_factory=lambda: Mention(Thing()))
     added: list[Thing] = field(default_factory=list[Thing])
@@ -143,24 +148,24 @@ class _Changes:
     """What is said before the thing it is said of: a place, a colour."""
 
     def read(self, part: Sequence[Item]) -> None:
-        told = letters(part)
-        verb = next((letter for letter in told if letter in _VERBS), "")
+        code = letters(part)
+        verb = next((letter for letter in code if letter in _VERBS), "")
         spoken_of = _mentions(part)
         shaped = [mention for mention in spoken_of if mention.thing.shape]
-        if not part or not (spoken_of or verb or self.told):
+        if not part or not (spoken_of or verb or self.sentences):
             self.waiting += part
-        elif spoken_of and re.search("k|[bx]!", told):  # only the heart
-            kept = next((mention for mention in spoken_of if mention.which != "both thing"), spoken_of[0])
-            if verb == "x" or kept.which != "it":
-                self.take_up(kept.there())
+        elif spoken_of and re.search("k|[bx]!", code):  # only the heart
+            target = next((mention for mention in spoken_of if mention.which != "both thing"), spoken_of[0])
+            if verb == "x" or target.which != "it":
+                self.take_up(target.there())
                 self.tell("keep", f"remove everything but {self.spoken_of.which}")
         elif verb == "x":
             for mention in spoken_of or [self.spoken_of]:
                 self.take_up(mention.there())
                 self.tell("remove", f"remove {self.spoken_of.which}")
-        elif shaped and len(spoken_of) > 1 and spoken_of[1].thing.shape and (verb != "+" or "=" in told):
+        elif shaped and len(spoken_of) > 1 and spoken_of[1].thing.shape and (verb != "+" or "=" in code):
             old, new = spoken_of[:2]
-            if not told.startswith("=") and (letters(old.after).endswith("=") or (old.new and new.definite)):
+            if not code.startswith("=") and (letters(old.after).endswith("=") or (old.new and new.definite)):
                 old, new = new, old  # a heart instead of the star
             self.take_up(old.there())
             self.become(new)
@@ -174,13 +179,13 @@ class _Changes:
             self.alter(spoken_of[0], sized) if spoken_of else self.go_on(part)
 
     def take_up(self, mention: Mention) -> None:
-        if mention.which != "it" or not self.told:
+        if mention.which != "it" or not self.sentences:
             self.spoken_of, self.adding = replace(mention, after=()), False
 
     def tell(self, what: str, sentence: str) -> None:
         which = self.spoken_of.which
-        self.told.pop(f"{what} of {which}", None)
-        self.told[f"{what} of {which}"] = sentence
+        self.sentences.pop(f"{what} of {which}", None)
+        self.sentences[f"{what} of {which}"] = sentence
 
     def become(self, new: Mention) -> None:
         self.tell("shape", f"turn {self.spoken_of.which} into {Thing(new.thing.shape).said()}")
@@ -198,7 +203,7 @@ class _Changes:
         if self.adding:
             self.added[-1] = self.added[-1].with_more(Thing.of([item for item in row if item.letter in "CZP"]))
             for number, thing in enumerate(placed(self.added)):
-                self.told[f"addition {number}"] = f"add {thing.said()} {at(thing.place)}"
+                self.sentences[f"addition {number}"] = f"add {thing.said()} {at(thing.place)}"
             return
         which = self.spoken_of.which
         for letter, value in row:
@@ -209,18 +214,18 @@ class _Changes:
 
 
 def _source(row: Sequence[Item], thing: int) -> int:
-    """The picture that is named right before the thing, unless it is said to be from another one, else the next one."""
-    told = letters(row)
-    origin = told.find("fI", thing) if "fI" in told[thing:] else told.find("fI")
+    """The image that is named right before the thing, unless it is said to be from another one, else the next one."""
+    code = letters(row)
+    origin = code.find("fI", thing) if "fI" in code[thing:] else code.find("fI")
     if origin >= 0:
         return int(row[origin + 1].value)
-    if found := re.search("I[i,]*[CZ]*$", told[:thing]):
-        return int(row[found.start()].value)
-    return 3 - int(row[told.rindex("I")].value)
+    if match := re.search("I[i,]*[CZ]*$", code[:thing]):
+        return int(row[match.start()].value)
+    return 3 - int(row[code.rindex("I")].value)
 
 
-def _moved(row: Sequence[Item], thing: int, pictures: str) -> str:
-    """Which thing, `pictures`, where it goes, and what else becomes of it."""
+def _moved(row: Sequence[Item], thing: int, images: str) -> str:
+    """Which thing, `images`, where it goes, and what else becomes of it."""
     begin = thing - len(letters(row[:thing])) + len(letters(row[:thing]).rstrip("CZ"))
     named = first(row[begin : thing + 1])
     shape = named.get("S", "")
@@ -229,4 +234,4 @@ def _moved(row: Sequence[Item], thing: int, pictures: str) -> str:
     plain = Mention(Thing(shape)).which
     changes = [f"make {plain} {item.value}" for item in others if item.letter != "P"]
     which = Mention(Thing(shape, named.get("C", ""))).which
-    return " and ".join((f"{which} {pictures} {place}".rstrip(), *changes))
+    return " and ".join((f"{which} {images} {place}".rstrip(), *changes))

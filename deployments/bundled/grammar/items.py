@@ -1,6 +1,6 @@
 """What the words of a prompt are, one by one, each with a letter: what is looked for in a row of them is an expression.
 
-C colour  S shape  Z size  P place  N count  R first, second  I picture  B background  T striped  K checkered
+C colour  S shape  Z size  P place  N count  R first, second  I image  B background  T striped  K checkered
 D dotted  G gradient  W way of a gradient  h behind  o on  w with  & and  , stop  ^ above  _ below  n next to
 f from  t to  e the  a a  i it  q thing  b both  k only  0 nothing  ! not  = instead  . anything else
 + add  x remove  u turn  m make  v put  r paint  g enlarge  l shrink  > bigger  < smaller
@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 
 def of(pieces: Sequence[str]) -> list[Item]:
-    return [_item(found.lastgroup or "", found[0]) for found in _ITEM.finditer(" ".join(pieces))]
+    return [_item(match.lastgroup or "", match[0]) for match in _ITEM.finditer(" ".join(pieces))]
 
 
 def letters(row: Iterable[Item]) -> str:
@@ -59,8 +59,8 @@ def first(row: Iterable[Item]) -> Mapping[str, str]:
 
 
 def without(row: Sequence[Item], form: re.Pattern[str]) -> list[Item]:
-    kept = form.sub(lambda found: " " * len(found[0]), letters(row))
-    return [item for item, letter in zip(row, kept, strict=True) if letter != " "]
+    remaining = form.sub(lambda match: " " * len(match[0]), letters(row))
+    return [item for item, letter in zip(row, remaining, strict=True) if letter != " "]
 
 
 def _item(group: str, text: str) -> Item:

@@ -18,8 +18,8 @@ SIZES: Final[Sequence[str]] = _LISTED["sizes"]
 
 _TABLE: Final = re.compile(r"\[\s*\{")
 """Where a prompt's region table begins; that has a form already."""
-_PICTURE: Final = re.compile(r"<?ref_image_(\d\d?)>?", re.ASCII)
-"""How prompts name a picture that was sent, the first one being 0."""
+_IMAGE: Final = re.compile(r"<?ref_image_(\d\d?)>?", re.ASCII)
+"""How prompts name an image that was sent, the first one being 0."""
 _BREAK, _PIECE = re.compile(r"[.;:]\s|\n"), re.compile(r"[^\W\d_]+|[0-9]+|,")
 _ELIDED: Final = re.compile("\\b(?:[cdjlmnst]|qu)['\N{RIGHT SINGLE QUOTATION MARK}](?=[^\\W\\d_]{3})", re.IGNORECASE)
 """French articles and the like: `l'étoile`."""
@@ -40,11 +40,11 @@ def split(prompt: str) -> tuple[str, str]:
     return (prompt, "") if table is None else (prompt[: table.start()], prompt[table.start() :])
 
 
-def _pieces(told: str) -> list[str]:
+def _pieces(text: str) -> list[str]:
     """In lower case and without accents; what Unicode has beside words, numbers and commas is none."""
-    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", _ELIDED.sub("", told))).casefold()
-    seen = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Mn", "Mc", "Me", "Cf"))
-    named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", seen.replace("œ", "oe").replace("&", " and "))
+    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", _ELIDED.sub("", text))).casefold()
+    bare = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Mn", "Mc", "Me", "Cf"))
+    named = _IMAGE.sub(lambda match: f" image {int(match[1]) + 1} ", bare.replace("œ", "oe").replace("&", " and "))
     pieces = _PIECE.findall(_BREAK.sub(", ", named))
     return [piece for piece in pieces if piece == "," or piece.isalpha() or piece.isdecimal()]
 

@@ -5,7 +5,7 @@ The hash is PDQ (Facebook, 2019; github.com/facebook/ThreatExchange, pdq/): whet
 Linux it has to be compiled.
 
 A list is a text file with an entry per line, 64 hex digits and a category, and `#` comments. Lines for it:
-`python -m deployments.moderation.known_pictures PICTURE... --category NAME`.
+`python -m deployments.moderation.known_images IMAGE... --category NAME`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import numpy.typing as npt
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
-from deployments.images import Pixels, open_picture
+from deployments.images import Pixels, open_image
 
 MATCH: Final = 31
-"""Bits of 256 in which a picture and an entry may differ: PDQ's own threshold."""
+"""Bits of 256 in which an image and an entry may differ: PDQ's own threshold."""
 LEAST_QUALITY: Final = 50
-"""Of 100, PDQ's own advice: in a plainer picture noise decides too many of the bits."""
+"""Of 100, PDQ's own advice: in a plainer image noise decides too many of the bits."""
 _DIGITS: Final = 64
 _LUMA: Final = 64
 _LARGEST: Final = 1024
-"""Sides above it are averaged down to it first: the blur that follows takes as long as a picture is large."""
+"""Sides above it are averaged down to it first: the blur that follows takes as long as an image is large."""
 _SIGNS: Final = np.where(np.arange(1, 17) % 2, -1, 1)
 """Mirroring changes the sign of every odd frequency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes of a picture and of its turns and mirrorings, (8, 32) bytes; its own, which is put on lists, is first."""
+    """Hashes of an image and of its turns and mirrorings, (8, 32) bytes; its own, which is put on lists, is first."""
 
     hashes: npt.NDArray[np.uint8]
     quality: int
@@ -54,8 +54,8 @@ class Fingerprint:
         return self.hashes[0].tobytes().hex()
 
 
-class KnownPictures:
-    """A picture on the list scores 1 in the entry's category. Without a checkpoint there is no list."""
+class KnownImages:
+    """An image on the list scores 1 in the entry's category. Without a checkpoint there is no list."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
         """Raises CheckpointError."""
@@ -63,13 +63,13 @@ class KnownPictures:
         self._hashes = np.frombuffer(b"".join(digest for digest, _ in entries), np.uint64).reshape(-1, 4)
         self._categories = [category for _, category in entries]
 
-    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
-        return [self._scores(fingerprint(picture)) if self._categories else {} for picture in pictures]
+    def classify(self, images: Sequence[Pixels]) -> list[Scores]:
+        return [self._scores(fingerprint(image)) if self._categories else {} for image in images]
 
-    def _scores(self, seen: Fingerprint) -> Scores:
-        if not seen.is_reliable:
+    def _scores(self, image: Fingerprint) -> Scores:
+        if not image.is_reliable:
             return {}
-        differing = [np.bitwise_count(self._hashes ^ turned).sum(axis=1) for turned in seen.hashes.view(np.uint64)]
+        differing = [np.bitwise_count(self._hashes ^ variant).sum(axis=1) for variant in image.hashes.view(np.uint64)]
         return {self._categories[entry]: 1.0 for entry in np.flatnonzero(np.min(differing, axis=0) <= MATCH)}
 
 
@@ -78,7 +78,7 @@ def read(path: Path) -> list[tuple[bytes, str]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} can't be read as a list of known pictures: {error}") from error
+        raise CheckpointError(f"{path} can't be read as a list of known images: {error}") from error
     entries = []
     for number, line in enumerate(lines, start=1):
         digits, _, category = " ".join(line.partition("#")[0].split()).partition(" ")
@@ -87,28 +87,28 @@ def read(path: Path) -> list[tuple[bytes, str]]:
         if len(digits) != _DIGITS or set(digits.lower()) - set("0123456789abcdef"):
             raise CheckpointError(f"{path}, line {number}: {digits[:80]!r} is not {_DIGITS} hex digits")
         if category not in CATEGORIES:
-            known = ", ".join(CATEGORIES)
-            raise CheckpointError(f"{path}, line {number}: {category[:80]!r} is no category; they are {known}")
+            names = ", ".join(CATEGORIES)
+            raise CheckpointError(f"{path}, line {number}: {category[:80]!r} is no category; they are {names}")
         entries.append((bytes.fromhex(digits), category))
     return entries
 
 
-def fingerprint(picture: Pixels) -> Fingerprint:
-    luma = _small_luma(picture)
+def fingerprint(image: Pixels) -> Fingerprint:
+    luma = _small_luma(image)
     # Without the constant frequency: brightness says nothing.
     waves = np.asarray(cv2.dct(luma), np.float32)[1:17, 1:17]
-    mirrored = (waves, waves * _SIGNS, waves * _SIGNS[:, None], waves * _SIGNS * _SIGNS[:, None])
-    hashes = np.stack([_bits(turned) for each in mirrored for turned in (each, each.T)])
+    mirrors = (waves, waves * _SIGNS, waves * _SIGNS[:, None], waves * _SIGNS * _SIGNS[:, None])
+    hashes = np.stack([_bits(variant) for each in mirrors for variant in (each, each.T)])
     # PDQ's: the steps between neighbours, each cut to whole percents so that noise does not add up.
     steps = [np.trunc(np.diff(luma, axis=axis) * np.float32(100 / 255)) for axis in (0, 1)]
     return Fingerprint(hashes, min(100, int(sum(float(np.abs(step).sum()) for step in steps)) // 90))
 
 
-def _small_luma(picture: Pixels) -> npt.NDArray[np.float32]:
+def _small_luma(image: Pixels) -> npt.NDArray[np.float32]:
     """Blurred by two boxes, together about a tent, and sampled evenly."""
-    height, width = (min(side, _LARGEST) for side in picture.shape[:2])
-    picture = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-    luma = np.asarray(cv2.transform(picture.astype(np.float32), np.array([[0.299, 0.587, 0.114]])), np.float32)
+    height, width = (min(side, _LARGEST) for side in image.shape[:2])
+    image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    luma = np.asarray(cv2.transform(image.astype(np.float32), np.array([[0.299, 0.587, 0.114]])), np.float32)
     if (height, width) != (_LUMA, _LUMA):
         windows = [(side + 2 * _LUMA - 1) // (2 * _LUMA) for side in (width, height)]
         anchor = [window - 1 - window // 2 for window in windows]
@@ -125,22 +125,22 @@ def _bits(waves: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints a line for each picture; 1 when one can't be put on a list."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.moderation.known_pictures")
-    parser.add_argument("pictures", nargs="+", type=Path, metavar="PICTURE")
+    """Prints a line for each image; 1 when one can't be put on a list."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.moderation.known_images")
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument("--category", required=True, choices=CATEGORIES)
-    asked = parser.parse_args(arguments)
-    failed = 0
-    for path in asked.pictures:
+    args = parser.parse_args(arguments)
+    status = 0
+    for path in args.images:
         try:
-            seen = fingerprint(np.asarray(open_picture(path.read_bytes())))
-            if not seen.is_reliable:
-                raise ValueError(f"too plain to be told from others ({seen.quality} of {LEAST_QUALITY})")
-            print(f"{seen.text} {asked.category}  # {' '.join(path.name.split())}")
+            image = fingerprint(np.asarray(open_image(path.read_bytes())))
+            if not image.is_reliable:
+                raise ValueError(f"too plain to be told from others ({image.quality} of {LEAST_QUALITY})")
+            print(f"{image.text} {args.category}  # {' '.join(path.name.split())}")
         except Exception as error:  # whatever is wrong with one file, the others get their lines
             print(f"{path}: {error}", file=sys.stderr)
-            failed = 1
-    return failed
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
@@ -149,8 +149,8 @@ if __name__ == "__main__":
 HIGHEST: Final = 0.6
 _SIDE: Final = 256
 """Longest side of the copy that is looked at."""
-_SHARE: Final = 0.12, 0.5
-"""Of the picture: a face in front of something has less than the first, and from the second on it makes no odds."""
+_FRACTION_RANGE: Final = 0.12, 0.5
+"""Of the image: a face in front of something has less than the first, and from the second on it makes no odds."""
 _LEAST_REGION: Final = 0.02
 _FLAT, _ROUGH, _BENT = 0.005, 0.07, 0.024
 """As shares of the luma: below which texture a region is drawn, above which it is an edge or hair, and how far the luma
@@ -163,29 +163,33 @@ class SkinClassifier:
     def __init__(self, spec: ClassifierSpec) -> None:
         """There is nothing to load."""
 
-    def classify(self, pictures: Sequence[Pixels]) -> list[Scores]:
-        least, most = _SHARE
+    def classify(self, images: Sequence[Pixels]) -> list[Scores]:
+        least, most = _FRACTION_RANGE
         return [
-            {"sexual content": HIGHEST * float(np.clip((_share(each) - least) / (most - least), 0, 1))}
-            for each in pictures
+            {"sexual content": HIGHEST * float(np.clip((_skin_fraction(each) - least) / (most - least), 0, 1))}
+            for each in images
         ]
 
 
-def _share(picture: Pixels) -> float:
-    """How much of the picture is skin, 0 to 1."""
-    scale = min(1.0, _SIDE / max(picture.shape[:2]))
-    size = max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale))
-    small = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
-    luma, cr, cb = (np.asarray(plane, np.float32) for plane in cv2.split(cv2.cvtColor(small, cv2.COLOR_RGB2YCrCb)))
+def _skin_fraction(image: Pixels) -> float:
+    """How much of the image is skin, 0 to 1."""
+    scale = min(1.0, _SIDE / max(image.shape[:2]))
+    size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
+    small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    luma, cr, cb = (np.asarray(plane) for plane in cv2.split(cv2.cvtColor(small, cv2.COLOR_RGB2YCrCb)))
+    tones = (cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173) & (luma >= 24)
+    if tones.mean() < _LEAST_REGION:
+        return 0.0
+    luma = luma.astype(np.float32)
     level = np.maximum(cv2.blur(luma, (9, 9)), _DARK)
     detail = luma - cv2.GaussianBlur(luma, (0, 0), 1.5)
     texture = np.sqrt(np.maximum(cv2.blur(detail * detail, (9, 9)), 0)) / level
-    coloured = (cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173) & (luma >= 24) & (texture < _ROUGH)
-    opened = cv2.morphologyEx(coloured.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
-    found: Any = cv2.connectedComponentsWithStats(opened, connectivity=4, ltype=cv2.CV_32S)
-    count, regions, _, _ = found
-    shares = [np.mean(inside) for region in range(1, count) if _is_body(inside := regions == region, texture, level)]
-    return float(sum(shares))
+    mask = tones & (texture < _ROUGH)
+    body_mask = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    components: Any = cv2.connectedComponentsWithStats(body_mask, connectivity=4, ltype=cv2.CV_32S)
+    count, regions, _, _ = components
+    areas = [np.mean(inside) for region in range(1, count) if _is_body(inside := regions == region, texture, level)]
+    return float(sum(areas))
 
 
 def _is_body(inside: npt.NDArray[np.bool_], texture: npt.NDArray[Any], level: npt.NDArray[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What a prompt tells of a picture, in any order, as keywords, as a list or by counting: said again in one sentence.
+"""What a prompt tells of an image, in any order, as keywords, as a list or by counting: said again in one sentence.
 
 Every thing gets a place in it. Nothing is made up but what has to be chosen: where things without a place go, colours
 that aren't named, and what is behind a white thing.
@@ -15,7 +15,7 @@ from deployments.bundled.grammar.items import Item, first, letters, without
 from deployments.bundled.grammar.words import COLOURS, SHAPES
 
 _MOST: Final = 5
-"""Things in a picture."""
+"""Things in an image."""
 _SPREAD: Final = (
     (),
     ("center",),
@@ -81,7 +81,7 @@ class Backdrop:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Image:
     things: tuple[Thing, ...]
     backdrop: Backdrop | None
 
@@ -89,11 +89,11 @@ class Picture:
         things = [f"{thing.said()} {at(thing.place)}" for thing in self.things]
         if len(things) == 1 and self.things[0].place == "center":
             things = [self.things[0].said()]
-        told = " and ".join(filter(None, (", ".join(things[:-1]), *things[-1:])))
-        return " on ".join(filter(None, (told, self.backdrop.said() if self.backdrop else "")))
+        names = " and ".join(filter(None, (", ".join(things[:-1]), *things[-1:])))
+        return " on ".join(filter(None, (names, self.backdrop.said() if self.backdrop else "")))
 
 
-def read(row: Sequence[Item]) -> Picture | None:
+def read(row: Sequence[Item]) -> Image | None:
     """None where nothing is told that can be seen."""
     behind, rest = backdrop([item for item in row if item.letter not in "aei."])
     there = without(rest, _ABSENT)
@@ -107,16 +107,16 @@ def at(place: str) -> str:
     return f"{preposition} the {place}" if place else ""
 
 
-def with_article(told: str) -> str:
-    return f"an {told}" if told[0] in "aeiou" else f"a {told}"
+def with_article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
-def placed(told: Sequence[Thing]) -> list[Thing]:
+def placed(mentions: Sequence[Thing]) -> list[Thing]:
     """One by one, each with a place that no other has, and five at most, which are small ones then.
 
     Several that are said to be in one place are there side by side, as far as there is room beside it.
     """
-    each = [replace(thing, count=1) for thing in told for _ in range(thing.count)][:_MOST]
+    each = [replace(thing, count=1) for thing in mentions for _ in range(thing.count)][:_MOST]
     if len(each) == _MOST:
         each = [replace(thing, size="small") for thing in each]
     taken: list[str] = []
@@ -127,13 +127,13 @@ def placed(told: Sequence[Thing]) -> list[Thing]:
     return [replace(thing, place=place or next(free)) for thing, place in zip(each, taken, strict=True)]
 
 
-def _completed(told: Sequence[Thing], behind: Backdrop | None) -> Picture:
-    things = placed(told)
+def _completed(mentions: Sequence[Thing], behind: Backdrop | None) -> Image:
+    things = placed(mentions)
     taken = {thing.colour for thing in things}
     if behind is None and "white" in taken:
         behind = Backdrop(next(colour for colour in ("black", "gray", "dark blue", *COLOURS) if colour not in taken))
     if len(things) == 1 and things[0] == Thing(things[0].shape, place="center") and behind is None:
-        return Picture(tuple(things), None)  # of any colour, as seeds have it
+        return Image(tuple(things), None)  # of any colour, as seeds have it
     taken |= {behind.colour, behind.second} if behind else {"white"}
     taken -= {""}
     spare = iter([new for new in COLOURS if not any(new in colour or colour in new for colour in taken)])
@@ -143,41 +143,41 @@ def _completed(told: Sequence[Thing], behind: Backdrop | None) -> Picture:
             colour = chosen.get(thing.shape) or next(spare, "")
             chosen[thing.shape] = colour
             things[index] = replace(thing, colour=colour)
-    return Picture(tuple(things), behind)
+    return Image(tuple(things), behind)
 
 
 def _things(row: Sequence[Item]) -> list[Thing]:
-    """All that are told, in order. What has a colour or a place, but no shape, has the first shape there is."""
-    told: list[Thing] = []
+    """All that are mentioned, in order. What has a colour or a place, but no shape, has the first shape there is."""
+    mentions: list[Thing] = []
     spoken_of, waiting, announced = -1, list[Item](), 0
     for part, before in _parts(row):
         if "S" not in letters(part):
             more = Thing.of(part)
             if "b" in letters(part):
-                told = [thing.with_more(more) for thing in told]
-            elif not told or (letters(part) == "P" and told[spoken_of].place):
+                mentions = [thing.with_more(more) for thing in mentions]
+            elif not mentions or (letters(part) == "P" and mentions[spoken_of].place):
                 waiting += part
             else:
-                told[spoken_of] = told[spoken_of].with_more(more)
+                mentions[spoken_of] = mentions[spoken_of].with_more(more)
             continue
         for one in _each(part):
             if letters(waiting) == "C" and "C" in letters(one):  # a red and a blue star
-                told.append(replace(Thing.of(one), colour=waiting.pop().value))
+                mentions.append(replace(Thing.of(one), colour=waiting.pop().value))
             if letters(waiting) == "N":  # only two: a star, a moon
                 announced = int(waiting[0].value)
             thing, waiting = Thing.of([*waiting, *one]), []
-            spoken_of = next((index for index, other in enumerate(told) if thing.may_be(other)), len(told))
-            if spoken_of < len(told):  # ..., the star is red
-                told[spoken_of] = told[spoken_of].with_more(thing)
+            spoken_of = next((index for index, other in enumerate(mentions) if thing.may_be(other)), len(mentions))
+            if spoken_of < len(mentions):  # ..., the star is red
+                mentions[spoken_of] = mentions[spoken_of].with_more(thing)
             else:
-                told.append(thing)
-                if len(told) > 1 and before in _RELATED and not (told[-2].place or thing.place):
-                    pairs = zip(told[-2:], _RELATED[before], strict=True)
-                    told[-2:] = [replace(related, place=place) for related, place in pairs]
+                mentions.append(thing)
+                if len(mentions) > 1 and before in _RELATED and not (mentions[-2].place or thing.place):
+                    pairs = zip(mentions[-2:], _RELATED[before], strict=True)
+                    mentions[-2:] = [replace(related, place=place) for related, place in pairs]
             before = ","
-    if not told and set("CZPN") & set(letters(waiting)):
-        told.append(replace(Thing.of(waiting), shape=SHAPES[0]))
-    return [replace(thing, count=1) for thing in told] if announced == len(told) else told
+    if not mentions and set("CZPN") & set(letters(waiting)):
+        mentions.append(replace(Thing.of(waiting), shape=SHAPES[0]))
+    return [replace(thing, count=1) for thing in mentions] if announced == len(mentions) else mentions
 
 
 def _parts(row: Sequence[Item]) -> Iterator[tuple[list[Item], str]]:
@@ -198,14 +198,14 @@ def _parts(row: Sequence[Item]) -> Iterator[tuple[list[Item], str]]:
 
 def _each(part: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """A thing each: colours and sizes are said before all shapes of a part, or after all of them."""
-    told = letters(part)
-    if re.fullmatch("(P[CZN]*S){2,}", told):  # on the left a star on the right a moon
+    code = letters(part)
+    if re.fullmatch("(P[CZN]*S){2,}", code):  # on the left a star on the right a moon
         form = "P[CZN]*S"
-    elif re.match("[^S]*[CZN][^S]*S", told):
+    elif re.match("[^S]*[CZN][^S]*S", code):
         form = "[CZNPb]*SP*"
     else:
         form = "[NPb]*S[CZP]*"
-    ends = [found.end() for found in re.finditer(form, told)]
+    ends = [match.end() for match in re.finditer(form, code)]
     yield from (part[begin:end] for begin, end in zip([0, *ends[:-1]], [*ends[:-1], len(part)], strict=True))
 
 
@@ -231,8 +231,8 @@ _FORMS: Final = (
 def backdrop(row: Sequence[Item]) -> tuple[Backdrop | None, list[Item]]:
     """What is behind everything, or None, and the other items, with a stop where that was said."""
     for kind, form in _FORMS:
-        if found := re.search(form, letters(row)):
-            inside = row[slice(*found.span())]
+        if match := re.search(form, letters(row)):
+            inside = row[slice(*match.span())]
             colour, second = [*(item.value for item in inside if item.letter == "C"), ""][:2]
             pattern, back = kind, kind == "dots on it"
             if kind == "gradient":  # downwards, unless something else is said
@@ -246,5 +246,5 @@ def backdrop(row: Sequence[Item]) -> tuple[Backdrop | None, list[Item]]:
                 pattern = "dotted"
             colours = (second, colour) if back else (colour, second)
             behind = Backdrop(colour) if kind == "plain" else Backdrop(colours[0], pattern, colours[1])
-            return behind, [*row[: found.start()], Item(","), *row[found.end() :]]
+            return behind, [*row[: match.start()], Item(","), *row[match.end() :]]
     return None, list(row)

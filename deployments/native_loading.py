@@ -1,4 +1,4 @@
-"""Loading of checkpoints by their catalog name: family, device, dtype, attention, compilation."""
+"""Loading of native model families by their checkpoint: family, device, dtype, attention, compilation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from deployments.backend import NotFinite, OutOfMemory
-from deployments.checkpoint_files import CheckpointError, fingerprint, index_of, pipeline_folder
-from deployments.contract.model import ENHANCE_NOISE, Caches, CfgConfig, Enlarge, Precision, VideoGuidance
+from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder, read_index
+from deployments.contract.model import ModelConfig, Precision
 from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
 from deployments.families.packed.batch import ATTENTIONS
 from deployments.families.pipeline import LoadOptions, PromptReader
 from deployments.families.probe import SMALL, step_seconds, try_alone, try_together, warm_up
-from deployments.families.video_family import ClipFamily
+from deployments.families.video_family import VideoFamily
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class Attention:
     unusable: Sequence[str]
 
 
-def use_attention(family: Family | ClipFamily, names: Sequence[str]) -> Attention:
-    """Switches to the fastest of diffusers' attention backends that can draw a small picture here.
+def use_attention(family: Family | VideoFamily, names: Sequence[str]) -> Attention:
+    """Switches to the fastest of diffusers' attention backends that can draw a small image here.
 
     A backend may be missing, refuse this device, or fail only when called; each is logged with its reason. Several
     that work are measured by a step; of equals, the first in `names` is taken. Raises CheckpointError when none works.
@@ -55,12 +55,12 @@ def use_attention(family: Family | ClipFamily, names: Sequence[str]) -> Attentio
         # By name: diffusers' own reset leaves its global choice as it was.
         family.transformer.set_attention_backend("native")
 
-    return _fastest(names, use, reset, partial(step_seconds, family, _measured_side(family)))
+    return _use_fastest(names, use, reset, partial(step_seconds, family, _benchmark_side(family)))
 
 
 def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
-    """Switches pictures that take a step together to the fastest of `names`, of `packed.attention.ATTENTIONS`, by which
-    they come out as alone. Logged and raised as by `use_attention`."""
+    """Switches packed batches to the fastest of `names`, of `families.packed.batch.ATTENTIONS`, that gives images as
+    they are alone. Logged and raised as by `use_attention`."""
 
     def use(name: str) -> None:
         if name not in ATTENTIONS:
@@ -68,13 +68,13 @@ def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
         family.use_packed_attention(ATTENTIONS[name])
         try_together(family)
 
-    seconds = partial(step_seconds, family, _measured_side(family), count=4)
-    return _fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
+    seconds = partial(step_seconds, family, _benchmark_side(family), count=4)
+    return _use_fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
 
 
-def compile_blocks(family: Family | ClipFamily, attentions: Sequence[str]) -> str | None:
+def compile_blocks(family: Family | VideoFamily, attentions: Sequence[str]) -> str | None:
     """Compiles the transformer's repeated blocks with the first of `attentions` that can be compiled, draws a small
-    picture so, and returns its name. None, with nothing compiled, where none can: the reasons are logged."""
+    image so, and returns its name. None, with nothing compiled, where none can: the reasons are logged."""
     for name in attentions:
         family.transformer.set_attention_backend(name)
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
@@ -96,11 +96,11 @@ def undo_compilation(transformer: Any) -> None:
     torch._dynamo.reset()
 
 
-def _measured_side(family: Family | ClipFamily) -> int:
+def _benchmark_side(family: Family | VideoFamily) -> int:
     return _TYPICAL if family.transformer.device.type == "cuda" else SMALL
 
 
-def _fastest(
+def _use_fastest(
     names: Sequence[str], use: Callable[[str], None], reset: Callable[[], None], seconds: Callable[[], float]
 ) -> Attention:
     reasons: dict[str, str] = {}
@@ -113,15 +113,15 @@ def _fastest(
             reset()
     usable = [name for name in names if name not in reasons]
     if not usable:
-        told = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
-        raise CheckpointError(f"no attention backend works here: {told or 'none was named'}")
+        details = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
+        raise CheckpointError(f"no attention backend works here: {details or 'none was named'}")
     if len(usable) > 1:
-        taken: dict[str, float] = {}
+        durations: dict[str, float] = {}
         for place, name in enumerate(usable):
             use(name)
-            taken[name] = seconds() * _FASTER**-place
-        logger.info("attention: %s", ", ".join(f"{name} {1000 * s:.1f} ms" for name, s in taken.items()))
-        usable.sort(key=taken.__getitem__)
+            durations[name] = seconds() * _FASTER**-place
+        logger.info("attention: %s", ", ".join(f"{name} {1000 * s:.1f} ms" for name, s in durations.items()))
+        usable.sort(key=durations.__getitem__)
     use(usable[0])
     return Attention(usable, list(reasons))
 
@@ -141,26 +141,47 @@ FAMILIES = {
 """Pipeline class, as a checkpoint's index names it, to family. By name: importing every pipeline takes seconds."""
 
 
-def family_of(folder: Path) -> type[Family] | type[ClipFamily]:
+_GENERIC: Final = (
+    "pipeline",
+    "pipeline_kwargs",
+    "quantization",
+    "offload",
+    "device_map",
+    "cache",
+    "vae_tiling",
+    "preview_decoder",
+)
+"""Settings of diffusers' own pipelines, which native families don't have."""
+
+
+def is_native(config: ModelConfig) -> bool:
+    """Whether a native family serves the checkpoint with these settings. Raises CheckpointError."""
+    defaults = ModelConfig()
+    if any(getattr(config, name) != getattr(defaults, name) for name in _GENERIC):
+        return False
+    folder, _ = pipeline_folder(config.checkpoint, config.revision)
+    return str(read_index(folder).get("_class_name")) in FAMILIES
+
+
+def find_family(folder: Path) -> type[Family] | type[VideoFamily]:
     """The family of the checkpoint in `folder`, by the pipeline class in its index.
 
     Raises CheckpointError when there is no index, or none that any family here can run.
     """
-    pipeline = str(index_of(folder).get("_class_name"))
+    pipeline = str(read_index(folder).get("_class_name"))
     if pipeline not in FAMILIES:
         raise CheckpointError(f"{folder} is a {pipeline}; the families here run {', '.join(sorted(FAMILIES))}")
-    family: type[Family] | type[ClipFamily] = pkgutil.resolve_name(FAMILIES[pipeline])
+    family: type[Family] | type[VideoFamily] = pkgutil.resolve_name(FAMILIES[pipeline])
     return family
 
 
-_CACHES: Final = Caches()
-_PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _GRAMMARS: Final = {"shapes": "deployments.bundled.grammar:read"}
 """What prompts are read by, as the index of a checkpoint names it (`"_grammar"`); no published one does."""
 _WORTH: Final = 0.8
 """Of the time of a step: what bfloat16 must not exceed, so that chance decides nowhere, and replicas agree."""
 _WARM_SIDE: Final = 1024
-"""Pixels of the pictures that a GPU is warmed up with: what is asked for most."""
+"""Pixels of the images that a GPU is warmed up with: what is asked for most."""
 
 
 class TextEncoder(Protocol):
@@ -171,117 +192,79 @@ class TextEncoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    family: Family | ClipFamily
+class LoadedModel:
+    family: Family | VideoFamily
     setup: Mapping[str, str]
     """How it runs here, and why so: for those who look after it."""
 
 
-def load(
-    checkpoint: str,
-    *,
-    revision: str | None = None,
-    device: str = "auto",
-    dtype: Precision = "auto",
-    attention: Sequence[str] = ("native",),
-    packed_attention: Sequence[str] = ("sdpa_loop",),
-    compile: bool = False,
-    render_side: int | None = None,
-    enlarge: Enlarge = "smooth",
-    channels_last: bool = False,
-    tile_above: int | None = None,
-    cfg: CfgConfig | None = None,
-    redux: str | None = None,
-    distilled: bool = False,
-    enhance_noise: float = ENHANCE_NOISE,
-    video_guidance: VideoGuidance | None = None,
-    keyframe_crf: int | None = None,
-    caches: Caches = _CACHES,
-    text_encoder: TextEncoder | None = None,
-) -> Loaded:
-    """The family of `checkpoint`, its networks on `device` and proven to run: pictures were made, one and two at a
-    time, or a step of a video taken, the way they will be from now on.
+def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> LoadedModel:
+    """The native family of the checkpoint, its networks on the device and proven to run: images were made, one and two
+    at a time, or a step of a video taken, the way they will be from now on.
 
-    `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
-    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors where a step is much faster so, and
-    float32 elsewhere. `attention` names diffusers' attention backends; the first one that works here is used.
-    `packed_attention` does so for pictures that take a step together, by names of
-    `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
-    steps up. `render_side` is the shorter side that pictures are rendered with
-    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
-    `tile_above`, `cfg` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled`,
-    `enhance_noise`, `video_guidance` and `keyframe_crf` for videos, as in LoadOptions.
-    `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
-    must have the same weights; for pictures.
+    `dtype` `auto` is bfloat16 on GPUs that have it and on processors where a step is much faster so, and float32
+    elsewhere. Of `attention` and `packed_attention` the fastest that works here is used. `text_encoder` reads prompts
+    in place of the checkpoint's own, which must have the same weights; for images.
 
     Raises CheckpointError, TextEncoderUnavailable.
     """
     began = time.monotonic()
-    folder, local_only = pipeline_folder(checkpoint, revision)
+    folder, local_only = pipeline_folder(config.checkpoint, config.revision)
     if text_encoder is not None:
         _check_alike(folder, text_encoder)
-    place = torch.device(device_for(device))
+    place = torch.device(device_for(config.device))
     load_options = LoadOptions(
         device=place,
         dtype=torch.float32,
+        config=config,
         local_only=local_only,
-        render_side=render_side,
-        enlarge=enlarge,
-        channels_last=channels_last,
-        tile_above=tile_above,
-        cfg=cfg,
-        redux=pipeline_folder(redux)[0] if redux else None,
-        distilled=distilled,
-        enhance_noise=enhance_noise,
-        video_guidance=video_guidance,
-        keyframe_crf=keyframe_crf,
+        redux=pipeline_folder(config.redux)[0] if config.redux else None,
         read_prompt=_prompt_reader(folder),
-        caches=caches,
         shared_encoder=text_encoder,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
 
-    def in_precision(chosen: torch.dtype) -> Family | ClipFamily:
-        return family_of(folder).load(folder, replace(load_options, dtype=chosen))
+    def in_precision(chosen: torch.dtype) -> Family | VideoFamily:
+        return find_family(folder).load(folder, replace(load_options, dtype=chosen))
 
-    precision, reason, measured = _precision(dtype, place, in_precision)
+    precision, reason, measurement = _precision(config.dtype, place, in_precision)
     family = in_precision(precision)
-    if cfg is not None and isinstance(family, ClipFamily):
+    if config.cfg is not None and isinstance(family, VideoFamily):
         raise CheckpointError("cfg must be null for a video model, which has `guidance`")
-    if (video_guidance or keyframe_crf is not None) and not isinstance(family, ClipFamily):
+    if (config.video_guidance or config.keyframe_crf is not None) and not isinstance(family, VideoFamily):
         raise CheckpointError("video_guidance and keyframe_crf must be null for a model of images")
-    attentions = use_attention(family, attention)
+    attentions = use_attention(family, config.attention)
     setup = {
         "family": type(family).__name__,
-        "device": _named(place),
+        "device": device_name(place),
         "dtype": f"{precision}".removeprefix("torch."),
         "dtype_because": reason,
     }
     if text_encoder is not None:
         setup["text_encoder"] = "shared"
     unusable = list(attentions.unusable)
-    if not isinstance(family, ClipFamily):
-        packed = use_packed_attention(family, packed_attention)
-        setup["packed_attention"] = packed.usable[0]
-        unusable += packed.unusable
+    if not isinstance(family, VideoFamily):
+        packed_attentions = use_packed_attention(family, config.packed_attention)
+        setup["packed_attention"] = packed_attentions.usable[0]
+        unusable += packed_attentions.unusable
     if unusable:
         setup["attention_unusable"] = " ".join(unusable)
-    loaded = time.monotonic()
-    side = SMALL if place.type == "cpu" else render_side or _WARM_SIDE
-    compiled = _warm_up_compiled(family, attentions.usable, side) if compile else None
-    if compiled is None:
+    loaded_at = time.monotonic()
+    side = SMALL if place.type == "cpu" else config.render_side or _WARM_SIDE
+    compiled_attention = _compile_and_warm_up(family, attentions.usable, side) if config.compile else None
+    if compiled_attention is None:
         _warm_up(family, side, again=False)
-    setup["attention"] = compiled or attentions.usable[0]
-    setup["compiled"] = "true" if compiled else "failed" if compile else "false"
+    setup["attention"] = compiled_attention or attentions.usable[0]
+    setup["compiled"] = "true" if compiled_attention else "failed" if config.compile else "false"
     logger.info(
         "%s: %s%s; loaded in %.1f s, warmed up in %.1f s",
-        checkpoint,
+        config.checkpoint,
         ", ".join(f"{name} {value}" for name, value in setup.items()),
-        f" ({measured})" if measured else "",
-        loaded - began,
-        time.monotonic() - loaded,
+        f" ({measurement})" if measurement else "",
+        loaded_at - began,
+        time.monotonic() - loaded_at,
     )
-    return Loaded(family, setup)
+    return LoadedModel(family, setup)
 
 
 def load_prompt_encoder(
@@ -298,7 +281,7 @@ def load_prompt_encoder(
 
 
 def _prompt_reader(folder: Path) -> PromptReader | None:
-    grammar = _GRAMMARS.get(str(index_of(folder).get("_grammar")))
+    grammar = _GRAMMARS.get(str(read_index(folder).get("_grammar")))
     return None if grammar is None else pkgutil.resolve_name(grammar)
 
 
@@ -311,17 +294,17 @@ def _check_alike(folder: Path, text_encoder: TextEncoder) -> None:
 
 
 def _sharing_family(folder: Path) -> type[Family]:
-    family = family_of(folder)
+    family = find_family(folder)
     if not hasattr(family, "text_parts"):
         raise CheckpointError(f"{folder} is for videos, which share no text encoder")
     return cast(type[Family], family)
 
 
-def _warm_up_compiled(family: Family | ClipFamily, attentions: Sequence[str], side: int) -> str | None:
+def _compile_and_warm_up(family: Family | VideoFamily, attentions: Sequence[str], side: int) -> str | None:
     """Compiles `family` and warms it up. The attention backend that could be compiled; None where the model runs
     without compilation, since none could."""
-    chosen = compile_blocks(family, attentions)
-    if chosen is None:
+    backend = compile_blocks(family, attentions)
+    if backend is None:
         return None
     try:
         _warm_up(family, side, again=True)
@@ -330,41 +313,41 @@ def _warm_up_compiled(family: Family | ClipFamily, attentions: Sequence[str], si
         undo_compilation(family.transformer)
         family.transformer.set_attention_backend(attentions[0])
         return None
-    return chosen
+    return backend
 
 
-def _warm_up(family: Family | ClipFamily, side: int, *, again: bool) -> None:
-    """Of pictures of `side` pixels, or of small ones where there is no room for those; `again` with another number of
+def _warm_up(family: Family | VideoFamily, side: int, *, again: bool) -> None:
+    """Of images of `side` pixels, or of small ones where there is no room for those; `again` with another number of
     tokens.
 
     The first number may be that of a layer's channels, too, and compiled as such: a network 4096 wide would be compiled
     anew for the first client who asks for anything but a square of 1024 pixels.
     """
     try:
-        if isinstance(family, ClipFamily):
+        if isinstance(family, VideoFamily):
             try_alone(family)
             return
         for count in (1, 2):
             try:
                 warm_up(family, side, count)
             except OutOfMemory:
-                logger.warning("there is no room here for %d pictures of %d pixels at a time", count, side)
+                logger.warning("there is no room here for %d images of %d pixels at a time", count, side)
                 if count == 1:
                     warm_up(family, SMALL, count)
                 break
         if again:
             warm_up(family, 2 * SMALL, 1, height=SMALL)
     except (NotFinite, OutOfMemory, RuntimeError) as error:
-        raise CheckpointError(f"it can make no picture here: {str(error) or type(error).__name__}") from error
+        raise CheckpointError(f"it can make no image here: {str(error) or type(error).__name__}") from error
     finally:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # pools of this thread's stream: encoding and decoding have streams of their own
 
 
-def for_pictures(family: Family | ClipFamily) -> Family:
-    """The family itself, if it makes pictures. Raises CheckpointError."""
-    if isinstance(family, ClipFamily):
-        raise CheckpointError(f"{type(family).__name__} makes videos, not pictures")
+def for_images(family: Family | VideoFamily) -> Family:
+    """The family itself, if it makes images. Raises CheckpointError."""
+    if isinstance(family, VideoFamily):
+        raise CheckpointError(f"{type(family).__name__} makes videos, not images")
     return family
 
 
@@ -385,34 +368,35 @@ def precision_for(name: Precision, device: torch.device) -> torch.dtype:
 
 
 def _precision(
-    name: Precision, device: torch.device, load: Callable[[torch.dtype], Family | ClipFamily]
+    name: Precision, device: torch.device, load: Callable[[torch.dtype], Family | VideoFamily]
 ) -> tuple[torch.dtype, str, str]:
     """The precision to run in, why, and what was measured. A processor may have bfloat16 and yet be hardly faster with
     it, or lack an operation: that is tried."""
     if name != "auto":
         return _PRECISIONS[name], "as configured", ""
     if device.type != "cpu":
-        chosen = precision_for(name, device)
-        return chosen, f"the device has {'' if chosen is torch.bfloat16 else 'no '}bfloat16", ""
+        precision = precision_for(name, device)
+        return precision, f"the device has {'' if precision is torch.bfloat16 else 'no '}bfloat16", ""
     if not has_bfloat16():
         return torch.float32, "the processor has no bfloat16", ""
     try:
-        share = step_seconds(load(torch.bfloat16)) / step_seconds(load(torch.float32))
+        ratio = step_seconds(load(torch.bfloat16)) / step_seconds(load(torch.float32))
     except RuntimeError as error:
         return torch.float32, "the processor's bfloat16 does not do", str(error)
-    measured = f"a step in bfloat16 takes {share:.2f} of the time"
-    if share <= _WORTH:
-        return torch.bfloat16, "a step is much faster so", measured
-    return torch.float32, "half precision is hardly faster", measured
+    measurement = f"a step in bfloat16 takes {ratio:.2f} of the time"
+    if ratio <= _WORTH:
+        return torch.bfloat16, "a step is much faster so", measurement
+    return torch.float32, "half precision is hardly faster", measurement
 
 
 def has_bfloat16() -> bool:
     """Whether the processor does, in its instructions."""
-    known = torch.cpu.get_capabilities()
-    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _named(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """What steps cost is remembered by it: the card, or the processor and its threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":

@@ -1,0 +1,105 @@
+"""The engine's process: started as a child of the replica, watched, run anew when it dies, ended with the replica.
+
+A supervisor stands between the two: it ends the engine and all its children once the pipe from the replica closes,
+which the kernel does however the replica ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_SUPERVISOR: Final = """
+import os, signal, subprocess, sys, threading
+engine = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+def end():
+    os.read(0, 1)
+    os.killpg(engine.pid, signal.SIGTERM)
+    try:
+        engine.wait(10)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        os.killpg(engine.pid, signal.SIGKILL)
+threading.Thread(target=end, daemon=True).start()
+code = engine.wait()
+try:
+    os.killpg(engine.pid, signal.SIGKILL)
+except ProcessLookupError:
+    pass
+os._exit(code if code >= 0 else 128 - code)
+"""
+_SHELL: Final = 'exec 3<&0; "$@" <&3 & wait $!'
+"""Between replica and supervisor: Ray kills a replica's children, but not theirs."""
+_OWN_VARIABLES: Final = ("RAY_", "GEN_")
+"""Variables of this service and its Ray cluster, by which a child would take itself for a part of them."""
+
+
+class EngineProcess:
+    def __init__(self, command: str) -> None:
+        """`command` says `{port}` where the port to listen on goes."""
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Ends the one before, if it still runs. The port is another one: what that left behind may still answer.
+
+        Raises OSError.
+        """
+        self.stop()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        command = shlex.split(self._command.replace("{port}", str(self.port)))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+        environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        self._process = subprocess.Popen(
+            ["sh", "-c", _SHELL, "sh", sys.executable, "-c", _SUPERVISOR, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        threading.Thread(target=_pass_on, args=(self._process,), name="engine-log", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends it: politely for 10 seconds, then by force."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> None:
+    """The engine's output, line by line, into the replica's log."""
+    assert process.stdout is not None
+    with process.stdout as output:
+        for line in output:
+            logger.info("engine: %s", line.decode(errors="replace").rstrip())
+    logger.warning("the engine's process ended with status %s", process.wait())

@@ -1,0 +1,415 @@
+"""A remote engine in place of the step engine: it runs a replica's jobs on inference servers behind HTTP.
+
+Servers keep jobs and results in memory, so nothing relies on theirs: a result is stored as soon as it is made, and a
+job that a server lost is interrupted, for another attempt. Where the server still has a video, that attempt goes on
+with it: its address and id lie in the video's checkpoint object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from deployments.backend import JobError, Unavailable
+from deployments.backends.inputs import InputFetcher
+from deployments.contract.events import Done, Event, Interrupted, Started
+from deployments.contract.job import GenerationJob, Output, VideoParams
+from deployments.contract.model import EngineConfig
+from deployments.contract.objects import UNREACHABLE, ObjectStore
+from deployments.engine.cost_model import StepCost
+from deployments.engine.requests import DEADLINE_PASSED, Health, Milestone, RequestHandle, fail
+from deployments.engine.scheduler import NO_COSTS
+from deployments.images import Pixels, fit
+from deployments.outputs import Outputs
+from deployments.remote_engine.child import EngineProcess
+from deployments.remote_engine.client import EngineBusy, EngineClient, EngineLost, Files
+from deployments.video import reader
+from deployments.video.writer import VideoError, command, fit_size, frame_indices
+
+logger = logging.getLogger(__name__)
+
+ENGINE_LOST: Final = Interrupted("the inference server lost this request", blame=False)
+ENGINE_DOWN: Final = Interrupted("the inference server is out of reach", blame=False, counts=False)
+_HEALTH_EVERY_S: Final = 1.0
+_POLL_S: Final = 0.5
+_MAX_GUESS: Final = 0.95
+"""Of progress that no server reports."""
+_ABANDONED_S: Final = 15.0
+"""How long a video whose caller left is kept for another attempt, which may come when a dispatcher died."""
+
+
+@dataclass(eq=False)
+class _Server:
+    client: EngineClient
+    process: EngineProcess | None = None
+    healthy: bool = True
+    healthy_at: float = field(default_factory=time.monotonic)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is given up: jobs on it are interrupted."""
+    jobs: int = 0
+
+
+class RemoteEngine:
+    """Has the interface of `Engine` that replicas use. `start` and `submit` belong to the replica's event loop."""
+
+    def __init__(self, config: EngineConfig, store: ObjectStore, *, max_running: int) -> None:
+        """Starts the command, where there is one, and waits until it is healthy. Raises RuntimeError."""
+        self._config = config
+        self._store, self._outputs, self._fetcher = store, Outputs(store), InputFetcher(store)
+        self._slots = asyncio.Semaphore(max_running)
+        self._health = Health(time.monotonic)
+        self._pace: dict[bool, float] = {}
+        """Seconds for a unit of work (pixels of all frames, times steps), of images and of videos."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[RequestHandle, asyncio.Task[None]] = {}
+        self._broken = False
+        self._process: EngineProcess | None = None
+        if config.command is not None:
+            self._process = EngineProcess(config.command)
+            self._process.start()
+            try:
+                asyncio.run(_until_healthy(config, self._process))
+            except RuntimeError:
+                self._process.stop()
+                raise
+        urls = (self._process.url,) if self._process else config.urls
+        self._servers = [_Server(EngineClient(config, url), self._process) for url in urls]
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        servers = "command" if self._process else f"{len(self._servers)} at fixed addresses"
+        return {"family": self._config.kind, "servers": servers}
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        return self._health.counts
+
+    @property
+    def learned(self) -> Mapping[str, StepCost]:
+        return NO_COSTS
+
+    @property
+    def faults(self) -> int:
+        return self._health.faults
+
+    @property
+    def broken(self) -> bool:
+        """Whether the command could not be started again. Only a new process helps."""
+        return self._broken
+
+    @property
+    def busy_since(self) -> float | None:
+        """None: servers that hang are found by their health checks."""
+        return None
+
+    def start(self) -> None:
+        for server in self._servers:
+            self._spawn(self._watch(server))
+
+    def stop(self) -> None:
+        for task in (*self._tasks, *self._running.values()):
+            task.cancel()
+        if self._process is not None:
+            self._process.stop()
+
+    def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
+        """As `Engine.submit`."""
+        handle = RequestHandle(job, emit, time.monotonic())
+        task = self._running[handle] = asyncio.get_running_loop().create_task(self._run(handle))
+        task.add_done_callback(lambda _: self._running.pop(handle, None))
+        return handle
+
+    def cancel(self, handle: RequestHandle) -> None:
+        """As `Engine.cancel`."""
+        handle.end()
+        if task := self._running.get(handle):
+            task.cancel()
+
+    async def _run(self, handle: RequestHandle) -> None:
+        job = handle.job
+        async with self._slots:
+            began = handle.reached[Milestone.ADMITTED] = handle.reached[Milestone.ENCODED] = time.monotonic()
+            handle.send(Started())
+            deadline = asyncio.timeout(job.remaining_s)
+            try:
+                async with deadline:
+                    _check(job, self._config.names)
+                    files = await asyncio.to_thread(self._fetcher.fetch_all, job.inputs)
+                    output = await self._generate(handle, files)
+            except TimeoutError as error:
+                if deadline.expired():
+                    handle.end(DEADLINE_PASSED)
+                else:
+                    fail(handle, error, self._health)
+            except EngineLost as error:
+                logger.warning("job %s was lost by its inference server: %s", job.id, error)
+                handle.end(ENGINE_LOST)
+            except EngineBusy:
+                handle.end(ENGINE_DOWN)
+            except asyncio.CancelledError:
+                handle.end(ENGINE_LOST)  # nothing, where the caller has cancelled it
+                raise
+            except Exception as error:
+                fail(handle, error, self._health)
+            else:
+                self._health.succeeded(job)
+                elapsed = time.monotonic() - began
+                self._learn(job, elapsed)
+                handle.device_s = elapsed / len(self._running)
+                handle.end(Done(output))
+
+    async def _generate(self, handle: RequestHandle, files: Files) -> Output:
+        """On the first server that takes the job; waits while all are busy."""
+        job = handle.job
+        url, video_id = await self._find_video(job.video) if job.video is not None else (None, None)
+        while True:
+            async with self._server(url) as server:
+                try:
+                    if job.video is None:
+                        return await self._image(handle, server.client, files)
+                    return await self._video(handle, job.video, server.client, files, video_id)
+                except EngineBusy as busy:
+                    pause_s = busy.retry_after_s
+                except EngineLost:
+                    if video_id is None:
+                        raise
+                    url, video_id, pause_s = None, None, 0.0  # the server has forgotten what the attempt before began
+            await asyncio.sleep(pause_s * random.uniform(1, 1.5))
+
+    @asynccontextmanager
+    async def _server(self, url: str | None) -> AsyncIterator[_Server]:
+        """The healthy server with the fewest jobs, or the one at `url`. Raises EngineBusy where none is healthy for a
+        while, EngineLost when it is given up meanwhile."""
+        give_up = time.monotonic() + self._config.health_timeout_s
+        while not (healthy := [each for each in self._servers if each.healthy]):
+            if time.monotonic() > give_up:
+                raise EngineBusy(0)
+            await asyncio.sleep(_POLL_S)
+        server = next((each for each in healthy if each.client.url == url), None)
+        server = server or min(healthy, key=lambda each: each.jobs)
+        server.jobs += 1
+        body = asyncio.current_task()
+        assert body is not None
+        lost = False
+
+        async def interrupt() -> None:
+            nonlocal lost
+            await server.lost.wait()
+            lost = True
+            body.cancel()
+
+        watch = asyncio.create_task(interrupt())
+        try:
+            yield server
+        except asyncio.CancelledError:
+            if lost:
+                body.uncancel()
+                raise EngineLost("the server does not answer its health check") from None
+            raise
+        finally:
+            watch.cancel()
+            server.jobs -= 1
+
+    async def _image(self, handle: RequestHandle, client: EngineClient, files: Files) -> Output:
+        job = handle.job
+        async with self._progress(handle):
+            image = await client.image(job, files)
+        handle.reached[Milestone.FINISHING] = handle.reached[Milestone.FINISHED] = time.monotonic()
+        pixels = fit(np.asarray(image, np.uint8), job.width, job.height, "smooth")
+        return await asyncio.to_thread(self._outputs.store_image, job, pixels)
+
+    async def _video(
+        self, handle: RequestHandle, video: VideoParams, client: EngineClient, files: Files, video_id: str | None
+    ) -> Output:
+        job = handle.job
+        if video_id is None:
+            video_id = await client.create_video(job, files)
+        # Also where it is another attempt's: now it is this one's to abort.
+        record = json.dumps({"url": client.url, "id": video_id, "attempt": job.attempt})
+        try:
+            try:
+                await self._store.put(video.checkpoint, record.encode(), "application/json")
+            except UNREACHABLE as error:
+                raise Unavailable(str(error)) from None
+            async with self._progress(handle) as report:
+                while (status := await client.video(video_id)).state != "completed":
+                    report(status.progress)
+                    await asyncio.sleep(_POLL_S)
+            handle.reached[Milestone.FINISHING] = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="video-") as folder:
+                file = Path(folder) / "video.mp4"
+                await client.download(video_id, file)
+                handle.reached[Milestone.FINISHED] = time.monotonic()
+                output = await asyncio.to_thread(self._store_video, job, file)
+        except asyncio.CancelledError:
+            self._spawn(self._abort(job, video, client, video_id))
+            raise
+        except (EngineLost, EngineBusy):
+            raise
+        except Exception:
+            await _forget(client, video_id)
+            raise
+        await _forget(client, video_id)
+        return output
+
+    def _store_video(self, job: GenerationJob, file: Path) -> Output:
+        """Raises RuntimeError for half a video."""
+        assert job.video is not None
+        try:
+            info = reader.probe(file)
+            samples, indices, size = list[Pixels](), frame_indices(info.frames), fit_size(info.width, info.height)
+            for number, frame in enumerate(reader.frames(file, size, chunk=1)):
+                samples += [frame[0]] if number in indices else []
+            if info.has_audio and not job.video.audio:
+                file = _without_audio(file)
+        except VideoError as error:
+            raise RuntimeError(f"the engine's video can't be read: {error}") from None
+        output = self._outputs.store_video(job, file, None, samples)
+        return replace(output, width=info.width, height=info.height)
+
+    async def _find_video(self, video: VideoParams) -> tuple[str, str] | tuple[None, None]:
+        """Address and id of a video that an attempt before this one began on one of the servers."""
+        try:
+            record = json.loads(await self._store.get(video.checkpoint))
+            url, video_id = record["url"], record["id"]
+        except (ValueError, KeyError, TypeError, *UNREACHABLE):
+            return None, None
+        return (url, video_id) if any(each.client.url == url for each in self._servers) else (None, None)
+
+    async def _abort(self, job: GenerationJob, video: VideoParams, client: EngineClient, video_id: str) -> None:
+        """Aborts a video whose caller left, unless another attempt goes on with it. The checkpoint object is deleted
+        when the task ends."""
+        give_up = time.monotonic() + _ABANDONED_S
+        while time.monotonic() < give_up:
+            try:
+                if json.loads(await self._store.get(video.checkpoint))["attempt"] != job.attempt:
+                    return
+            except FileNotFoundError:
+                break
+            except (ValueError, KeyError, *UNREACHABLE):
+                pass
+            await asyncio.sleep(_POLL_S)
+        await _forget(client, video_id)
+
+    @asynccontextmanager
+    async def _progress(self, handle: RequestHandle) -> AsyncIterator[Callable[[float], None]]:
+        """Sends progress meanwhile: what it is called with, else a guess by the time that jobs usually take."""
+        began, reported = time.monotonic(), 0.0
+        expected_s = self._pace.get(handle.job.video is not None, 0.0) * _work(handle.job)
+
+        def report(share: float) -> None:
+            nonlocal reported
+            reported = share
+
+        async def send() -> None:
+            while True:
+                await asyncio.sleep(_POLL_S)
+                now = time.monotonic()
+                guess = min((now - began) / expected_s, _MAX_GUESS) if expected_s else 0.0
+                handle.progress(reported or guess, now)
+
+        task = asyncio.create_task(send())
+        try:
+            yield report
+        finally:
+            task.cancel()
+
+    def _learn(self, job: GenerationJob, elapsed_s: float) -> None:
+        is_video, pace = job.video is not None, elapsed_s / _work(job)
+        self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
+
+    async def _watch(self, server: _Server) -> None:
+        """Notes whether the server is healthy; gives its jobs up when it is gone, and starts its command again."""
+        while True:
+            await asyncio.sleep(_HEALTH_EVERY_S)
+            is_dead = server.process is not None and not server.process.runs
+            now = time.monotonic()
+            if not is_dead and await server.client.is_healthy():
+                server.healthy, server.healthy_at = True, now
+                continue
+            server.healthy = False
+            if not is_dead and now - server.healthy_at < self._config.health_timeout_s:
+                continue
+            server.lost.set()
+            server.lost = asyncio.Event()
+            if server.process is not None:
+                logger.warning("the inference server %s: it is started again", "ended" if is_dead else "hangs")
+                try:
+                    await asyncio.to_thread(server.process.start)
+                    await server.client.close()
+                    server.client = EngineClient(self._config, server.process.url)
+                    await _until_healthy(self._config, server.process)
+                except (OSError, RuntimeError) as error:
+                    logger.critical("the inference server can't be started again: %s", error)
+                    self._broken = True
+                    return
+            server.healthy_at = time.monotonic()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _until_healthy(config: EngineConfig, process: EngineProcess) -> None:
+    """Raises RuntimeError when it takes too long, or ends."""
+    client = EngineClient(config, process.url)
+    give_up = time.monotonic() + config.start_timeout_s
+    try:
+        while not await client.is_healthy():
+            if not process.runs:
+                raise RuntimeError("the engine's command ended before it was healthy: its log says why")
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"the engine is not healthy {config.start_timeout_s:.0f} s after its start")
+            await asyncio.sleep(_POLL_S)
+    finally:
+        await client.close()
+
+
+async def _forget(client: EngineClient, video_id: str) -> None:
+    """Has the server drop a video, or abort it: what it keeps is its memory."""
+    with suppress(EngineLost, EngineBusy, RuntimeError):
+        await client.delete(video_id)
+
+
+def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
+    """Raises JobError naming what engines don't take, or not this one."""
+    video = job.video
+    needed = {
+        "mask": job.mask is not None and "mask" not in parameters,
+        "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in parameters,
+        "guidance": job.guidance is not None and "guidance" not in parameters,
+        "strength": job.strength is not None and "strength" not in parameters,
+        "control image": job.control is not None,
+        "image prompt": job.image_prompt is not None,
+        "layout": bool(job.layout),
+        "edge thresholds": job.canny is not None,
+        "tuned model": job.adapter is not None,
+        "transparent background": job.transparent,
+        "start video": video is not None and (video.start is not None or video.draft or video.enhance is not None),
+        "second keyframe": video is not None and len(job.references) > 1,
+    }
+    if missing := [name for name, is_needed in needed.items() if is_needed]:
+        raise JobError(f"this model takes no {' and no '.join(missing)}")
+
+
+def _work(job: GenerationJob) -> float:
+    return job.width * job.height * job.steps * (job.video.frames if job.video else 1)
+
+
+def _without_audio(file: Path) -> Path:
+    silent = file.with_name("silent.mp4")
+    subprocess.run(command("-i", str(file), "-an", "-c:v", "copy", str(silent)), check=True, capture_output=True)
+    return silent
