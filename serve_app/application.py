@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
-from ray.serve.config import AutoscalingConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from deployments.contract.moderation import Thresholds
+from deployments.contract.moderation import ModeratorSpec, Thresholds
 from deployments.moderation.deployment import Moderator
 from deployments.replica import MediaModel
 from deployments.rewriting.deployment import PromptRewriter
@@ -25,7 +25,7 @@ from serve_app import ray_internals
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
 from serve_app.config.catalog import Catalog, Model, RewriterModel
-from serve_app.config.models import RewriterSettings, TextEncoderSettings
+from serve_app.config.model_settings import AutoscalingSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.replicas import (
     BoundSettings,
     WithheldOptions,
@@ -39,7 +39,7 @@ from serve_app.config.replicas import (
 from serve_app.config.settings import Settings
 from serve_app.dispatcher import deployment as dispatch
 from serve_app.dispatcher.deployment import Dispatcher
-from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
+from serve_app.moderation.settings import ModerationSettings
 from serve_app.webhooks import deployment as webhooks
 from serve_app.webhooks.deployment import WebhookSender
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 APP_NAME = "gen"
-_NOT_HTTP: Final = ("metrics", "dispatcher", "rewriter", "moderation", "text_encoders", "ray")
+_NOT_HTTP: Final = ("dispatcher", "rewriter", "moderation", "text_encoders", "ray")
 """Of the settings, what the ingress does not read."""
 
 
@@ -65,7 +65,7 @@ class Args(BaseModel):
 def app(args: Args) -> serve.Application:
     """The application that a settings file describes. Raises FileNotFoundError, or ValueError naming what is missing.
 
-    No secret may be among the arguments, which Serve keeps and shows: see `config/bound.py`.
+    No secret may be among the arguments, which Serve keeps and shows: see `config/replicas.py`.
     """
     return build(complete(all_settings.load(args.config)), args.revision)
 
@@ -86,16 +86,17 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
     encoders = {name: _text_encoder(name, chosen, version) for name, chosen in settings.text_encoders.items()}
     models = {name: _model(name, model, version, encoders) for name, model in catalog.models.items()}
     moderation = catalog.moderation if settings.moderation.enabled else None
+    moderators = moderator_spec(moderation, settings, version.withheld) if moderation else None
     logs = settings.logs.spec()
-    bound = BoundSettings.of(settings)
-    dispatcher = version.bound(
+    bound = BoundSettings.from_settings(settings)
+    dispatcher = version.bind(
         _deployment(
             Dispatcher,
             logs,
             name="Dispatcher",
-            num_replicas=settings.dispatcher.replicas,
-            ray_actor_options=settings.dispatcher.actor,
-            **_kept_apart(settings.dispatcher.max_per_node),
+            num_replicas=settings.dispatcher.num_replicas,
+            ray_actor_options=settings.dispatcher.ray_actor_options,
+            **_per_node_option(settings.dispatcher.max_replicas_per_node),
             health_check_period_s=settings.dispatcher.health_check_period_s,
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
@@ -103,18 +104,19 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
         bound,
         models,
         _rewriter(catalog.rewriter, version),
-        None if moderation is None else _moderator(moderation, version),
+        None if moderators is None else _moderator(moderators, version),
+        moderators,
         None if moderation is None else Thresholds(moderation.thresholds),
         reads=dispatch.SECTIONS,
     )
-    webhook_sender = version.bound(
+    webhook_sender = version.bind(
         _deployment(
             WebhookSender,
             logs,
             name="WebhookSender",
-            num_replicas=settings.webhooks.replicas,
-            ray_actor_options=settings.webhooks.actor,
-            **_kept_apart(settings.webhooks.max_per_node),
+            num_replicas=settings.webhooks.num_replicas,
+            ray_actor_options=settings.webhooks.ray_actor_options,
+            **_per_node_option(settings.webhooks.max_replicas_per_node),
             health_check_period_s=1,
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
@@ -123,15 +125,15 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
         reads=webhooks.SECTIONS,
     )
     sections = set(Settings.model_fields) - set(_NOT_HTTP)
-    return version.bound(
+    return version.bind(
         _deployment(
             serve.ingress(_ingress_app(bound, catalog))(),
             logs,
             name="Ingress",
-            num_replicas=settings.service.ingress_replicas,
+            num_replicas=settings.service.num_replicas,
             max_ongoing_requests=settings.service.max_ongoing_requests,
-            ray_actor_options=settings.service.actor,
-            **_kept_apart(settings.service.max_per_node),
+            ray_actor_options=settings.service.ray_actor_options,
+            **_per_node_option(settings.service.max_replicas_per_node),
             health_check_period_s=1,
             health_check_timeout_s=5,
             graceful_shutdown_timeout_s=35,
@@ -151,20 +153,20 @@ class Versioning:
 
     def __init__(self, settings: Settings, revision: str) -> None:
         self.settings = settings
-        self.withheld = WithheldOptions.of(settings)
+        self.withheld = WithheldOptions.from_settings(settings)
         """Of the object store, for models and moderators."""
         self._revision = revision
 
-    def bound(self, deployment: serve.Deployment, *args: object, reads: Collection[str]) -> serve.Application:
+    def bind(self, deployment: serve.Deployment, *args: object, reads: Collection[str]) -> serve.Application:
         """`reads` are the sections of the settings that it reads."""
         settings = self.settings
         key = settings.sealing_keys[0] if settings.has_sealing_keys else None
         version = deployment_version(args, reads, secret_values(settings), key, self._revision)
         return ray_internals.with_version(deployment, version).bind(*args)
 
-    def of_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
+    def bind_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
         """One that knows nothing of the service, but for the object store."""
-        return self.bound(deployment, *args, reads=("objects",))
+        return self.bind(deployment, *args, reads=("objects",))
 
 
 async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:
@@ -175,8 +177,8 @@ async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:
     deployments = application.deployments if application else {}
     # By its types states are members of an enumeration; Ray 2.60 gives their names.
     return {
-        name: {str(getattr(state, "value", state)): count for state, count in found.replica_states.items()}
-        for name, found in deployments.items()
+        name: {str(getattr(state, "value", state)): count for state, count in status.replica_states.items()}
+        for name, status in deployments.items()
     }
 
 
@@ -209,16 +211,32 @@ def _autoscaling(
     )
 
 
-def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
+def _model_autoscaling(name: str, chosen: AutoscalingSettings, settings: Settings) -> AutoscalingConfig:
+    """Ray's own policy, or with `target_wait_s` the one on seconds of work."""
+    options = chosen.model_dump(exclude_none=True, exclude={"target_wait_s"})
+    if chosen.target_wait_s is None:
+        return AutoscalingConfig(**options)
+    kwargs = {
+        "queue": name,
+        "target_wait_s": chosen.target_wait_s,
+        "prefix": settings.redis.prefix,
+        "data_dir": str(settings.data_dir),
+        "file": str(settings.file) if settings.file else None,
+    }
+    policy = AutoscalingPolicy(policy_function="serve_app.cluster.autoscaling:WorkPolicy", policy_kwargs=kwargs)
+    return AutoscalingConfig(**options, policy=policy)
+
+
+def _replicas(scaling: AutoscalingConfig, fixed: int | None = None) -> dict[str, Any]:
     """The options that say how many; where there is nothing to decide, nobody need report the load every second."""
-    if scaling.min_replicas == scaling.max_replicas:
-        return {"num_replicas": scaling.max_replicas}
+    if fixed or scaling.min_replicas == scaling.max_replicas:
+        return {"num_replicas": fixed or scaling.max_replicas}
     return {"autoscaling_config": scaling}
 
 
-def _kept_apart(max_per_node: int | None) -> dict[str, int]:
+def _per_node_option(max_replicas_per_node: int | None) -> dict[str, int]:
     """None is what Ray does by itself, but no value that a file for `serve deploy` may have."""
-    return {} if max_per_node is None else {"max_replicas_per_node": max_per_node}
+    return {} if max_replicas_per_node is None else {"max_replicas_per_node": max_replicas_per_node}
 
 
 def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Application | None:
@@ -232,28 +250,30 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
         name="PromptRewriter",
         max_ongoing_requests=16,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=4)),
-        ray_actor_options=chosen.actor,
+        ray_actor_options=chosen.ray_actor_options,
         health_check_period_s=2,
         health_check_timeout_s=3,
     )
-    return version.of_model(deployment, spec)
+    return version.bind_model(deployment, spec)
 
 
-def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Application:
-    settings, chosen = version.settings, version.settings.moderation
-    spec = moderator_spec(known, settings, version.withheld)
+def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Application | None:
+    """Of the classifiers with weights; None where there is none."""
+    chosen, (_, spec) = version.settings.moderation, moderators.split()
+    if not (spec.text or spec.images):
+        return None
     deployment = _deployment(
         Moderator,
         spec.logs,
         name="Moderator",
         max_ongoing_requests=8 * chosen.max_batch,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
-        ray_actor_options=chosen.actor,
-        **_kept_apart(chosen.max_per_node),
+        ray_actor_options=chosen.ray_actor_options,
+        **_per_node_option(chosen.max_replicas_per_node),
         health_check_period_s=1,
         health_check_timeout_s=3,
     )
-    return version.of_model(deployment, spec)
+    return version.bind_model(deployment, spec)
 
 
 def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -> serve.Application:
@@ -264,11 +284,11 @@ def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -
         name=f"TextEncoder-{name}",
         max_ongoing_requests=8 * chosen.max_batch,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
-        ray_actor_options=chosen.actor,
+        ray_actor_options=chosen.ray_actor_options,
         health_check_period_s=2,
         health_check_timeout_s=3,
     )
-    return version.of_model(deployment, spec)
+    return version.bind_model(deployment, spec)
 
 
 def _model(
@@ -282,11 +302,12 @@ def _model(
         spec.logs,
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
-        max_ongoing_requests=chosen.max_running,
-        **_replicas(AutoscalingConfig(**chosen.autoscaling.model_dump())),
-        ray_actor_options=chosen.actor,
+        max_ongoing_requests=chosen.max_ongoing_requests or spec.max_running,
+        **_replicas(_model_autoscaling(name, chosen.autoscaling_config, settings), chosen.num_replicas),
+        **_per_node_option(chosen.max_replicas_per_node),
+        ray_actor_options=chosen.ray_actor_options,
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,
-        graceful_shutdown_timeout_s=chosen.drain_s,
+        graceful_shutdown_timeout_s=chosen.graceful_shutdown_timeout_s,
     )
-    return version.of_model(deployment, spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)
+    return version.bind_model(deployment, spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)

@@ -29,10 +29,10 @@ from redis.exceptions import ResponseError
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.projects import Project
-from serve_app.dispatcher.generation import checkpoint_of
+from serve_app.dispatcher.generation import checkpoint_key
 from serve_app.dispatcher.maintenance import PLACES
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.submission.errors import StorageOutOfReach
+from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.store import TaskEraser
 
 logger = logging.getLogger(__name__)
@@ -70,20 +70,20 @@ class Eraser:
             return None
         return Erasure(project, raw["by"], float(raw["began"]), float(raw["done"]) if "done" in raw else None)
 
-    async def is_under_way(self, project: str) -> bool:
+    async def is_running(self, project: str) -> bool:
         erasure = await self.get(project)
         return erasure is not None and erasure.done is None
 
     async def erase(self, project: Project, actor: str, within_s: float = float("inf")) -> Erasure:
         """Erases until it is done, or `within_s` is over: then more is left, and this is to be called again.
 
-        Raises StorageOutOfReach; then, too, it goes on where it was when called again.
+        Raises StorageUnreachable; then, too, it goes on where it was when called again.
         """
         try:
             return await self._erase(project, actor, time.monotonic() + within_s)
         except UNREACHABLE as problem:
             logger.warning("an erasure stopped on its way: the object store: %s", type(problem).__name__)
-            raise StorageOutOfReach from None
+            raise StorageUnreachable from None
 
     async def _erase(self, project: Project, actor: str, give_up: float) -> Erasure:
         record, audit = f"{self._prefix}project:{project.id}", self._audit.stream(project.organization)
@@ -96,10 +96,10 @@ class Eraser:
         assert erasure is not None
         if erasure.done is not None:
             return erasure
-        while ids := await self._tasks.some(project.id, _BATCH):
+        while ids := await self._tasks.list_ids(project.id, _BATCH):
             await self._tasks.end(project.id, ids)
             await self._objects.delete_prefixes([f"{place}/{each}" for each in ids for place in PLACES])
-            await self._objects.delete([checkpoint_of(each) for each in ids])
+            await self._objects.delete([checkpoint_key(each) for each in ids])
             await self._tasks.forget(project.id, ids)
             if time.monotonic() > give_up:
                 return erasure

@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from pydantic import AfterValidator, SecretStr
 
-from serve_app.strict_settings import Section
+from deployments.contract.strict_settings import StrictSettings
 
 _HEAD: Final = '{"v":1000000,"sealed":"'
 _TAIL: Final = '"}'
@@ -36,13 +36,13 @@ class AtRest:
             return text
         return f"{_HEAD}{self._sealer.seal(text)}{_TAIL}"
 
-    def open(self, stored: str) -> str:
+    def open(self, text: str) -> str:
         """Raises Unreadable."""
-        if not stored.startswith(_HEAD):
-            return stored
+        if not text.startswith(_HEAD):
+            return text
         if self._sealer is None:
             raise Unreadable
-        return self._sealer.open(stored.removeprefix(_HEAD).removesuffix(_TAIL))
+        return self._sealer.open(text.removeprefix(_HEAD).removesuffix(_TAIL))
 
     def name(self, text: str) -> str:
         """What stands for a text where equal ones must be known: itself, or where it is sealed, its keyed hash."""
@@ -70,17 +70,17 @@ class Sealer:
     def seal(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()
 
-    def open(self, sealed: str) -> str:
+    def open(self, token: str) -> str:
         """Raises Unreadable."""
         try:
-            return self._fernet.decrypt(sealed).decode()
+            return self._fernet.decrypt(token).decode()
         except InvalidToken:
             raise Unreadable from None
 
-    def opened(self, sealed: str) -> str | None:
+    def open_or_none(self, token: str) -> str | None:
         """None where `open` raises: for what can be made anew."""
         try:
-            return self.open(sealed)
+            return self.open(token)
         except Unreadable:
             return None
 
@@ -97,6 +97,6 @@ def _usable(key: SecretStr) -> SecretStr:
 Key: TypeAlias = Annotated[SecretStr, AfterValidator(_usable)]
 
 
-class SealingSettings(Section):
+class SealingSettings(StrictSettings):
     at_rest: bool = False
     keys: list[Key] = []

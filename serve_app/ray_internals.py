@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import grpc
 import ray
 from ray import serve
 from ray._private import node
+from ray._private.authentication.grpc_authentication_client_interceptor import _get_authentication_metadata_tuple
+from ray.serve import autoscaling_policy
+from ray.serve._private.request_router import replica_wrapper
+from ray.serve.config import AutoscalingConfig
 from ray.serve.context import _get_global_client
+from ray.serve.generated.serve_pb2_grpc import ASGIServiceStub
 
 
 def with_version(deployment: serve.Deployment, version: str) -> serve.Deployment:
@@ -26,7 +34,7 @@ def http_address() -> tuple[str, int] | None:
     return None if client is None else (client.http_config.host or "", client.http_config.port)
 
 
-def actors_of_serve(within_s: float) -> Iterator[tuple[str, Any]]:
+def list_serve_actors(within_s: float) -> Iterator[tuple[str, Any]]:
     """The controller and the proxies, by name; none where Serve does not run."""
     client = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
@@ -38,11 +46,33 @@ def actors_of_serve(within_s: float) -> Iterator[tuple[str, Any]]:
         yield f"proxy {number}", proxy
 
 
-def is_token_asked_for() -> bool:
+def requires_token() -> bool:
     """Whether Ray's ports ask for a token."""
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     return is_token_auth_enabled()
+
+
+def send_token_as_metadata() -> None:
+    """Has this process's calls of replicas carry Ray's token themselves.
+
+    Ray adds it by interceptors of grpc.aio, which run several tasks for each call: a third of what a call costs the
+    caller. With TLS everything stays as it is.
+    """
+    if not requires_token() or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return
+    metadata = _get_authentication_metadata_tuple()
+
+    class Stub:
+        def __init__(self, channel: Any) -> None:
+            for name, method in vars(ASGIServiceStub(channel)).items():
+                setattr(self, name, partial(method, metadata=metadata))
+
+    def open_channel(address: str, options: Any = None, asynchronous: bool = False) -> Any:
+        assert asynchronous
+        return grpc.aio.insecure_channel(address, options=options)
+
+    replica_wrapper.__dict__.update(init_grpc_channel=open_channel, ASGIServiceStub=Stub)
 
 
 class OwnNode(node.Node):
@@ -62,7 +92,7 @@ class OwnNode(node.Node):
 
 
 @contextmanager
-def begun_as_own() -> Iterator[None]:
+def start_own_node() -> Iterator[None]:
     """A `ray.init` within it that starts a cluster starts an `OwnNode`: for this, Ray has no switch."""
     whole = node.Node
     node.Node = OwnNode
@@ -70,3 +100,22 @@ def begun_as_own() -> Iterator[None]:
         yield
     finally:
         node.Node = whole
+
+
+class ScalingDecision:
+    """Ray Serve's decisions on a clock of one's own: factors, delays and bounds around what a policy wants."""
+
+    def __init__(self, options: dict[str, Any], target: int) -> None:
+        """`options` of `AutoscalingConfig`."""
+        self._config = AutoscalingConfig(**options)
+        self._target = target
+        self._state: dict[str, Any] = {}
+
+    def update(self, wanted: float, running: int, now: float) -> int:
+        """The number of replicas aimed at from now on, `now` in seconds."""
+        scaled = autoscaling_policy._apply_scaling_factors(wanted, running, self._config)
+        bounded = max(self._config.min_replicas, min(self._config.max_replicas, scaled))
+        self._target, self._state = autoscaling_policy._apply_delay_logic(
+            bounded, self._target, self._config, self._state, now
+        )
+        return self._target

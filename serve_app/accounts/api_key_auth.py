@@ -1,6 +1,6 @@
 """API-key authentication: a key to its caller, project and organization, in one step.
 
-A key is looked up in one round trip, and remembered for 10 s: so long may a change of it, or of what it belongs to,
+A key is looked up in one round trip, and cached for 10 s: so long may a change of it, or of what it belongs to,
 take to be seen everywhere.
 """
 
@@ -16,9 +16,9 @@ from cachetools import TTLCache
 from redis.asyncio import Redis
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
-from serve_app.accounts.keys import digest_of, key_of
-from serve_app.accounts.organizations import ceilings_of, safety_of
-from serve_app.accounts.projects import DEFAULT_PROJECT, Project, project_of
+from serve_app.accounts.keys import hash_secret, key_from_record
+from serve_app.accounts.organizations import ceilings_from_record, safety_from_record
+from serve_app.accounts.projects import DEFAULT_PROJECT, Project, project_from_record
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 _AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
@@ -55,13 +55,13 @@ class Callers:
         self._authenticate = redis.register_script(_AUTHENTICATE)
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
-    async def authenticate(self, secret: str, *, remembered: bool = True) -> Caller | None:
-        """None for a key that is unknown, revoked or expired. Unless it may be `remembered`, it is so now."""
-        return await self.of_digest(digest_of(secret), remembered=remembered)
+    async def authenticate(self, secret: str, *, use_cache: bool = True) -> Caller | None:
+        """None for a key that is unknown, revoked or expired. Without `use_cache` the store is asked."""
+        return await self.authenticate_digest(hash_secret(secret), use_cache=use_cache)
 
-    async def of_digest(self, digest: str, *, remembered: bool = True) -> Caller | None:
+    async def authenticate_digest(self, digest: str, *, use_cache: bool = True) -> Caller | None:
         """The same of the SHA-256 of a secret."""
-        caller = self._cache.get(digest) if remembered else None
+        caller = self._cache.get(digest) if use_cache else None
         if caller is None:
             caller = await self._look_up(digest)
             if caller is None:
@@ -71,18 +71,18 @@ class Callers:
         return None if caller.expires is not None and caller.expires <= time.time() else caller
 
     async def _look_up(self, digest: str) -> Caller | None:
-        found: list[list[Any]] = await self._authenticate(
+        reply: list[list[Any]] = await self._authenticate(
             keys=[self._prefix], args=[self._prefix, digest, DEFAULT_ORGANIZATION, DEFAULT_PROJECT]
         )
-        if not found:
+        if not reply:
             return None
-        key_fields, project, organization = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found)
-        key = key_of(key_fields)
+        key_fields, project, organization = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply)
+        key = key_from_record(key_fields)
         return Caller(
             key.id,
-            project_of(key.project, project),
+            project_from_record(key.project, project),
             key.role,
-            safety_of(organization),
-            ceilings_of(organization),
+            safety_from_record(organization),
+            ceilings_from_record(organization),
             expires=key.expires,
         )

@@ -20,7 +20,7 @@ class TooOften(Exception):
         self.retry_s = retry_s
 
 
-class Throttle:
+class AttemptLimiter:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
@@ -32,9 +32,9 @@ class Throttle:
         transaction.set(key, 0, ex=WINDOW_S, nx=True)
         transaction.incr(key)
         transaction.ttl(key)
-        _, count, left = await transaction.execute()
+        _, count, ttl_s = await transaction.execute()
         if count > most:
-            raise TooOften(max(left, 1))
+            raise TooOften(max(ttl_s, 1))
 
     async def take_back(self, what: str) -> None:
         """One that was counted, and need not have been."""

@@ -47,8 +47,8 @@ async def counts_by_day(redis: Redis, counts: str, since: date, until: date) -> 
     pipe = redis.pipeline(transaction=False)
     for day in days:
         pipe.hgetall(day_key(counts, day))
-    found: list[dict[str, str]] = await pipe.execute() if days else []
-    return {day: fields for day, fields in zip(days, found, strict=True) if fields}
+    hashes: list[dict[str, str]] = await pipe.execute() if days else []
+    return {day: fields for day, fields in zip(days, hashes, strict=True) if fields}
 
 
 Window: TypeAlias = Literal["day", "week", "month"]
@@ -62,7 +62,7 @@ def day_number(day: date) -> int:
     return (day - _EPOCH).days
 
 
-def windows_of(day: date) -> Mapping[Window, tuple[date, date]]:
+def compute_windows(day: date) -> Mapping[Window, tuple[date, date]]:
     """By window, its first day and that of the next."""
     monday = day - timedelta(days=day.weekday())
     first = day.replace(day=1)
@@ -144,7 +144,7 @@ class Creation:
         """`note` is actor, action and subject. False when there is a record of that key, which stays as it is. Raises
         IndexFull where `most` are in the index."""
         flat = [part for pair in fields.items() for part in pair]
-        made = await self._script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
-        if made < 0:
+        code = await self._script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
+        if code < 0:
             raise IndexFull
-        return made == 1
+        return code == 1

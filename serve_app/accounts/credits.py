@@ -28,7 +28,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import Window, counts_by_day, day_number, page, windows_of
+from serve_app.accounts.audit import Window, compute_windows, counts_by_day, day_number, page
 
 DEFAULT_ORGANIZATION: Final = "default"
 MAX_GRANT: Final = 10**15
@@ -41,7 +41,7 @@ _AT_A_TIME: Final = 500
 _GRANT = (Path(__file__).parent / "grant.lua").read_text()
 
 
-def told(millicredits: int) -> str:
+def format_credits(millicredits: int) -> str:
     """As credits, exact: `1234567.891`."""
     return f"{millicredits / 1000:.3f}".rstrip("0").rstrip(".")
 
@@ -130,10 +130,15 @@ class Credits:
     async def usage(self, organization: str, since: date, until: date) -> list[Usage]:
         """What was settled from `since` to `until`, both included, by day, project and endpoint. At most MAX_DAYS."""
         last = until if (until - since).days < MAX_DAYS else since + timedelta(days=MAX_DAYS - 1)
-        found = await counts_by_day(self._redis, f"{self._prefix}usage:{organization}", since, last)
+        counts_per_day = await counts_by_day(self._redis, f"{self._prefix}usage:{organization}", since, last)
         return [
-            Usage(day, *_of(field), tasks=int(counts[field]), cost=int(counts[f"cost|{field.partition('|')[2]}"]))
-            for day, counts in found.items()
+            Usage(
+                day,
+                *_parse_usage_field(field),
+                tasks=int(counts[field]),
+                cost=int(counts[f"cost|{field.partition('|')[2]}"]),
+            )
+            for day, counts in counts_per_day.items()
             for field in sorted(counts)
             if field.startswith("tasks|")
         ]
@@ -150,21 +155,23 @@ class Credits:
             sums = [total + sum(int(row[n] or 0) for row in rows) for n, total in enumerate(sums)]
         return Balance(*sums)
 
-    async def made(self) -> dict[str, tuple[int, int]]:
+    async def sum_by_endpoint(self) -> dict[str, tuple[int, int]]:
         """By endpoint, how many tasks became ready since the store began, and what they cost."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}made"))
         endpoints = [field.partition("|")[2] for field in raw if field.startswith("tasks|")]
         return {each: (int(raw[f"tasks|{each}"]), int(raw[f"cost|{each}"])) for each in endpoints}
 
-    async def paid(self, most: int) -> dict[str, int]:
+    async def list_top_spenders(self, most: int) -> dict[str, int]:
         """What those `most` projects paid that paid most, since the store began."""
-        found = await self._redis.zrange(f"{self._prefix}paid", 0, most - 1, desc=True, withscores=True) if most else []
-        return {project: int(cost) for project, cost in cast(list[tuple[str, float]], found)}
+        ranking = (
+            await self._redis.zrange(f"{self._prefix}paid", 0, most - 1, desc=True, withscores=True) if most else []
+        )
+        return {project: int(cost) for project, cost in cast(list[tuple[str, float]], ranking)}
 
     async def spending(self, project: str) -> list[Spending]:
         """Of the present day, week and month."""
         seconds, _ = await cast(Awaitable[tuple[int, int]], self._redis.time())
-        windows = windows_of(datetime.fromtimestamp(int(seconds), UTC).date())
+        windows = compute_windows(datetime.fromtimestamp(int(seconds), UTC).date())
         keys = [f"{self._prefix}spent:{project}:{name}:{day_number(first)}" for name, (first, _) in windows.items()]
         spent = await cast(Awaitable[list[str | None]], self._redis.mget(keys))
         return [
@@ -173,7 +180,7 @@ class Credits:
         ]
 
 
-def _of(field: str) -> tuple[str, str]:
+def _parse_usage_field(field: str) -> tuple[str, str]:
     _, project, endpoint = field.split("|", 2)
     return project, endpoint
 

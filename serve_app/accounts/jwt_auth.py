@@ -51,21 +51,21 @@ class VerificationKey:
 def verification_keys(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
     """By key id, "" for none. What is not for signatures, of an unknown kind or broken is left out."""
     members = document.get("keys")
-    found: dict[str, VerificationKey] = {}
+    keys: dict[str, VerificationKey] = {}
     for member in members if isinstance(members, list) else ():
         if not isinstance(member, dict) or not isinstance(key_id := member.get("kid", ""), str):
             continue
         if key := _key(member):
-            found[key_id] = key
-    return found
+            keys[key_id] = key
+    return keys
 
 
 def _key(member: Mapping[str, Any]) -> VerificationKey | None:
-    if member.get("use", "sig") != "sig" or "verify" not in _listed(member.get("key_ops", ["verify"])):
+    if member.get("use", "sig") != "sig" or "verify" not in _as_list(member.get("key_ops", ["verify"])):
         return None
     kind = (str(member.get("kty")), str(member["crv"]) if "crv" in member else None)
-    named = member.get("alg")
-    algorithms = tuple(each for each in _ALGORITHMS.get(kind, ()) if named in (None, each))
+    algorithm = member.get("alg")
+    algorithms = tuple(each for each in _ALGORITHMS.get(kind, ()) if algorithm in (None, each))
     if not algorithms:
         return None
     try:
@@ -77,7 +77,7 @@ def _key(member: Mapping[str, Any]) -> VerificationKey | None:
     return VerificationKey(key, algorithms)
 
 
-def _listed(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -94,7 +94,7 @@ class TokenRefused(Exception):
     """Its text says why, and is fit for the client."""
 
 
-class IssuerOutOfReach(Exception):
+class IssuerUnreachable(Exception):
     """The issuer's keys could not be had."""
 
 
@@ -113,7 +113,7 @@ class Issuer:
 
 
 FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
-"""From an address to the JSON object that is there. Raises IssuerOutOfReach."""
+"""From an address to the JSON object that is there. Raises IssuerUnreachable."""
 
 
 class PublishedKeys:
@@ -131,33 +131,33 @@ class PublishedKeys:
         self._lock = asyncio.Lock()
 
     async def get(self, key_id: str) -> VerificationKey:
-        """Raises TokenRefused for a key that is not published, IssuerOutOfReach when that can't be known."""
-        if self._wanting(key_id):
+        """Raises TokenRefused for a key that is not published, IssuerUnreachable when that can't be known."""
+        if self._needs_fetch(key_id):
             async with self._lock:
-                if self._wanting(key_id):  # still, after waiting for another's fetch
+                if self._needs_fetch(key_id):  # still, after waiting for another's fetch
                     await self._refresh()
-        if key := self._named(key_id):
+        if key := self._find(key_id):
             return key
         if self._away:
-            raise IssuerOutOfReach
+            raise IssuerUnreachable
         raise TokenRefused("it is signed with a key that its issuer does not publish")
 
-    def _named(self, key_id: str) -> VerificationKey | None:
+    def _find(self, key_id: str) -> VerificationKey | None:
         """Where there is just one, tokens need not name it (OpenID Connect Core, 10.1)."""
         if not key_id and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         return self._keys.get(key_id)
 
-    def _wanting(self, key_id: str) -> bool:
+    def _needs_fetch(self, key_id: str) -> bool:
         now = time.monotonic()
-        return (self._named(key_id) is None or now > self._fresh_until) and now > self._next_fetch
+        return (self._find(key_id) is None or now > self._fresh_until) and now > self._next_fetch
 
     async def _refresh(self) -> None:
         try:
             keys = verification_keys(await self._fetch(self._url))
             if not keys:
-                raise IssuerOutOfReach
-        except IssuerOutOfReach:
+                raise IssuerUnreachable
+        except IssuerUnreachable:
             logger.warning("keys could not be fetched from %s", self._url)
             self._away, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
         else:
@@ -167,8 +167,8 @@ class PublishedKeys:
             self._fresh_until = now + KEYS_LIVE_S
 
 
-async def verified_claims(token: str, keys: PublishedKeys, issuer: str, audience: str, skew_s: float) -> dict[str, Any]:
-    """Raises TokenRefused for a JWT that isn't the issuer's for this audience now, or IssuerOutOfReach."""
+async def verify_claims(token: str, keys: PublishedKeys, issuer: str, audience: str, skew_s: float) -> dict[str, Any]:
+    """Raises TokenRefused for a JWT that isn't the issuer's for this audience now, or IssuerUnreachable."""
     try:
         key = await keys.get(str(jwt.get_unverified_header(token).get("kid", "")))
         return jwt.decode(
@@ -206,29 +206,29 @@ class BearerTokens:
         return list(self._issuers)
 
     async def authenticate(self, token: str) -> Caller:
-        """Raises TokenRefused, or IssuerOutOfReach."""
+        """Raises TokenRefused, or IssuerUnreachable."""
         if len(token) > _LONGEST_TOKEN:
             raise TokenRefused(f"not a JWT of at most {_LONGEST_TOKEN} characters")
-        issuer, claims = await self._verified(token)
+        issuer, claims = await self._verify(token)
         try:
             return await self._caller(issuer, claims)
         except UnicodeEncodeError:  # halves of surrogate pairs are JSON, too
             raise TokenRefused("its claims are not text") from None
 
-    async def _verified(self, token: str) -> tuple[Issuer, dict[str, Any]]:
+    async def _verify(self, token: str) -> tuple[Issuer, dict[str, Any]]:
         try:
-            claimed = jwt.decode(token, options={"verify_signature": False})
+            unverified_claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:
             raise TokenRefused("not a JWT") from None
-        issuer = self._issuers.get(str(claimed.get("iss")))
+        issuer = self._issuers.get(str(unverified_claims.get("iss")))
         if issuer is None:
             raise TokenRefused("its issuer is not known here")
         keys = self._keys[issuer.issuer]
-        return issuer, await verified_claims(token, keys, issuer.issuer, issuer.audience, issuer.skew_s)
+        return issuer, await verify_claims(token, keys, issuer.issuer, issuer.audience, issuer.skew_s)
 
     async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
-        named = claims.get(issuer.project_claim)
-        project = await self._projects.find(named) if isinstance(named, str) else None
+        project_id = claims.get(issuer.project_claim)
+        project = await self._projects.find(project_id) if isinstance(project_id, str) else None
         if project is None or project.organization != issuer.organization:
             raise TokenRefused(f"its claim {issuer.project_claim} names no project that it may act in")
         person = str(claims["sub"])
@@ -240,15 +240,15 @@ class BearerTokens:
         return Caller(name, project, role, organization.safety, organization.ceilings)
 
     async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
-        named = claims.get(issuer.role_claim)
-        if named is None:
-            member = await self._organizations.role_of(issuer.organization, person)
+        claim = claims.get(issuer.role_claim)
+        if claim is None:
+            member = await self._organizations.get_role(issuer.organization, person)
             if member is None:
                 raise TokenRefused(f"it has no claim {issuer.role_claim}, and its subject is no member")
             return member
-        if named not in MEMBER_ROLES:
+        if claim not in MEMBER_ROLES:
             raise TokenRefused(f"its claim {issuer.role_claim} must be one of {', '.join(MEMBER_ROLES)}")
-        return Role(named)
+        return Role(claim)
 
 
 _TIMEOUT_S: Final = 5.0
@@ -257,14 +257,14 @@ _MAX_BYTES: Final = 256 * 1024
 
 
 async def fetch_keys(url: str) -> dict[str, Any]:
-    """The JSON object at an address of the settings. Raises IssuerOutOfReach."""
+    """The JSON object at an address of the settings. Raises IssuerUnreachable."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             document = json.loads(await _body(url))
     except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
-        raise IssuerOutOfReach from None
+        raise IssuerUnreachable from None
     if not isinstance(document, dict):
-        raise IssuerOutOfReach
+        raise IssuerUnreachable
     return document
 
 
@@ -279,5 +279,5 @@ async def _body(url: str) -> bytes:
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > _MAX_BYTES:
-                raise IssuerOutOfReach
+                raise IssuerUnreachable
     return bytes(body)

@@ -81,7 +81,7 @@ class KeyStore:
             raise IndexFull
         secret = secret or KEY_PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time(), role, expires)
-        digest = digest_of(secret)
+        digest = hash_secret(secret)
         fields: dict[Any, Any] = {
             "id": key.id,
             "name": name,
@@ -95,8 +95,8 @@ class KeyStore:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(f"{self._prefix}key:{digest}", mapping=fields)
         transaction.hset(f"{self._prefix}keys", key.id, digest)
-        transaction.sadd(self._keys_of(project), key.id)
-        transaction.scard(self._keys_of(project))
+        transaction.sadd(self._index_key(project), key.id)
+        transaction.scard(self._index_key(project))
         transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
         transaction.sadd(f"{self._prefix}projects:{organization}", project)
         self._audit.note(
@@ -110,7 +110,7 @@ class KeyStore:
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""
-        member = self._redis.sismember(f"{self._prefix}keys:revoked", digest_of(secret))
+        member = self._redis.sismember(f"{self._prefix}keys:revoked", hash_secret(secret))
         return bool(await cast(Awaitable[int], member))
 
     async def list(self, project: str | None = None) -> list[ApiKey]:
@@ -118,19 +118,19 @@ class KeyStore:
         if project is None:
             keys = [key async for page in self._pages() for key in page]
         else:
-            ids = await cast(Awaitable[set[str]], self._redis.smembers(self._keys_of(project)))
+            ids = await cast(Awaitable[set[str]], self._redis.smembers(self._index_key(project)))
             keys = await self._read(list(ids))
         return sorted(keys, key=lambda key: key.created)
 
     async def _pages(self) -> AsyncIterator[Sequence[ApiKey]]:
         """All valid keys, so many at a time that no call takes long; one that comes or goes meanwhile may be among them
         or not."""
-        cursor, seen = 0, set[str]()
+        cursor, listed_ids = 0, set[str]()
         while True:
             page = self._redis.hscan(f"{self._prefix}keys", cursor, count=_PAGE)
             cursor, digests = await cast(Awaitable[tuple[int, dict[str, str]]], page)
-            new = [key_id for key_id in digests if key_id not in seen]
-            seen.update(new)
+            new = [key_id for key_id in digests if key_id not in listed_ids]
+            listed_ids.update(new)
             yield await self._read(new)
             if cursor == 0:
                 return
@@ -138,7 +138,7 @@ class KeyStore:
     async def _read(self, ids: Sequence[str]) -> Sequence[ApiKey]:
         if not ids:
             return []
-        digests, used = await asyncio.gather(
+        digests, last_uses = await asyncio.gather(
             *(
                 cast(Awaitable[list[str | None]], self._redis.hmget(f"{self._prefix}{name}", list(ids)))
                 for name in ("keys", "keys:used")
@@ -147,12 +147,12 @@ class KeyStore:
         pipe = self._redis.pipeline(transaction=False)
         for digest in digests:
             pipe.hgetall(f"{self._prefix}key:{digest}")
-        return [key_of(raw, at) for raw, at in zip(await pipe.execute(), used, strict=True) if raw]
+        return [key_from_record(raw, at) for raw, at in zip(await pipe.execute(), last_uses, strict=True) if raw]
 
     async def _count(self, project: str) -> int:
-        return await cast(Awaitable[int], self._redis.scard(self._keys_of(project)))
+        return await cast(Awaitable[int], self._redis.scard(self._index_key(project)))
 
-    def _keys_of(self, project: str) -> str:
+    def _index_key(self, project: str) -> str:
         return f"{self._prefix}keys_of:{project}"
 
     async def get(self, key_id: str) -> ApiKey | None:
@@ -160,7 +160,7 @@ class KeyStore:
         if digest is None:
             return None
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}key:{digest}"))
-        return key_of(raw) if raw else None
+        return key_from_record(raw) if raw else None
 
     async def revoke(self, key_id: str, *, organization: str = DEFAULT_ORGANIZATION, actor: str = "operator") -> bool:
         """False when there is no such key. Takes effect within 10 s everywhere."""
@@ -172,7 +172,7 @@ class KeyStore:
         )
         transaction = self._redis.pipeline(transaction=True)
         transaction.delete(f"{self._prefix}key:{digest}")
-        transaction.srem(self._keys_of(project or DEFAULT_PROJECT), key_id)
+        transaction.srem(self._index_key(project or DEFAULT_PROJECT), key_id)
         transaction.hdel(f"{self._prefix}keys", key_id)
         transaction.hdel(f"{self._prefix}keys:used", key_id)
         if not once:
@@ -182,11 +182,11 @@ class KeyStore:
         return True
 
 
-def digest_of(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def key_of(raw: Mapping[str, str], used: str | None = None) -> ApiKey:
+def key_from_record(raw: Mapping[str, str], last_use: str | None = None) -> ApiKey:
     """The record, as a key."""
     return ApiKey(
         raw["id"],
@@ -196,5 +196,5 @@ def key_of(raw: Mapping[str, str], used: str | None = None) -> ApiKey:
         float(raw["created"]),
         Role(raw["role"]),
         float(raw["expires"]) if "expires" in raw else None,
-        float(used) if used else None,
+        float(last_use) if last_use else None,
     )

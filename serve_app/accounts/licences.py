@@ -75,12 +75,12 @@ class LicenceStore:
         ):
             raise NotLicensed
 
-    async def reported(self, organization: str, since: date, until: date) -> list[Generations]:
+    async def list_generations(self, organization: str, since: date, until: date) -> list[Generations]:
         """From `since` to `until`, both included, by day and model."""
-        found = await counts_by_day(self._redis, f"{self._prefix}generations:{organization}", since, until)
+        counts_per_day = await counts_by_day(self._redis, f"{self._prefix}generations:{organization}", since, until)
         return [
             Generations(day, model, int(count))
-            for day, counts in found.items()
+            for day, counts in counts_per_day.items()
             for model, count in sorted(counts.items())
         ]
 

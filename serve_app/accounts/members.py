@@ -4,7 +4,7 @@
 |---|---|---|
 | `gen:person:{name}` | hash | `password` (argon2id, as PHC string), `created` |
 
-How many sign-ins failed lately is counted by name and by address (`throttle.py`).
+How many sign-ins failed lately is counted by name and by address (`attempt_limiter.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from redis.asyncio import Redis
 
-from serve_app.accounts.attempt_limiter import Throttle
-from serve_app.accounts.keys import digest_of
+from serve_app.accounts.attempt_limiter import AttemptLimiter
+from serve_app.accounts.keys import hash_secret
 from serve_app.accounts.oauth import Authorizations
 from serve_app.accounts.roles import Role
 from serve_app.accounts.sessions import Kind, SessionStore
 
-MOST_OF_A_NAME: Final = 10
-"""Failed sign-ins from one address in `throttle.WINDOW_S`; then the right password is of no use there either."""
-MOST_OF_A_NAME_ANYWHERE: Final = 100
+MAX_FAILURES_PER_NAME: Final = 10
+"""Failed sign-ins from one address in `attempt_limiter.WINDOW_S`; then the right password is of no use there either."""
+MAX_FAILURES_PER_NAME_ANYWHERE: Final = 100
 MOST_FROM_AN_ADDRESS: Final = 50
 SHORTEST_PASSWORD: Final = 10
 LONGEST_PASSWORD: Final = 200
@@ -43,22 +43,22 @@ class People:
         self._redis = redis
         self._prefix = prefix
         self._hasher = hasher or PasswordHasher()
-        self._throttle = Throttle(redis, prefix)
+        self._limiter = AttemptLimiter(redis, prefix)
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._nobody: str | None = None
 
     async def enrol(self, name: str, password: str) -> bool:
         """False when there is someone of that name, whose password stays."""
-        added = self._redis.hsetnx(self._key(name), "password", await self._hashed(password))
-        if not await cast(Awaitable[int], added):
+        insert = self._redis.hsetnx(self._key(name), "password", await self._hash(password))
+        if not await cast(Awaitable[int], insert):
             return False
         await cast(Awaitable[int], self._redis.hset(self._key(name), "created", str(time.time())))
         return True
 
     async def set_password(self, name: str, password: str) -> None:
-        await cast(Awaitable[int], self._redis.hset(self._key(name), "password", await self._hashed(password)))
+        await cast(Awaitable[int], self._redis.hset(self._key(name), "password", await self._hash(password)))
 
-    async def is_known(self, name: str) -> bool:
+    async def exists(self, name: str) -> bool:
         return bool(await self._redis.exists(self._key(name)))
 
     async def verify(self, name: str, password: str, address: str) -> bool:
@@ -66,37 +66,37 @@ class People:
 
         `address` is where it comes from; empty where that is not known. Takes as long for a name that nobody has.
         """
-        here, of_name = f"sign in:{name} from {address}", f"sign in:{name}"
+        here, anywhere = f"sign in:{name} from {address}", f"sign in:{name}"
         if address:
-            await self._throttle.count(f"sign in from:{address}", MOST_FROM_AN_ADDRESS)
-        await self._throttle.count(here, MOST_OF_A_NAME)
-        await self._throttle.count(of_name, MOST_OF_A_NAME_ANYWHERE)
-        stored = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
-        right = await self._matches(stored or await self._hash_of_nobody(), password) and stored is not None
+            await self._limiter.count(f"sign in from:{address}", MOST_FROM_AN_ADDRESS)
+        await self._limiter.count(here, MAX_FAILURES_PER_NAME)
+        await self._limiter.count(anywhere, MAX_FAILURES_PER_NAME_ANYWHERE)
+        stored_hash = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
+        right = await self._matches(stored_hash or await self._dummy_hash(), password) and stored_hash is not None
         if right:
-            await self._throttle.forgive(here, of_name)
+            await self._limiter.forgive(here, anywhere)
             if address:  # which an office shares; all of it back would be for whoever guesses beside their own account
-                await self._throttle.take_back(f"sign in from:{address}")
+                await self._limiter.take_back(f"sign in from:{address}")
         return right
 
     async def forget(self, name: str) -> bool:
         """False when there was nobody of that name."""
         return bool(await self._redis.delete(self._key(name)))
 
-    async def _hashed(self, password: str) -> str:
+    async def _hash(self, password: str) -> str:
         async with self._turns:
             return await asyncio.to_thread(self._hasher.hash, password)
 
-    async def _matches(self, stored: str, password: str) -> bool:
+    async def _matches(self, stored_hash: str, password: str) -> bool:
         async with self._turns:
             try:
-                return await asyncio.to_thread(self._hasher.verify, stored, password)
+                return await asyncio.to_thread(self._hasher.verify, stored_hash, password)
             except (VerificationError, InvalidHashError):
                 return False
 
-    async def _hash_of_nobody(self) -> str:
+    async def _dummy_hash(self) -> str:
         if self._nobody is None:
-            self._nobody = await self._hashed("nobody's")
+            self._nobody = await self._hash("nobody's")
         return self._nobody
 
     def _key(self, name: str) -> str:
@@ -104,8 +104,8 @@ class People:
 
 
 INVITATION_LIFE_S: Final = 7 * 24 * 3600
-MOST_WRITTEN: Final = 100
-"""Of an organization, in `throttle.WINDOW_S`."""
+MAX_INVITATIONS: Final = 100
+"""Of an organization, in `attempt_limiter.WINDOW_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ class InvitationStore:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
-        self._throttle = Throttle(redis, prefix)
+        self._limiter = AttemptLimiter(redis, prefix)
 
     async def write(self, organization: str, role: Role, by: str) -> str:
         """Its secret. Raises TooOften."""
-        await self._throttle.count(f"invite to:{organization}", MOST_WRITTEN)
+        await self._limiter.count(f"invite to:{organization}", MAX_INVITATIONS)
         secret = secrets.token_urlsafe(24)
         fields: dict[Any, Any] = {
             "organization": organization,
@@ -136,14 +136,14 @@ class InvitationStore:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._key(secret), mapping=fields)
         transaction.expire(self._key(secret), INVITATION_LIFE_S)
-        transaction.sadd(self._of(organization), digest_of(secret))
-        transaction.expire(self._of(organization), INVITATION_LIFE_S)
+        transaction.sadd(self._index_key(organization), hash_secret(secret))
+        transaction.expire(self._index_key(organization), INVITATION_LIFE_S)
         await transaction.execute()
         return secret
 
     async def find(self, secret: str) -> Invitation | None:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(secret)))
-        return _invitation_of(raw) if raw else None
+        return _invitation_from_record(raw) if raw else None
 
     async def take(self, secret: str) -> Invitation | None:
         """The invitation, which is gone then; None for everyone but the first."""
@@ -151,25 +151,25 @@ class InvitationStore:
         transaction.hgetall(self._key(secret))
         transaction.delete(self._key(secret))
         raw, _ = await transaction.execute()
-        return _invitation_of(raw) if raw else None
+        return _invitation_from_record(raw) if raw else None
 
     async def withdraw(self, organization: str, by: str) -> None:
         """All that somebody wrote who may not any more: who left would come back by them."""
-        for digest in await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization))):
+        for digest in await cast(Awaitable[set[str]], self._redis.smembers(self._index_key(organization))):
             key = f"{self._prefix}invitation:{digest}"
-            wrote = await cast(Awaitable[str | None], self._redis.hget(key, "by")) or ""
-            # A caller with a token is named with its issuer, or with the program that acts for them, behind the name.
-            if wrote == by or wrote.startswith(f"{by} ("):
+            author = await cast(Awaitable[str | None], self._redis.hget(key, "by")) or ""
+            # A caller with a token is named with its issuer, or with the OAuth client of theirs, behind the name.
+            if author == by or author.startswith(f"{by} ("):
                 await self._redis.delete(key)
 
-    def _of(self, organization: str) -> str:
+    def _index_key(self, organization: str) -> str:
         return f"{self._prefix}invitations:{organization}"
 
     def _key(self, secret: str) -> str:
-        return f"{self._prefix}invitation:{digest_of(secret)}"
+        return f"{self._prefix}invitation:{hash_secret(secret)}"
 
 
-def _invitation_of(raw: Mapping[str, str]) -> Invitation:
+def _invitation_from_record(raw: Mapping[str, str]) -> Invitation:
     return Invitation(raw["organization"], Role(raw["role"]), raw["by"], float(raw["created"]))
 
 
@@ -182,7 +182,7 @@ class MembershipRevocation:
     async def member(self, person: str, organization: str, actor: str) -> None:
         """Signs them out everywhere, too: they may come back as somebody else."""
         await self._invitations.withdraw(organization, person)
-        await self._authorizations.end_all_of(Kind.PERSON, person, organization, actor)
+        await self._authorizations.end_for_subject(Kind.PERSON, person, organization, actor)
         await self._sessions.end_all(Kind.PERSON, person)
 
     async def key(self, key_id: str, organization: str) -> None:

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:signing-in:{sha256}` | string | JSON of a `_Begun`, by its state; goes when it is taken, or after `BEGUN_S` |
+| `gen:signing-in:{sha256}` | string | JSON of a `_PendingSignIn`, by state; gone once used or after `SIGN_IN_LIFE_S` |
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from cachetools import TTLCache
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
-from serve_app.accounts.attempt_limiter import Throttle
+from serve_app.accounts.attempt_limiter import AttemptLimiter
 from serve_app.accounts.jwt_auth import (
     KEYS_LIVE_S,
     FetchKeys,
-    IssuerOutOfReach,
+    IssuerUnreachable,
     PublishedKeys,
     TokenRefused,
-    verified_claims,
+    verify_claims,
 )
 
-BEGUN_S: Final = 600
-MOST_BEGUN: Final = 100
-"""From one address in `throttle.WINDOW_S`."""
-MOST_BEGUN_ANYWHERE: Final = 1000
+SIGN_IN_LIFE_S: Final = 600
+MAX_SIGN_INS: Final = 100
+"""From one address in `attempt_limiter.WINDOW_S`."""
+MAX_SIGN_INS_ANYWHERE: Final = 1000
 """Where addresses are not known."""
 _TIMEOUT_S: Final = 10.0
 _SKEW_S: Final = 30.0
@@ -51,7 +51,7 @@ class Provider:
     """Whether addresses count that it doesn't say are verified."""
 
 
-class _Begun(BaseModel):
+class _PendingSignIn(BaseModel):
     verifier: str
     nonce: str
     to: str
@@ -67,20 +67,20 @@ class OpenId:
         self._redis, self._prefix = redis, prefix
         self._provider = provider
         self._fetch = fetch
-        self._throttle = Throttle(redis, prefix)
+        self._limiter = AttemptLimiter(redis, prefix)
         self._keys: PublishedKeys | None = None
-        self._known: TTLCache[str, dict[str, Any]] = TTLCache(1, KEYS_LIVE_S, timer=time.monotonic)
+        self._configuration_cache: TTLCache[str, dict[str, Any]] = TTLCache(1, KEYS_LIVE_S, timer=time.monotonic)
 
     async def begin(self, back: str, to: str, address: str) -> tuple[str, str]:
         """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach or TooOften."""
-        await self._throttle.count(f"openid from:{address}", MOST_BEGUN if address else MOST_BEGUN_ANYWHERE)
+        await self._limiter.count(f"openid from:{address}", MAX_SIGN_INS if address else MAX_SIGN_INS_ANYWHERE)
         endpoint = (await self._configuration())["authorization_endpoint"]
         state = secrets.token_urlsafe(32)
-        begun = _Begun(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
-        await self._redis.set(self._key(state), begun.model_dump_json(), ex=BEGUN_S)
+        pending = _PendingSignIn(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
+        await self._redis.set(self._key(state), pending.model_dump_json(), ex=SIGN_IN_LIFE_S)
         async with self._client(back) as client:
             url, _ = client.create_authorization_url(
-                endpoint, state=state, code_verifier=begun.verifier, nonce=begun.nonce
+                endpoint, state=state, code_verifier=pending.verifier, nonce=pending.nonce
             )
         return url, state
 
@@ -89,7 +89,7 @@ class OpenId:
         raw = await cast(Awaitable[str | None], self._redis.getdel(self._key(state)))
         if raw is None:
             raise SignInRefused
-        begun = _Begun.model_validate_json(raw)
+        pending = _PendingSignIn.model_validate_json(raw)
         configuration = await self._configuration()
         try:
             async with self._client(back) as client:
@@ -97,19 +97,19 @@ class OpenId:
                     configuration["token_endpoint"],
                     grant_type="authorization_code",
                     code=code,
-                    code_verifier=begun.verifier,
+                    code_verifier=pending.verifier,
                 )
         except OAuthError:
             raise SignInRefused from None
         except httpx2.HTTPError:
-            raise IssuerOutOfReach from None
-        return await self._name(tokens, configuration["jwks_uri"], begun.nonce), begun.to
+            raise IssuerUnreachable from None
+        return await self._name(tokens, configuration["jwks_uri"], pending.nonce), pending.to
 
     async def _name(self, tokens: dict[str, Any], jwks_uri: str, nonce: str) -> str:
         self._keys = self._keys or PublishedKeys(jwks_uri, self._fetch)
         try:
             token = str(tokens.get("id_token", ""))
-            claims = await verified_claims(token, self._keys, self.issuer, self._provider.client_id, _SKEW_S)
+            claims = await verify_claims(token, self._keys, self.issuer, self._provider.client_id, _SKEW_S)
         except TokenRefused:
             raise SignInRefused from None
         provider, name = self._provider, claims.get(self._provider.name_claim)
@@ -120,13 +120,13 @@ class OpenId:
 
     async def _configuration(self) -> dict[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery)."""
-        if known := self._known.get(self.issuer):
-            return known
+        if document := self._configuration_cache.get(self.issuer):
+            return document
         configuration = await self._fetch(f"{self.issuer}/.well-known/openid-configuration")
-        needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if configuration.get("issuer") != self.issuer or not all(configuration.get(each) for each in needed):
-            raise IssuerOutOfReach
-        self._known[self.issuer] = configuration
+        fields = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if configuration.get("issuer") != self.issuer or not all(configuration.get(each) for each in fields):
+            raise IssuerUnreachable
+        self._configuration_cache[self.issuer] = configuration
         return configuration
 
     def _client(self, back: str) -> Any:

@@ -72,8 +72,8 @@ class OrganizationStore:
         reads = self._redis.pipeline(transaction=False)
         for each in ids:
             reads.hgetall(self._key(each))
-        found = [_organization(each, raw) for each, raw in zip(ids, await reads.execute(), strict=True)]
-        return [organization for organization in found if organization is not None]
+        organizations = [_organization(each, raw) for each, raw in zip(ids, await reads.execute(), strict=True)]
+        return [organization for organization in organizations if organization is not None]
 
     async def _ids(self) -> list[str]:
         ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
@@ -104,11 +104,11 @@ class OrganizationStore:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._members(organization_id)))
         return {person: Role(role) for person, role in sorted(raw.items())}
 
-    async def role_of(self, organization_id: str, person: str) -> Role | None:
+    async def get_role(self, organization_id: str, person: str) -> Role | None:
         role = await cast(Awaitable[str | None], self._redis.hget(self._members(organization_id), person))
         return Role(role) if role else None
 
-    async def of_person(self, person: str) -> Sequence[str]:
+    async def list_for_person(self, person: str) -> Sequence[str]:
         """Ids of the organizations that they are a member of."""
         ids = await self._ids()
         reads = self._redis.pipeline(transaction=False)
@@ -124,7 +124,7 @@ class OrganizationStore:
         is_member, count = await look.execute()
         return is_member or count < most
 
-    async def put_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
+    async def set_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._members(organization_id), person, role.value)
         self._audit.note(transaction, organization_id, actor, "set member", person, role=role.value)
@@ -132,7 +132,7 @@ class OrganizationStore:
 
     async def remove_member(self, organization_id: str, person: str, actor: str) -> bool:
         """False when there is no such member."""
-        if await self.role_of(organization_id, person) is None:
+        if await self.get_role(organization_id, person) is None:
             return False
         transaction = self._redis.pipeline(transaction=True)
         transaction.hdel(self._members(organization_id), person)
@@ -150,15 +150,15 @@ def _organization(organization_id: str, raw: Mapping[str, str]) -> Organization 
     if "name" not in raw and organization_id != DEFAULT_ORGANIZATION:
         return None
     name, created = raw.get("name", "Default"), float(raw.get("created", 0))
-    return Organization(organization_id, name, created, safety_of(raw), ceilings_of(raw))
+    return Organization(organization_id, name, created, safety_from_record(raw), ceilings_from_record(raw))
 
 
-def safety_of(raw: Mapping[str, str]) -> dict[str, int]:
+def safety_from_record(raw: Mapping[str, str]) -> dict[str, int]:
     """The approved tolerances in an organization's record, by endpoint."""
     return _levels(raw, _SAFETY)
 
 
-def ceilings_of(raw: Mapping[str, str]) -> dict[str, int]:
+def ceilings_from_record(raw: Mapping[str, str]) -> dict[str, int]:
     """The ceilings in an organization's record, by category."""
     return _levels(raw, _CEILING)
 

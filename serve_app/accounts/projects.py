@@ -72,7 +72,9 @@ class ProjectStore:
 
     async def find(self, project_id: str) -> Project | None:
         """None when nobody made it."""
-        return _found(project_id, await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id))))
+        return _existing_project(
+            project_id, await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id)))
+        )
 
     async def get(self, project_id: str) -> Project:
         """One that nobody made has the defaults. A change takes effect within 10 s everywhere."""
@@ -88,9 +90,9 @@ class ProjectStore:
         reads = self._redis.pipeline(transaction=False)
         for project_id in sorted(ids):
             reads.hgetall(self._key(project_id))
-        found = [_found(each, raw) for each, raw in zip(sorted(ids), await reads.execute(), strict=True)]
+        projects = [_existing_project(each, raw) for each, raw in zip(sorted(ids), await reads.execute(), strict=True)]
         # Keys may have put a project of another organization into the index of theirs.
-        return [project for project in found if project is not None and project.organization == organization]
+        return [project for project in projects if project is not None and project.organization == organization]
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
         """Sets what `changes` name of the project; None means the default. Raises ValueError for what can't be."""
@@ -134,12 +136,12 @@ _SOUND: Mapping[str, _Bound] = {
 }
 
 
-def _found(project_id: str, raw: Mapping[str, str]) -> Project | None:
+def _existing_project(project_id: str, raw: Mapping[str, str]) -> Project | None:
     """None when nobody made it."""
-    return project_of(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
+    return project_from_record(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
 
 
-def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
+def project_from_record(project_id: str, raw: Mapping[str, str]) -> Project:
     """The record, as a project."""
 
     def number(name: str) -> int | None:

@@ -65,30 +65,34 @@ class SessionStore:
             "project": project,
             "created": time.time(),
         }
-        of_subject = self._of(kind, subject)
+        index_key = self._index_key(kind, subject)
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._key(secret), mapping=fields)
         transaction.expire(self._key(secret), LIFE_S)
-        transaction.sadd(of_subject, _digest(secret))
-        transaction.scard(of_subject)
-        transaction.expire(of_subject, LIFE_S)
+        transaction.sadd(index_key, _digest(secret))
+        transaction.scard(index_key)
+        transaction.expire(index_key, LIFE_S)
         *_, count, _ = await transaction.execute()
         if count > MOST:
-            await self._end_oldest(of_subject)
+            await self._end_oldest(index_key)
         return secret
 
-    async def _end_oldest(self, of_subject: str) -> None:
+    async def _end_oldest(self, index_key: str) -> None:
         """Of so many as are looked at, those that are over, too."""
-        digests = await cast(Awaitable[list[str]], self._redis.srandmember(of_subject, 2 * MOST))
-        looked = self._redis.pipeline(transaction=False)
+        digests = await cast(Awaitable[list[str]], self._redis.srandmember(index_key, 2 * MOST))
+        reads = self._redis.pipeline(transaction=False)
         for digest in digests:
-            looked.hget(self._at(digest), "created")
-        began = {digest: float(created or 0) for digest, created in zip(digests, await looked.execute(), strict=True)}
-        oldest = sorted(began, key=began.__getitem__)
-        ended = [digest for digest in oldest if not began[digest]] or oldest[: max(1, len(oldest) - MOST)]
+            reads.hget(self._at(digest), "created")
+        creation_times = {
+            digest: float(created or 0) for digest, created in zip(digests, await reads.execute(), strict=True)
+        }
+        oldest = sorted(creation_times, key=creation_times.__getitem__)
+        oldest_digests = [digest for digest in oldest if not creation_times[digest]] or oldest[
+            : max(1, len(oldest) - MOST)
+        ]
         transaction = self._redis.pipeline(transaction=True)
-        transaction.delete(*map(self._at, ended))
-        transaction.srem(of_subject, *ended)
+        transaction.delete(*map(self._at, oldest_digests))
+        transaction.srem(index_key, *oldest_digests)
         await transaction.execute()
 
     async def find(self, secret: str) -> Session | None:
@@ -100,8 +104,8 @@ class SessionStore:
         raw, _ = await transaction.execute()
         if "kind" not in raw:
             return None
-        session = _session_of(raw)
-        await self._redis.expire(self._of(session.kind, session.subject), LIFE_S)
+        session = _session_from_record(raw)
+        await self._redis.expire(self._index_key(session.kind, session.subject), LIFE_S)
         return session
 
     async def move(self, secret: str, organization: str, project: str) -> None:
@@ -119,14 +123,14 @@ class SessionStore:
         transaction = self._redis.pipeline(transaction=True)
         transaction.delete(self._key(secret))
         if session is not None:
-            transaction.srem(self._of(session.kind, session.subject), _digest(secret))
+            transaction.srem(self._index_key(session.kind, session.subject), _digest(secret))
         await transaction.execute()
 
     async def end_all(self, kind: Kind, subject: str) -> int:
         """How many there were: after a change of password, and of someone who is no member any more."""
-        of_subject = self._of(kind, subject)
-        digests = await cast(Awaitable[set[str]], self._redis.smembers(of_subject))
-        return await self._redis.delete(of_subject, *map(self._at, digests)) - bool(digests)
+        index_key = self._index_key(kind, subject)
+        digests = await cast(Awaitable[set[str]], self._redis.smembers(index_key))
+        return await self._redis.delete(index_key, *map(self._at, digests)) - bool(digests)
 
     def _key(self, secret: str) -> str:
         return self._at(_digest(secret))
@@ -134,7 +138,7 @@ class SessionStore:
     def _at(self, digest: str) -> str:
         return f"{self._prefix}session:{digest}"
 
-    def _of(self, kind: Kind, subject: str) -> str:
+    def _index_key(self, kind: Kind, subject: str) -> str:
         return f"{self._prefix}sessions:{kind.value}:{subject}"
 
 
@@ -142,7 +146,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _session_of(raw: Mapping[str, str]) -> Session:
+def _session_from_record(raw: Mapping[str, str]) -> Session:
     return Session(Kind(raw["kind"]), raw["subject"], raw["organization"], raw["project"], float(raw["created"]))
 
 
@@ -150,7 +154,7 @@ LOCAL: Final = "local"
 """What the one at this machine is called, in the audit log and of tasks."""
 
 
-class SignedIn:
+class SessionResolver:
     """Remembers callers for 10 s, like those of keys."""
 
     def __init__(
@@ -166,46 +170,46 @@ class SignedIn:
         self._local_role = local_role
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
-    async def caller(self, secret: str, *, remembered: bool = True) -> Caller | None:
-        """None for a session that ended, or of someone who may nothing any more. Unless they may be `remembered`, they
-        may it now."""
-        if not remembered:
+    async def caller(self, secret: str, *, use_cache: bool = True) -> Caller | None:
+        """None for a session that ended, or of someone who may nothing any more. Without `use_cache` the store is
+        asked."""
+        if not use_cache:
             self.forget(secret)
         caller = self._cache.get(secret)
         if caller is None:
             session = await self._sessions.find(secret)
-            caller = None if session is None else await self.stands_for(session, remembered=remembered)
-            # Those of keys are remembered already: twice would be for 20 s.
+            caller = None if session is None else await self.resolve(session, use_cache=use_cache)
+            # Those of keys are cached already: twice would be for 20 s.
             if caller is not None and session is not None and session.kind is not Kind.KEY:
                 self._cache[secret] = caller
         return caller
 
     def forget(self, secret: str) -> None:
-        """What is remembered of it, here: it moved or ended."""
+        """What is cached of it, here: it moved or ended."""
         self._cache.pop(secret, None)
 
-    async def stands_for(self, session: Session, *, remembered: bool = True) -> Caller | None:
+    async def resolve(self, session: Session, *, use_cache: bool = True) -> Caller | None:
         project = await self._projects.find(session.project)
         if project is None or project.organization != session.organization:
             return None
         match session.kind:
             case Kind.KEY:
-                return await self._of_key(session.subject, project, remembered)
+                return await self._resolve_key(session.subject, project, use_cache)
             case Kind.PERSON:
-                role = await self._organizations.role_of(session.organization, session.subject)
-                return None if role is None else await self._with(session.subject, role, project)
+                role = await self._organizations.get_role(session.organization, session.subject)
+                return None if role is None else await self._build_caller(session.subject, role, project)
             case Kind.LOCAL:
-                return None if self._local_role is None else await self._with(LOCAL, self._local_role, project)
+                return None if self._local_role is None else await self._build_caller(LOCAL, self._local_role, project)
 
-    async def _of_key(self, digest: str, project: Project, remembered: bool) -> Caller | None:
+    async def _resolve_key(self, digest: str, project: Project, use_cache: bool) -> Caller | None:
         """A key that may manage projects stands for any of them, others for their own."""
-        caller = await self._callers.of_digest(digest, remembered=remembered)
+        caller = await self._callers.authenticate_digest(digest, use_cache=use_cache)
         if caller is None or caller.project.id == project.id:
             return caller
         same = project.organization == caller.organization or caller.may(Permission.OPERATE)
         return replace(caller, project=project) if same and caller.may(Permission.MANAGE_PROJECTS) else None
 
-    async def _with(self, name: str, role: Role, project: Project) -> Caller | None:
+    async def _build_caller(self, name: str, role: Role, project: Project) -> Caller | None:
         organization = await self._organizations.get(project.organization)
         if organization is None:
             return None

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
+from deployments.contract.strict_settings import StrictSettings
 from serve_app.accounts.jwt_auth import Issuer
 from serve_app.accounts.openid import Provider
 from serve_app.accounts.roles import Role
-from serve_app.strict_settings import Section
 
 
-class IssuerSettings(Section):
+class IssuerSettings(StrictSettings):
     issuer: str
     jwks_url: Annotated[str, Field(pattern="^https?://")]
     audience: str
@@ -22,7 +22,7 @@ class IssuerSettings(Section):
     skew_s: float = Field(default=30.0, ge=0, le=600)
 
 
-class OpenIdSettings(Section):
+class OpenIdSettings(StrictSettings):
     issuer: Annotated[str, Field(pattern="^https?://.*[^/]$")]
     client_id: str
     client_secret: SecretStr | None = None
@@ -31,7 +31,7 @@ class OpenIdSettings(Section):
     trust_email: bool = False
 
 
-class AccountSettings(Section):
+class AccountSettings(StrictSettings):
     first_credits: float = Field(default=100_000.0, ge=0)
     max_projects: int = Field(default=20, ge=1)
     max_keys: int = Field(default=100, ge=1)
@@ -43,7 +43,7 @@ class AccountSettings(Section):
 
     @field_validator("issuers")
     @classmethod
-    def _one_of_each(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
+    def _check_unique_issuers(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
         names = [each.issuer for each in issuers]
         if len(set(names)) < len(names):
             raise ValueError("each issuer may be named once")
@@ -53,8 +53,8 @@ class AccountSettings(Section):
         if self.openid is None:
             return None
         secret = self.openid.client_secret
-        told = self.openid.model_dump(exclude={"client_secret"})
-        return Provider(**told, client_secret=secret.get_secret_value() if secret else None)
+        options = self.openid.model_dump(exclude={"client_secret"})
+        return Provider(**options, client_secret=secret.get_secret_value() if secret else None)
 
-    def trusted(self) -> list[Issuer]:
+    def trusted_issuers(self) -> list[Issuer]:
         return [Issuer(**issuer.model_dump()) for issuer in self.issuers]

@@ -16,13 +16,14 @@ from starlette.routing import Route
 from deployments.telemetry import logs
 from serve_app.accounts.roles import Permission
 from serve_app.api import errors, openai, openapi, services
-from serve_app.api.auth import MCP, authenticated
+from serve_app.api.auth import MCP, authenticate
 from serve_app.api.bodies import BodyLimits, give_back_large_blocks
-from serve_app.api.hosts import CrossOrigin, KnownHosts
+from serve_app.api.errors import STORE_UNREACHABLE
+from serve_app.api.hosts import CrossOrigin, TrustedHosts
 from serve_app.api.mcp import McpServer
-from serve_app.api.metrics import RequestFigures
-from serve_app.api.middleware import Compressed, DeprecationNotices, HeadAsGet, PathAliases, notices
-from serve_app.api.openai.schema import translated
+from serve_app.api.metrics import RequestMetrics
+from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, notices
+from serve_app.api.openai.schema import translate_error
 from serve_app.api.pages import PATH, add_pages
 from serve_app.api.routes import (
     account,
@@ -37,6 +38,7 @@ from serve_app.api.routes import (
     results,
     session,
     tasks,
+    uploads,
     webhooks,
 )
 from serve_app.api.routes.oauth import PATHS as OAUTH_PATHS
@@ -44,18 +46,19 @@ from serve_app.api.routes.oauth import oauth_routes
 from serve_app.api.services import AskReplicas, unknown_replicas
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
+from serve_app.inputs.links import PREFIXES
 from serve_app.storage.connection import UNREACHABLE
-from serve_app.storage.tally import Tally
+from serve_app.storage.tally import CounterBuffer
 
 
 def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
 
-    tally = Tally()
+    tally = CounterBuffer()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.opened(settings, catalog, replicas, tally) as app.state.services, mcp.running():
+        async with services.open_services(settings, catalog, replicas, tally) as app.state.services, mcp.running():
             yield
 
     app = FastAPI(
@@ -69,30 +72,38 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
         redirect_slashes=False,
     )
-    errors.install(app, translated)
+    errors.install(app, translate_error)
     served_endpoints = generate.served_endpoints(catalog, settings)
     mcp = McpServer(app, served_endpoints)
-    app.add_middleware(RequestFigures, routes=app, tally=tally)
-    uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
+    app.add_middleware(RequestMetrics, routes=app, tally=tally)
     app.add_middleware(
         BodyLimits,
         max_bytes=settings.service.max_body_mb * 2**20,
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
         check=_checking_keys(app),
-        uploads=uploads,
+        uploads={finetunes.UPLOAD: settings.finetunes.max_mb * 2**20},
         small=OAUTH_PATHS,
         max_s=settings.service.max_body_s,
+        signed=PREFIXES["PUT"],
     )
     app.add_middleware(
-        DeprecationNotices, headers_of={f"/v1/{name}": notices(told) for name, told in catalog.deprecated.items()}
+        DeprecationNotices,
+        headers_by_path={f"/v1/{name}": notices(deprecation) for name, deprecation in catalog.deprecated.items()},
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
-    app.add_middleware(Compressed, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH))
-    app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
-    about_work = (results.router, tasks.router, results.events_router, webhooks.router, finetunes.router)
+    app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH))
+    app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
+    about_work = (
+        results.router,
+        tasks.router,
+        results.events_router,
+        webhooks.router,
+        finetunes.router,
+        uploads.router,
+    )
     about_accounts = (
         session.router,
         openid.router,
@@ -122,12 +133,15 @@ def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]
     """Raises what a client without a valid key is to see, before any of its large body is read."""
 
     async def check(request: HTTPConnection) -> None:
+        if request.scope["path"].startswith(PREFIXES["PUT"]):
+            uploads.check_signature(app.state.services, request)
+            return
         # Whoever may read the price of a request may send one as large.
         permission = Permission.READ_CREDITS if request.scope["path"] == account.PRICING else Permission.GENERATE
         try:
-            await authenticated(app.state.services, request, permission)
+            await authenticate(app.state.services, request, permission)
         except UNREACHABLE:
-            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
+            raise HTTPException(503, STORE_UNREACHABLE, errors.SHORTLY) from None
 
     return check
 

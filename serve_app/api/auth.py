@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, cookie_parser
 from starlette.responses import Response
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.accounts.jwt_auth import IssuerOutOfReach, TokenRefused
+from serve_app.accounts.jwt_auth import IssuerUnreachable, TokenRefused
 from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.oauth import TOKEN_PREFIX
 from serve_app.accounts.roles import Permission
@@ -79,7 +79,7 @@ _PROJECT = "x-project"
 _BEARER = "bearer "
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 """Where tools learn whose tokens are accepted (RFC 9728)."""
-_MADE = "Keys are made at /account, or by gen-serve keys create"
+_KEY_HINT = "Keys are made at /account, or by gen-serve keys create"
 MCP = "/mcp"
 """Where models call tools."""
 
@@ -94,7 +94,7 @@ _CHANGES_ACCOUNTS = frozenset(
     }
 )
 """Whoever may change them is looked up anew: one who may not any more would let themselves in again, for as long as
-they are remembered."""
+they are cached."""
 
 # For the API's description; what they find is read from the headers below.
 _key_scheme = APIKeyHeader(
@@ -112,17 +112,17 @@ class NotAuthenticated(ApiError):
 
     def __init__(self, *, wrong_key: bool = False) -> None:
         if wrong_key:
-            hint = f"This key is unknown, expired or revoked. {_MADE}"
+            hint = f"This key is unknown, expired or revoked. {_KEY_HINT}"
             super().__init__(403, "invalid_key", "Not authenticated - Invalid Authentication", hint=hint)
         else:
-            hint = f"Send your key in the header x-key, or as Authorization: Bearer {KEY_PREFIX}…. {_MADE}"
+            hint = f"Send your key in the header x-key, or as Authorization: Bearer {KEY_PREFIX}…. {_KEY_HINT}"
             super().__init__(403, "missing_key", "Not authenticated", hint=hint)
 
 
-async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
+async def authenticate(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
     """Who asks. Raises the HTTPException that others than those with the permission are to see."""
     reads = request.scope.get("method") in ("GET", "HEAD")
-    caller = await _caller(services, request, remembered=reads or permission not in _CHANGES_ACCOUNTS)
+    caller = await _caller(services, request, use_cache=reads or permission not in _CHANGES_ACCOUNTS)
     if not caller.may(permission):
         role = caller.role.value.replace("_", " ")
         detail = f"Not allowed: the role {role} has no permission to {permission.value}"
@@ -138,26 +138,26 @@ def has_key_or_token(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
-async def _caller(services: Services, request: HTTPConnection, *, remembered: bool = True) -> Caller:
+async def _caller(services: Services, request: HTTPConnection, *, use_cache: bool = True) -> Caller:
     secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
     if not secret and authorization.lower().startswith(_BEARER):
         token = authorization[len(_BEARER) :].strip()
         if token.startswith(TOKEN_PREFIX):
-            return await _of_program(services, token, request, remembered)
+            return await _authenticate_oauth_client(services, token, request, use_cache)
         if not token.startswith(KEY_PREFIX):
             return await _bearer(services, token, request)
         secret = token
     if not secret:
-        return await _of_session(services, request, remembered)
-    caller = await services.callers.authenticate(secret, remembered=remembered)
+        return await _authenticate_session(services, request, use_cache)
+    caller = await services.callers.authenticate(secret, use_cache=use_cache)
     if caller is None:
         raise NotAuthenticated(wrong_key=True)
     return caller
 
 
-async def _of_session(services: Services, request: HTTPConnection, remembered: bool) -> Caller:
+async def _authenticate_session(services: Services, request: HTTPConnection, use_cache: bool) -> Caller:
     secret = session_secret(request, services.settings.service)
-    caller = None if secret is None else await services.signed_in.caller(secret, remembered=remembered)
+    caller = None if secret is None else await services.session_resolver.caller(secret, use_cache=use_cache)
     if caller is None:
         raise NotAuthenticated
     check_origin(request, services.settings.service)
@@ -168,14 +168,16 @@ async def optional_caller(services: Services, request: HTTPConnection) -> Caller
     """None for whoever sends nothing, or a session that is over."""
     if not has_key_or_token(request.headers):
         secret = session_secret(request, services.settings.service)
-        return None if secret is None else await services.signed_in.caller(secret)
+        return None if secret is None else await services.session_resolver.caller(secret)
     return await _caller(services, request)
 
 
-async def _of_program(services: Services, token: str, request: HTTPConnection, remembered: bool) -> Caller:
-    caller = await services.token_authentication.caller(token, request.headers.get(_PROJECT), remembered=remembered)
+async def _authenticate_oauth_client(
+    services: Services, token: str, request: HTTPConnection, use_cache: bool
+) -> Caller:
+    caller = await services.token_authentication.caller(token, request.headers.get(_PROJECT), use_cache=use_cache)
     if caller is None:
-        raise _token_refused("it is over, or not for this project", services, request)
+        raise _invalid_token_error("it is over, or not for this project", services, request)
     return caller
 
 
@@ -183,23 +185,23 @@ async def _bearer(services: Services, token: str, request: HTTPConnection) -> Ca
     try:
         return await services.tokens.authenticate(token)
     except TokenRefused as reason:
-        raise _token_refused(str(reason), services, request) from None
-    except IssuerOutOfReach:
+        raise _invalid_token_error(str(reason), services, request) from None
+    except IssuerUnreachable:
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
 
 
-def _token_refused(reason: str, services: Services, request: HTTPConnection) -> ApiError:
+def _invalid_token_error(reason: str, services: Services, request: HTTPConnection) -> ApiError:
     """RFC 6750 section 3, RFC 9728 section 5.1."""
     metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
     challenge = (
-        f'Bearer error="invalid_token", error_description={quoted_string(reason)}, '
-        f"resource_metadata={quoted_string(metadata)}"
+        f'Bearer error="invalid_token", error_description={quote_string(reason)}, '
+        f"resource_metadata={quote_string(metadata)}"
     )
     hint = f"An API key begins with {KEY_PREFIX}; it is sent in the header x-key, or as Authorization: Bearer too"
     return ApiError(401, "invalid_token", f"Token refused: {reason}", {"WWW-Authenticate": challenge}, hint=hint)
 
 
-def quoted_string(text: str) -> str:
+def quote_string(text: str) -> str:
     """As a parameter of a header (RFC 9110 section 5.6.4); what has no place in one becomes a question mark."""
     plain = "".join(character if " " <= character <= "~" else "?" for character in text)
     return '"' + plain.replace("\\", r"\\").replace('"', r"\"") + '"'
@@ -212,7 +214,7 @@ def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
         key: Annotated[object, Security(_key_scheme)],
         token: Annotated[object, Security(_token_scheme)],
     ) -> Caller:
-        return await authenticated(services, request, permission)
+        return await authenticate(services, request, permission)
 
     return caller
 

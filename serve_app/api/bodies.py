@@ -1,6 +1,6 @@
 """Request bodies: limits by caller, size and time, and parsing.
 
-A proxy stands in front and waits for the first part of each body (`local/proxy_start.py`). Here is what only the
+A proxy stands in front and waits for the first part of each body (`launcher/proxy_start.py`). Here is what only the
 application can know: whose key it is, how much all requests hold together, and what their JSON asks of its reader.
 """
 
@@ -31,12 +31,12 @@ MAX_TEXT_BYTES: Final = 256 * 1024
 MAX_VALUES: Final = 50_000
 """Commas and brackets of a body, those in its prompts too: what reading it takes beside its length."""
 NUL: Final = "nul_character"
-NUL_REFUSED: Final = "Input should have no NUL character"
+NUL_MESSAGE: Final = "Input should have no NUL character"
 
 _CLOSE: Final = {"Connection": "close"}
 """What is left of the body stays unread, so the connection can't be used again."""
 _NO_ROOM: Final = "Too many large requests at a time, nothing was accepted or charged; try again shortly"
-_OF_CURL: Final = ", which curl -d sends by itself: add -H 'Content-Type: application/json', or use --json"
+_CURL_HINT: Final = ", which curl -d sends by itself: add -H 'Content-Type: application/json', or use --json"
 
 
 class BodyLimits:
@@ -46,7 +46,7 @@ class BodyLimits:
     503 where all bodies of over KEYLESS_BYTES together, and what is fetched for requests, from their first byte to the
     end of the answer, would be more than `max_inflight_bytes`; a declared length counts from the beginning. `uploads`
     names paths with a limit of their own, whose bodies go to disk as they come and count for nothing here; those of
-    `small` take KEYLESS_BYTES of anybody.
+    `small` take KEYLESS_BYTES of anybody. Below `signed` a signature in the query is the key.
 
     `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
     may become, larger than KEYLESS_BYTES.
@@ -61,6 +61,7 @@ class BodyLimits:
         uploads: Mapping[str, int],
         small: Collection[str] = (),
         max_s: float = 900.0,
+        signed: str = "",
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
@@ -69,7 +70,8 @@ class BodyLimits:
         self.uploads = uploads
         self.small = frozenset(small)
         self.max_s = max_s
-        self._held = 0
+        self.signed = signed
+        self._inflight_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,18 +80,18 @@ class BodyLimits:
         upload = scope["path"] in self.uploads
         most = KEYLESS_BYTES if scope["path"] in self.small else self.uploads.get(scope["path"], self.max_bytes)
         limit: int | None = None
-        seen, waited_s, complete = 0, 0.0, False
+        received_bytes, waited_s, complete = 0, 0.0, False
 
         # Inside the app, where the exceptions become answers: it asks for the body before anything else.
-        async def limited() -> Message:
-            nonlocal limit, seen, waited_s, complete
+        async def receive_within_limits() -> Message:
+            nonlocal limit, received_bytes, waited_s, complete
             if complete:
                 return await receive()  # only the end of the connection can still come
             if limit is None:
                 request = HTTPConnection(scope)
                 limit = await self._limit(request, most)
                 if not upload:
-                    body(_declared(request) or 0)
+                    body(_declared_length(request) or 0)
             began = time.monotonic()
             try:
                 async with asyncio.timeout(None if upload else max(0.0, self.max_s - waited_s)):
@@ -98,56 +100,57 @@ class BodyLimits:
                 detail = f"The body came too slowly: it has to be complete within {self.max_s:g} seconds"
                 raise HTTPException(408, detail, _CLOSE) from None
             waited_s += time.monotonic() - began
-            seen += len(message.get("body", b""))
-            if seen > limit:
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > limit:
                 raise _too_large(limit, keyless=limit < most)
             if not upload:
-                body(seen)
+                body(received_bytes)
             complete = not message.get("more_body", False)
             return message
 
-        with self._room(_CLOSE) as body, self._room({}) as fetched:
+        with self._room(_CLOSE) as body, self._room({}) as grow_fetches:
             total = 0
 
             def fetch(size: int) -> None:
                 nonlocal total
                 total += size
-                fetched(total)
+                grow_fetches(total)
 
-            bounded = hold.set(fetch)
+            token = hold.set(fetch)
             try:
-                await self.app(scope, limited, send)
+                await self.app(scope, receive_within_limits, send)
             finally:
-                hold.reset(bounded)
+                hold.reset(token)
 
     @contextmanager
     def _room(self, headers: Mapping[str, str]) -> Iterator[Callable[[int], None]]:
         """What notes that something is at least so many bytes large; it raises a 503 where there is no room."""
-        counted = 0
+        size_so_far = 0
 
         def grow_to(size: int) -> None:
-            nonlocal counted
-            if size <= max(counted, KEYLESS_BYTES):
+            nonlocal size_so_far
+            if size <= max(size_so_far, KEYLESS_BYTES):
                 return
-            if self._held + size - counted > self.max_inflight_bytes:
+            if self._inflight_bytes + size - size_so_far > self.max_inflight_bytes:
                 raise HTTPException(503, _NO_ROOM, {**SHORTLY, **headers})
-            self._held += size - counted
-            counted = size
+            self._inflight_bytes += size - size_so_far
+            size_so_far = size
 
         try:
             yield grow_to
         finally:
-            self._held -= counted
+            self._inflight_bytes -= size_so_far
 
     async def _limit(self, request: HTTPConnection, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""
         headers = request.headers
-        known, declared = has_credentials(headers), _declared(request)
-        limit = most if known else min(most, KEYLESS_BYTES)
-        if declared is not None and declared > limit:
+        signed = self.signed and request.scope["path"].startswith(self.signed)
+        has_key, length = signed or has_credentials(headers), _declared_length(request)
+        limit = most if has_key else min(most, KEYLESS_BYTES)
+        if length is not None and length > limit:
             raise _too_large(limit, keyless=limit < most)
-        chunked = declared is None and "transfer-encoding" in headers
-        if known and (chunked or (declared or 0) > KEYLESS_BYTES):
+        is_chunked = length is None and "transfer-encoding" in headers
+        if has_key and (is_chunked or (length or 0) > KEYLESS_BYTES):
             await self.check(request)
         return limit
 
@@ -163,14 +166,14 @@ class JsonRoute(APIRoute):
         async def read_well(request: Request) -> Response:
             for name, value in request.query_params.multi_items():
                 if "\0" in name + value:
-                    raise Invalid(["query", name], NUL_REFUSED, NUL)
+                    raise Invalid(["query", name], NUL_MESSAGE, NUL)
             return await handle(_JsonRequest(request, takes_files))
 
         return read_well
 
 
 class FilesRoute(JsonRoute):
-    """Takes pictures and videos in it, too, as long strings."""
+    """Takes images and videos in it, too, as long strings."""
 
     takes_files = True
 
@@ -183,14 +186,14 @@ class _JsonRequest(Request):
 
     async def body(self) -> bytes:
         if self._read is None:
-            self._read = await self._received()
+            self._read = await self._receive_body()
         return self._read
 
     async def json(self) -> Any:
         data, self._read = await self.body(), b""
         return await asyncio.to_thread(_value, data) if len(data) > KEYLESS_BYTES else _value(data)
 
-    async def _received(self) -> bytes:
+    async def _receive_body(self) -> bytes:
         body, values = bytearray(), 0
         async for chunk in self.stream():
             if not body and chunk:
@@ -212,10 +215,10 @@ class _JsonRequest(Request):
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         main, _, sub = kind.partition("/")
         if main != "application" or not (sub == "json" or sub.endswith("+json")):
-            sent = f"not {kind[:60]}" if kind else "and it is missing"
-            sent += _OF_CURL if kind == "application/x-www-form-urlencoded" else ""
+            problem = f"not {kind[:60]}" if kind else "and it is missing"
+            problem += _CURL_HINT if kind == "application/x-www-form-urlencoded" else ""
             raise Invalid(
-                ["header", "Content-Type"], f"Content-Type should be application/json, {sent}", "content_type"
+                ["header", "Content-Type"], f"Content-Type should be application/json, {problem}", "content_type"
             )
 
 
@@ -236,7 +239,7 @@ def _value(data: bytes) -> Any:
 def _check_nul(value: Any, loc: list[str]) -> None:
     """Stores and programs end strings there, each in its own way. Raises Invalid at the field."""
     if isinstance(value, str) and "\0" in value:
-        raise Invalid(loc, NUL_REFUSED, NUL)
+        raise Invalid(loc, NUL_MESSAGE, NUL)
     if isinstance(value, dict):
         for name, each in value.items():
             _check_nul(name, loc)
@@ -246,7 +249,7 @@ def _check_nul(value: Any, loc: list[str]) -> None:
             _check_nul(each, [*loc, str(n)])
 
 
-def _declared(request: HTTPConnection) -> int | None:
+def _declared_length(request: HTTPConnection) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isdigit() else None
 

@@ -3,7 +3,7 @@
 `detail` is for people; of a 422 it is a list of `{type, loc, msg}`. `code` never changes. `request_id` is that of the
 header `x-request-id`, and in the logs. A `hint` says what to send instead.
 
-No answer carries a stack trace, a path, or the value of what was sent: values may be secrets or pictures.
+No answer carries a stack trace, a path, or the value of what was sent: values may be secrets or images.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from serve_app.api.middleware import allowed
-from serve_app.finetunes.registry import OutOfReach
+from serve_app.api.middleware import allowed_methods
+from serve_app.finetunes.registry import ObjectStoreUnreachable
 from serve_app.inputs.fetch import TooManyFetches
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import advice, nearest
 from serve_app.storage.connection import UNREACHABLE
-from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
+from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageUnreachable
 from serve_app.tasks.limits import Uncertain
 
 logger = logging.getLogger(__name__)
@@ -39,17 +39,17 @@ _VERSION: Final = "/v1/"
 
 def suggest_path(app: FastAPI, path: str) -> str:
     """`: did you mean …?`, or nothing where no path is near. What most paths begin with does not count."""
-    known = {each.removeprefix(_VERSION): each for each in _paths(app)}
-    near = nearest(path.removeprefix(_VERSION), known, likeness=0.75)
-    return f": did you mean {known[near]}?" if near else ""
+    paths = {each.removeprefix(_VERSION): each for each in _paths(app)}
+    near = nearest(path.removeprefix(_VERSION), paths, likeness=0.75)
+    return f": did you mean {paths[near]}?" if near else ""
 
 
-def suggest_fields(errors: Iterable[Mapping[str, Any]], known: Collection[str]) -> list[dict[str, Any]]:
-    """Pydantic's errors, where those about unknown fields name the one of `known` that may have been meant."""
-    return [{**error, "msg": error["msg"] + _for_field(error, known)} for error in errors]
+def suggest_fields(errors: Iterable[Mapping[str, Any]], names: Collection[str]) -> list[dict[str, Any]]:
+    """Pydantic's errors, where those about unknown fields name the one of `names` that may have been meant."""
+    return [{**error, "msg": error["msg"] + _for_field(error, names)} for error in errors]
 
 
-def fields_of(request: Request, body: Any) -> Collection[str]:
+def field_names(request: Request, body: Any) -> Collection[str]:
     """What may be in a body like this one, by the route that it was sent to."""
     field = getattr(request.scope.get("route"), "body_field", None)
     form = field.field_info.annotation if field else None
@@ -58,19 +58,19 @@ def fields_of(request: Request, body: Any) -> Collection[str]:
     return form.field_names(body) if issubclass(form, GenerationRequest) else form.model_fields
 
 
-def _for_field(error: Mapping[str, Any], known: Collection[str]) -> str:
+def _for_field(error: Mapping[str, Any], names: Collection[str]) -> str:
     name = str(error["loc"][-1])
     if error["type"] != "extra_forbidden":
         return ""
-    meant = advice(name, known)
-    return f": {meant}" if meant else ""
+    suggestion = advice(name, names)
+    return f": {suggestion}" if suggestion else ""
 
 
 def _paths(app: FastAPI) -> Iterable[str]:
     """Those that are described and here to stay, without parameters."""
     for route in iter_route_contexts(app.routes):
-        described = getattr(route, "include_in_schema", False) and not getattr(route, "deprecated", None)
-        if described and route.path and "{" not in route.path:
+        is_public = getattr(route, "include_in_schema", False) and not getattr(route, "deprecated", None)
+        if is_public and route.path and "{" not in route.path:
             yield route.path
 
 
@@ -79,15 +79,15 @@ Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse
 """From the request, the problem and its answer to that answer as some paths have it."""
 
 
-OUT_OF_REACH = "The task store is out of reach, nothing was charged; try again shortly"
+STORE_UNREACHABLE = "The task store is out of reach, nothing was charged; try again shortly"
 UNCERTAIN = (
     "The task store did not answer in time: the task was made, or it never will be. GET /v1/tasks tells which; "
     "a repetition with the same Idempotency-Key makes no second task"
 )
-_OBJECTS_OUT_OF_REACH = "The object store is out of reach; try again shortly"
-_STORAGE_OUT_OF_REACH = "The object store is out of reach, nothing was accepted or charged; try again shortly"
+_OBJECTS_UNREACHABLE = "The object store is out of reach; try again shortly"
+_STORAGE_UNREACHABLE = "The object store is out of reach, nothing was accepted or charged; try again shortly"
 _TOO_MANY_FETCHES = (
-    "Too many pictures and videos are being fetched for this organization, or from one of the origins; nothing was "
+    "Too many images and videos are being fetched for this organization, or from one of the origins; nothing was "
     "charged; try again shortly"
 )
 SHORTLY = {"Retry-After": "2"}
@@ -154,7 +154,7 @@ CODES: Final[Mapping[int, Code]] = {
 }
 """Of errors that have no code of their own, by status."""
 
-_MOST_LISTED = 20
+_MAX_PROBLEMS = 20
 """Problems of one request."""
 _NAME_CHARS = 100
 """Of a field's name, which the client may have chosen."""
@@ -190,9 +190,9 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         RequestValidationError: _validation,
         Invalid: _invalid,
         FinetuneUnusable: _always(400, "finetune_not_ready", "Finetune not found or not ready"),
-        StorageOutOfReach: _always(503, "storage_unavailable", _STORAGE_OUT_OF_REACH),
-        OutOfReach: _objects_out_of_reach,
-        BaseError: _objects_out_of_reach,
+        StorageUnreachable: _always(503, "storage_unavailable", _STORAGE_UNREACHABLE),
+        ObjectStoreUnreachable: _objects_unreachable,
+        BaseError: _objects_unreachable,
         TooManyFetches: _always(429, "too_many_fetches", _TOO_MANY_FETCHES),
         HTTPException: _http,
         Exception: _internal,
@@ -200,10 +200,10 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         **dict.fromkeys(UNREACHABLE, _unreachable),
     }
     for kind, handler in handlers.items():
-        app.add_exception_handler(kind, _translated(handler, translate) if translate else handler)
+        app.add_exception_handler(kind, _translate_with(handler, translate) if translate else handler)
 
 
-def _translated(handler: Handler, translate: Translate) -> Handler:
+def _translate_with(handler: Handler, translate: Translate) -> Handler:
     async def handle(request: Request, problem: Exception) -> JSONResponse:
         return translate(request, problem, await handler(request, problem))
 
@@ -249,42 +249,44 @@ def _unprocessable(request: Request, entries: Sequence[Mapping[str, Any]]) -> JS
 
 async def _validation(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, RequestValidationError)
-    found = problem.errors()
-    known = fields_of(request, problem.body)
-    entries = [_entry(error) for error in suggest_fields(found[:_MOST_LISTED], known)]
-    if more := len(found) - len(entries):
+    problems = problem.errors()
+    names = field_names(request, problem.body)
+    entries = [_entry(error) for error in suggest_fields(problems[:_MAX_PROBLEMS], names)]
+    if more := len(problems) - len(entries):
         entries.append({"type": "too_many_errors", "loc": ["body"], "msg": f"There are {more} more problems"})
     return _unprocessable(request, entries)
 
 
 async def _invalid(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Invalid)
-    return _unprocessable(request, [_shortened(problem.entry)])
+    return _unprocessable(request, [_shorten(problem.entry)])
 
 
 async def _http(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, HTTPException)
     if isinstance(problem.__cause__, Invalid):
         # FastAPI takes whatever goes wrong while a body is read for an error of its own.
-        return _unprocessable(request, [_shortened(problem.__cause__.entry)])
+        return _unprocessable(request, [_shorten(problem.__cause__.entry)])
     if problem.status_code == 405:
-        return _not_allowed(request, problem)
+        return _method_not_allowed(request, problem)
     if problem.status_code == 404 and "endpoint" not in request.scope:
-        meant = suggest_path(request.app, request.scope["path"])
-        return error_response(request, 404, CODES[404], f"Not Found{meant}")
+        suggestion = suggest_path(request.app, request.scope["path"])
+        return error_response(request, 404, CODES[404], f"Not Found{suggestion}")
     return http_error_response(request, problem)
 
 
-def _not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
+def _method_not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
     """Names the methods of all routes of the path; the framework knows of the first alone, and of files."""
-    methods = ", ".join(allowed(request.app.routes, request.scope)) or (problem.headers or {}).get("Allow", "GET, HEAD")
+    methods = ", ".join(allowed_methods(request.app.routes, request.scope)) or (problem.headers or {}).get(
+        "Allow", "GET, HEAD"
+    )
     detail = f"Method Not Allowed: this path takes {methods}"
     return error_response(request, 405, CODES[405], detail, {"Allow": methods})
 
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("task store out of reach: %s", type(problem).__name__)
-    return error_response(request, 503, "store_unavailable", OUT_OF_REACH, SHORTLY)
+    return error_response(request, 503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
 
 
 async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
@@ -292,9 +294,9 @@ async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
     return error_response(request, 503, "outcome_unknown", UNCERTAIN, SHORTLY)
 
 
-async def _objects_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
+async def _objects_unreachable(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("object store out of reach: %s", type(problem.__cause__ or problem).__name__)
-    return error_response(request, 503, "storage_unavailable", _OBJECTS_OUT_OF_REACH, SHORTLY)
+    return error_response(request, 503, "storage_unavailable", _OBJECTS_UNREACHABLE, SHORTLY)
 
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:
@@ -305,7 +307,7 @@ async def _internal(request: Request, problem: Exception) -> JSONResponse:
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
-    entry = _shortened({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MESSAGE_CHARS)})
+    entry = _shorten({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MESSAGE_CHARS)})
     context = {
         k: _cut(v, _MESSAGE_CHARS) if isinstance(v, str) else v
         for k, v in error.get("ctx", {}).items()
@@ -318,9 +320,9 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
 
 def _message(error: Mapping[str, Any]) -> str:
     """Numbers and truth values in quotes are what form-like clients send: such a value is no secret, and repeated."""
-    sent = error.get("input")
-    if error["type"] in _PLAIN_TYPES and isinstance(sent, str) and _PLAIN.fullmatch(sent):
-        return f'"{sent}" is a string; send {sent.lower()}'
+    value = error.get("input")
+    if error["type"] in _PLAIN_TYPES and isinstance(value, str) and _PLAIN.fullmatch(value):
+        return f'"{value}" is a string; send {value.lower()}'
     return error["msg"]
 
 
@@ -329,7 +331,7 @@ def _encodable(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
-def _shortened(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _shorten(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "loc": [_cut(_encodable(str(part)), _NAME_CHARS) for part in entry["loc"]]}
 
 

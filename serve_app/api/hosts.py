@@ -32,7 +32,7 @@ def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
     """
     if settings.public_url:
         return settings.public_url.rstrip("/")
-    scheme, host = _asked(request, settings)
+    scheme, host = _scheme_and_host(request, settings)
     return f"{scheme}://{host}"
 
 
@@ -42,28 +42,28 @@ def client_address(request: HTTPConnection, settings: ServiceSettings) -> str:
     What stands before the service names who was before it, in `X-Forwarded-For`: it is believed as far as it goes on
     over loopback, where HAProxy is, and trusted proxies. An IPv6 customer has a /64.
     """
-    named = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
-    hops = [hop for each in named if (hop := each.strip())] + ([request.client.host] if request.client else [])
+    forwarded = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+    hops = [hop for each in forwarded if (hop := each.strip())] + ([request.client.host] if request.client else [])
     for hop in reversed(hops):
-        if not (is_loopback(hop) or _trusted(hop, settings.trusted_proxies)):
+        if not (is_loopback(hop) or _is_trusted_proxy(hop, settings.trusted_proxies)):
             return _customer(hop)
     return ""
 
 
 def _customer(hop: str) -> str:
     try:
-        address = _unmapped(ip_address(hop))
+        address = _unmap(ip_address(hop))
     except ValueError:
         return ""
     return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 
-def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+def _unmap(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """An IPv4 address as itself, where a proxy that listens on both writes it as one of IPv6."""
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
-class KnownHosts:
+class TrustedHosts:
     """ASGI middleware: 421 for requests to hosts that the settings don't name, and that are not loopback.
 
     Links would lead there, and a page that makes its own name point at this machine would reach the service through
@@ -79,17 +79,17 @@ class KnownHosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in self.open_paths:
             request = HTTPConnection(scope)
-            _, host = _asked(request, self.settings)
-            if not self._is_known(host):
+            _, host = _scheme_and_host(request, self.settings)
+            if not self._is_trusted(host):
                 await error_response(request, 421, CODES[421], _NOT_HERE)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _is_known(self, host: str) -> bool:
-        written = _HOST.fullmatch(host)
-        if written is None:
+    def _is_trusted(self, host: str) -> bool:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
-        name = written["name"].lower().strip("[]")
+        name = match["name"].lower().strip("[]")
         return name in self.names or is_loopback(name)
 
 
@@ -102,19 +102,19 @@ def _own_names(settings: ServiceSettings) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-def _asked(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str]:
+def _scheme_and_host(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str]:
     """Scheme and host that the client asked for; an empty host if it named none."""
     scheme, host = request.url.scheme, request.headers.get("host", "")
-    if request.client and _trusted(request.client.host, settings.trusted_proxies):
-        forwarded = _first(request.headers.get("x-forwarded-proto"))
-        scheme = forwarded if forwarded in ("http", "https") else scheme
+    if request.client and _is_trusted_proxy(request.client.host, settings.trusted_proxies):
+        protocol = _first(request.headers.get("x-forwarded-proto"))
+        scheme = protocol if protocol in ("http", "https") else scheme
         host = _first(request.headers.get("x-forwarded-host")) or host
     return scheme, host
 
 
-def _trusted(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:
+def _is_trusted_proxy(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:
     try:
-        address = _unmapped(ip_address(peer))
+        address = _unmap(ip_address(peer))
     except ValueError:
         return False
     return any(address in proxy for proxy in proxies)
@@ -126,8 +126,16 @@ def _first(header: str | None) -> str:
 
 _ORIGIN: Final = re.compile(r"https?://(\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(:[0-9]{1,5})?")
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_SENT: Final = ("x-key", "authorization", "content-type", "idempotency-key", "if-none-match", "range", "user-agent")
-_SHOWN: Final = (
+_REQUEST_HEADERS: Final = (
+    "x-key",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "if-none-match",
+    "range",
+    "user-agent",
+)
+_RESPONSE_HEADERS: Final = (
     "Retry-After",
     "ETag",
     "RateLimit",
@@ -147,8 +155,14 @@ class CrossOrigin(CORSMiddleware):
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str], open_path: str) -> None:
-        named = [origin for origin in origins if origin != LOOPBACK_ORIGINS]
-        super().__init__(app, allow_origins=named, allow_methods=_METHODS, allow_headers=_SENT, expose_headers=_SHOWN)
+        fixed_origins = [origin for origin in origins if origin != LOOPBACK_ORIGINS]
+        super().__init__(
+            app,
+            allow_origins=fixed_origins,
+            allow_methods=_METHODS,
+            allow_headers=_REQUEST_HEADERS,
+            expose_headers=_RESPONSE_HEADERS,
+        )
         self.loopback = LOOPBACK_ORIGINS in origins
         self.open_path = open_path
 
@@ -159,7 +173,7 @@ class CrossOrigin(CORSMiddleware):
             await super().__call__(scope, receive, send)
 
     def is_allowed_origin(self, origin: str) -> bool:
-        return super().is_allowed_origin(origin) or (self.loopback and _is_of_loopback(origin))
+        return super().is_allowed_origin(origin) or (self.loopback and _is_loopback_origin(origin))
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)
@@ -172,6 +186,6 @@ class CrossOrigin(CORSMiddleware):
         )
 
 
-def _is_of_loopback(origin: str) -> bool:
-    written = _ORIGIN.fullmatch(origin)
-    return written is not None and is_loopback(written["v6"] or written["name"])
+def _is_loopback_origin(origin: str) -> bool:
+    match = _ORIGIN.fullmatch(origin)
+    return match is not None and is_loopback(match["v6"] or match["name"])

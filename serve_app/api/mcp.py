@@ -43,7 +43,7 @@ from deployments.contract import objects
 from deployments.contract.job import media_type
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.roles import Permission
-from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticated, has_key_or_token, quoted_string
+from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticate, has_key_or_token, quote_string
 from serve_app.api.errors import http_error_response
 from serve_app.api.hosts import public_base
 from serve_app.api.services import Services
@@ -56,33 +56,33 @@ from serve_app.tasks.task import TERMINAL, Status
 logger = logging.getLogger(__name__)
 
 _LARGEST: Final = 2**20
-"""Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
+"""Bytes of an image that is shown as it is; of a larger one, its thumbnail."""
 _FACTS: Final = ("id", "status", "progress", "cost", "details")
 _RESULT_FACTS: Final = ("seed", "duration", "prompt")
 """Of a result, beside its file."""
 
 
-def text_content(told: object) -> TextContent:
-    return TextContent(type="text", text=told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
+def text_content(value: object) -> TextContent:
+    return TextContent(type="text", text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 async def task_content(services: Services, task: TaskResult) -> list[ContentBlock]:
-    """How it stands, and, once it is ready, the picture or the video's link."""
+    """How it stands, and, once it is ready, the image or the video's link."""
     body = cast(Mapping[str, Any], task)
-    told = {name: body[name] for name in _FACTS if body.get(name) is not None}
+    facts = {name: body[name] for name in _FACTS if body.get(name) is not None}
     result = body.get("result")
     if not result:
-        return [text_content(told)]
-    told |= {name: result[name] for name in _RESULT_FACTS if name in result}
-    return [text_content(told), *await _picture(services, body["id"]), _link(result["sample"])]
+        return [text_content(facts)]
+    facts |= {name: result[name] for name in _RESULT_FACTS if name in result}
+    return [text_content(facts), *await _result_image(services, body["id"]), _link(result["sample"])]
 
 
-async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
+async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
     task = await services.tasks.get(task_id)
-    stored = task.result if task is not None and task.status is Status.READY else None
-    if not stored:
+    result = task.result if task is not None and task.status is Status.READY else None
+    if not result:
         return []
-    for key in (stored["key"], stored.get("thumbnail")):
+    for key in (result["key"], result.get("thumbnail")):
         if key and media_type(key).startswith("image/"):
             with suppress(FileNotFoundError):  # no longer kept
                 data = await services.objects.get(key)
@@ -103,7 +103,7 @@ _LONGEST_S: Final = 300.0
 _LOOK_S: Final = 1.0
 """How long a look at a task waits for it to end: so often its progress is told."""
 _ID_CHARS: Final = 64
-_ENDED: Final = {status.value for status in TERMINAL | {Status.NOT_FOUND}}
+_TERMINAL: Final = {status.value for status in TERMINAL | {Status.NOT_FOUND}}
 
 
 class NotDone(Exception):
@@ -126,7 +126,7 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-Endpointed = Annotated[str, Field(description="As list_models has them")]
+EndpointName = Annotated[str, Field(description="As list_models has them")]
 Seconds = Annotated[float, Field(ge=0, le=_LONGEST_S, description="How long to wait; the tool wait goes on with it")]
 Options = Annotated[dict[str, Any], Field(description="Further fields of the endpoint, as list_models has them")]
 TaskId = Annotated[str, Field(max_length=_ID_CHARS, description="The task's id")]
@@ -139,24 +139,24 @@ class ListModels(_Arguments):
 
 
 class Generate(_Arguments):
-    """Make a picture or a video from a text. Answers with the picture, or with the task's id if it takes longer."""
+    """Make an image or a video from a text. Answers with the image, or with the task's id if it takes longer."""
 
     prompt: str
-    endpoint: Endpointed = DEFAULT_ENDPOINT
+    endpoint: EndpointName = DEFAULT_ENDPOINT
     options: Options = {}
     wait_s: Seconds = 60
 
 
 class Edit(_Arguments):
-    """Change a picture as a text says, or make one from several."""
+    """Change an image as a text says, or make one from several."""
 
     prompt: str | None = Field(default=None, description="What to change; some endpoints do one thing, and take none")
     images: list[str] = Field(
         min_length=1,
         max_length=MAX_REFERENCES,
-        description="Each an https URL, a picture in base64, or the id of a task that made one",
+        description="Each an https URL, an image in base64, or the id of a task that made one",
     )
-    endpoint: Endpointed = DEFAULT_ENDPOINT
+    endpoint: EndpointName = DEFAULT_ENDPOINT
     options: Options = {}
     wait_s: Seconds = 60
 
@@ -169,7 +169,7 @@ class Wait(_Arguments):
 
 
 class Fetch(_Arguments):
-    """How a task is, at once; of one that is ready its picture, and a link that is good for some minutes."""
+    """How a task is, at once; of one that is ready its image, and a link that is good for some minutes."""
 
     task_id: TaskId
 
@@ -182,7 +182,7 @@ class Cancel(_Arguments):
 
 async def list_models(call: Call, arguments: ListModels) -> list[ContentBlock]:
     if arguments.endpoint is not None:
-        served_endpoint = _served_endpoint(call, arguments.endpoint)
+        served_endpoint = _find_endpoint(call, arguments.endpoint)
         schema = served_endpoint.endpoint.request_type.model_json_schema()
         return [text_content({**_summary(served_endpoint), "schema": schema})]
     models = [
@@ -194,25 +194,27 @@ async def list_models(call: Call, arguments: ListModels) -> list[ContentBlock]:
 
 
 async def generate(call: Call, arguments: Generate) -> list[ContentBlock]:
-    return await _made(call, arguments.endpoint, {**arguments.options, "prompt": arguments.prompt}, arguments.wait_s)
+    return await _run_task(
+        call, arguments.endpoint, {**arguments.options, "prompt": arguments.prompt}, arguments.wait_s
+    )
 
 
 async def edit(call: Call, arguments: Edit) -> list[ContentBlock]:
-    endpoint = _served_endpoint(call, arguments.endpoint).endpoint
+    endpoint = _find_endpoint(call, arguments.endpoint).endpoint
     if not call.caller.may(Permission.GENERATE):  # before anything is read for it
         raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
     images = [await _image(call, image) for image in arguments.images]
     prompt = {} if arguments.prompt is None else {"prompt": arguments.prompt}
-    body = {**arguments.options, **prompt, **_as_fields(endpoint, images)}
-    return await _made(call, arguments.endpoint, body, arguments.wait_s)
+    body = {**arguments.options, **prompt, **_image_arguments(endpoint, images)}
+    return await _run_task(call, arguments.endpoint, body, arguments.wait_s)
 
 
 async def wait(call: Call, arguments: Wait) -> list[ContentBlock]:
-    return await task_content(call.services, await _waited(call, arguments.task_id, arguments.wait_s))
+    return await task_content(call.services, await _wait_for_task(call, arguments.task_id, arguments.wait_s))
 
 
 async def fetch(call: Call, arguments: Fetch) -> list[ContentBlock]:
-    return await task_content(call.services, await _waited(call, arguments.task_id, 0))
+    return await task_content(call.services, await _wait_for_task(call, arguments.task_id, 0))
 
 
 async def cancel(call: Call, arguments: Cancel) -> list[ContentBlock]:
@@ -220,27 +222,27 @@ async def cancel(call: Call, arguments: Cancel) -> list[ContentBlock]:
     return [text_content({"id": task["id"], "status": task["status"]})]
 
 
-async def _made(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
-    submitted = await call.itself.submit(_served_endpoint(call, endpoint).name, body)
-    task = await _waited(call, submitted["id"], wait_s)
-    made = await task_content(call.services, task)
-    warnings = submitted.get("warnings")
-    if warnings and task["status"] not in _ENDED:  # afterwards its details have them
-        made.append(text_content({"warnings": warnings}))
-    return made
+async def _run_task(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
+    submission = await call.itself.submit(_find_endpoint(call, endpoint).name, body)
+    task = await _wait_for_task(call, submission["id"], wait_s)
+    content = await task_content(call.services, task)
+    warnings = submission.get("warnings")
+    if warnings and task["status"] not in _TERMINAL:  # afterwards its details have them
+        content.append(text_content({"warnings": warnings}))
+    return content
 
 
-async def _waited(call: Call, task_id: str, wait_s: float) -> TaskResult:
+async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
     """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
     give_up = time.monotonic() + wait_s
     while True:
         began = time.monotonic()
         task = await call.itself.poll(task_id, wait=_LOOK_S)
         await call.tell(task.get("progress") or 0.0, task["status"])
-        if task["status"] in _ENDED or time.monotonic() >= give_up:
+        if task["status"] in _TERMINAL or time.monotonic() >= give_up:
             break
         await asyncio.sleep(began + _LOOK_S - time.monotonic())  # where many wait, it was answered at once
-    if task["status"] in _ENDED and task["status"] != Status.READY.value:
+    if task["status"] in _TERMINAL and task["status"] != Status.READY.value:
         details = task.get("details")
         raise NotDone(f"{task['status']}: {json.dumps(details)}" if details else task["status"])
     return task
@@ -252,22 +254,22 @@ async def _image(call: Call, image: str) -> str:
     if task is None:
         return image
     if task.status is not Status.READY or task.result is None:
-        raise NotDone(f"The task {image} has no picture: it is {task.status.value}")
+        raise NotDone(f"The task {image} has no image: it is {task.status.value}")
     if not media_type(task.result["key"]).startswith("image/"):
-        raise NotDone(f"The task {image} made no picture")
+        raise NotDone(f"The task {image} made no image")
     return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
 
 
-def _as_fields(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:
-    """By the names that the endpoint has for pictures that are to be changed. Raises NotDone."""
+def _image_arguments(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:
+    """By the names that the endpoint has for images that are to be changed. Raises NotDone."""
     form = endpoint.request_type
     names = [name for name, role in form.image_fields.items() if role == "references"]
     if not names:
-        raise NotDone("This endpoint takes its pictures by fields of their own: pass them in options")
+        raise NotDone("This endpoint takes its images by fields of their own: pass them in options")
     if len(names) == 1 and _is_list(form.model_fields[names[0]].annotation):
         return {names[0]: list(images)}
     if len(images) > len(names):
-        raise NotDone(f"This endpoint takes at most {len(names)} pictures")
+        raise NotDone(f"This endpoint takes at most {len(names)} images")
     return dict(zip(names, images, strict=False))
 
 
@@ -275,7 +277,7 @@ def _is_list(annotation: object) -> bool:
     return get_origin(annotation) is list or any(_is_list(each) for each in get_args(annotation))
 
 
-def _served_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
+def _find_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
     served_endpoint = call.served_endpoints.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
     if served_endpoint is None:
         raise NotDone(f"There is no endpoint {endpoint[:100]}: list_models has them")
@@ -285,7 +287,8 @@ def _served_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
 def _summary(served_endpoint: ServedEndpoint) -> dict[str, Any]:
     fields = served_endpoint.endpoint.request_type.model_fields
     prices = {
-        mode or "price": served_endpoint.endpoint.price_of(mode).model_dump() for mode in served_endpoint.endpoint.ways
+        mode or "price": served_endpoint.endpoint.get_price(mode).model_dump()
+        for mode in served_endpoint.endpoint.modes_or_default
     }
     return {
         "endpoint": served_endpoint.name,
@@ -321,12 +324,12 @@ TOOLS: Mapping[str, ServiceTool[Any]] = {
 }
 
 
-_OUT_OF_REACH: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
-_PASSED_ON: Final = ("authorization", "x-key", "x-project", "traceparent")
+_UNREACHABLE: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
+_FORWARDED_HEADERS: Final = ("authorization", "x-key", "x-project", "traceparent")
 _ONCE: Final = Retries(tries=1, too_many_tries=1)
 _INSTRUCTIONS: Final = (
-    "Makes and changes pictures and videos. Each generation is a task that costs credits; generate and edit wait "
-    "for it and show the picture. What takes longer goes on by itself: wait and fetch tell of it by its id."
+    "Makes and changes images and videos. Each generation is a task that costs credits; generate and edit wait "
+    "for it and show the image. What takes longer goes on by itself: wait and fetch tell of it by its id."
 )
 
 
@@ -339,7 +342,9 @@ class McpServer:
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """To be entered once each time the app starts."""
-        server = Server("gen-serve", instructions=_INSTRUCTIONS, on_list_tools=_listed, on_call_tool=self._called)
+        server = Server(
+            "gen-serve", instructions=_INSTRUCTIONS, on_list_tools=_list_tools, on_call_tool=self._call_tool
+        )
         self._manager = StreamableHTTPSessionManager(server, stateless=True)
         return self._manager.run()
 
@@ -349,18 +354,18 @@ class McpServer:
         try:
             if not has_key_or_token(request.headers):  # the cookie of a session is for this service's pages
                 raise HTTPException(403, "Not authenticated")
-            request.state.caller = await authenticated(services, request, Permission.READ_TASKS)
+            request.state.caller = await authenticate(services, request, Permission.READ_TASKS)
         except HTTPException as refusal:
             await _challenge(request, services, refusal)(scope, receive, send)
             return
         await self._manager.handle_request(scope, receive, send)
 
-    async def _called(
+    async def _call_tool(
         self, context: ServerRequestContext[dict[str, object], Request], params: CallToolRequestParams
     ) -> CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
-            return _failed(f"There is no tool {params.name[:100]}: there are {', '.join(TOOLS)}")
+            return _error_result(f"There is no tool {params.name[:100]}: there are {', '.join(TOOLS)}")
 
         async def tell(progress: float, what: str) -> None:
             await context.session.report_progress(progress, 1.0, what)
@@ -368,33 +373,35 @@ class McpServer:
         assert context.request is not None, "over HTTP"
         try:
             arguments = tool.arguments.model_validate(params.arguments or {})
-            async with self._as_client(context.request) as http:
+            async with self._client(context.request) as http:
                 itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
                 call = Call(
                     itself, self._app.state.services, self._served_endpoints, context.request.state.caller, tell
                 )
                 return CallToolResult(content=await tool.run(call, arguments))
         except (NotDone, GenServeError) as refusal:
-            return _failed(str(refusal))
-        except _OUT_OF_REACH as problem:
+            return _error_result(str(refusal))
+        except _UNREACHABLE as problem:
             logger.warning("a store is out of reach of tools: %s", type(problem).__name__)
-            return _failed("The service can't work now: try again shortly")
+            return _error_result("The service can't work now: try again shortly")
         except ValidationError as problem:
-            return _failed("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
+            return _error_result(
+                "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors())
+            )
         except Exception:
             logger.exception("unhandled error in the tool %s", params.name)
-            return _failed("Internal Server Error")
+            return _error_result("Internal Server Error")
 
-    def _as_client(self, request: Request) -> httpx2.AsyncClient:
+    def _client(self, request: Request) -> httpx2.AsyncClient:
         """To the app in this process, with the credentials that came with the call."""
         services: Services = self._app.state.services
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
         transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
         base = public_base(request, services.settings.service)
         return httpx2.AsyncClient(transport=transport, base_url=base, headers=headers, timeout=None)
 
 
-async def _listed(
+async def _list_tools(
     context: ServerRequestContext[dict[str, object], Request], params: PaginatedRequestParams | None
 ) -> ListToolsResult:
     return ListToolsResult(
@@ -410,7 +417,7 @@ async def _listed(
     )
 
 
-def _failed(why: str) -> CallToolResult:
+def _error_result(why: str) -> CallToolResult:
     return CallToolResult(content=[text_content(why)], is_error=True)
 
 
@@ -419,6 +426,6 @@ def _challenge(request: Request, services: Services, refusal: HTTPException) -> 
     headers = dict(refusal.headers or {})
     if refusal.status_code in (401, 403) and services.settings.accounts.oauth_clients:
         metadata = public_base(request, services.settings.service) + RESOURCE_METADATA + MCP
-        headers["WWW-Authenticate"] = f"Bearer resource_metadata={quoted_string(metadata)}"
+        headers["WWW-Authenticate"] = f"Bearer resource_metadata={quote_string(metadata)}"
     status = 401 if refusal.status_code == 403 else refusal.status_code
     return http_error_response(request, refusal, status, headers)

@@ -20,13 +20,13 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api import errors
-from serve_app.api.hosts import KnownHosts
+from serve_app.api.hosts import TrustedHosts
 from serve_app.api.services import ANSWER_S, AskReplicas, unknown_replicas
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
-from serve_app.metrics.reader import FiguresReader
+from serve_app.metrics.reader import MetricsReader
 from serve_app.storage import connection
-from serve_app.storage.tally import Tallied, Tally
+from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
 
 PATH = "/metrics"
@@ -39,7 +39,7 @@ def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplic
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         redis = connection.connect(settings.redis_url, answer_s=ANSWER_S)
         tasks = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
-        app.state.reader = FiguresReader(
+        app.state.reader = MetricsReader(
             redis, tasks, list(catalog.models), projects=settings.metrics.projects, replicas=replicas
         )
         try:
@@ -51,12 +51,12 @@ def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplic
     errors.install(app)
     token = settings.metrics.token.get_secret_value() if settings.metrics.token else None
     if not token:  # a web page whose name points at this machine would be shown them
-        app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset())
+        app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset())
 
     @app.get(PATH)
     async def metrics(request: Request) -> PlainTextResponse:
         _check(request, token)
-        reader: FiguresReader = request.app.state.reader
+        reader: MetricsReader = request.app.state.reader
         text = generate_latest(await reader.read())
         return PlainTextResponse(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -64,8 +64,8 @@ def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplic
 
 
 def _check(request: Request, token: str | None) -> None:
-    shown = request.headers.get("authorization", "")
-    if token and not secrets.compare_digest(shown.encode(), f"Bearer {token}".encode()):
+    authorization = request.headers.get("authorization", "")
+    if token and not secrets.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
         raise HTTPException(401, "Show metrics.token: Authorization: Bearer <token>", {"WWW-Authenticate": "Bearer"})
 
 
@@ -81,7 +81,7 @@ def _name(method: str, hundreds: int, route: str) -> str:
     return f"{method} {hundreds}xx {route}"
 
 
-class RequestFigures:
+class RequestMetrics:
     """ASGI middleware, the innermost: it finds in `scope` which route was taken. What those around it answer by
     themselves, for hosts and origins that are none of ours, is not counted.
 
@@ -89,10 +89,10 @@ class RequestFigures:
     """
 
     def __init__(
-        self, app: ASGIApp, routes: FastAPI, tally: Tally, clock: Callable[[], float] = time.monotonic
+        self, app: ASGIApp, routes: FastAPI, tally: CounterBuffer, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.app = app
-        self._routed = routes
+        self._app_routes = routes
         self._tally = tally
         self._clock = clock
 
@@ -103,7 +103,7 @@ class RequestFigures:
         began = self._clock()
         status = 0
 
-        async def noted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -111,7 +111,7 @@ class RequestFigures:
             await send(message)
 
         try:
-            await self.app(scope, receive, noted)
+            await self.app(scope, receive, send_and_note)
         except Exception:
             if not status:
                 self._note(scope, 500, began)
@@ -121,14 +121,14 @@ class RequestFigures:
         took_s = self._clock() - began
         method = scope["method"] if scope["method"] in _METHODS else _OTHER
         route = self._templates.get(scope.get("endpoint"), UNMATCHED)
-        self._tally.observe(Tallied.REQUESTS, _name(method, status // 100, route), took_s)
+        self._tally.observe(CounterName.REQUESTS, _name(method, status // 100, route), took_s)
 
     @cached_property
     def _templates(self) -> Mapping[Any, str]:
         """Paths as their routes name them, by what answers there."""
-        found: dict[Any, str] = {}
-        for context in iter_route_contexts(self._routed.routes):
+        paths: dict[Any, str] = {}
+        for context in iter_route_contexts(self._app_routes.routes):
             route: Any = context.original_route
             answers = getattr(context, "endpoint", None) or getattr(route, "endpoint", None) or route.app
-            found[answers] = context.path_format or route.path_format
-        return found
+            paths[answers] = context.path_format or route.path_format
+        return paths

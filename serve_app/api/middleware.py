@@ -12,32 +12,32 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.config.catalog import Deprecated
+from serve_app.config.catalog import Deprecation
 
 _LEAST_BYTES = 1000
 _LEVEL = 6
 
 
-class Compressed:
+class Compression:
     """ASGI middleware for answers under these paths."""
 
     def __init__(self, app: ASGIApp, paths: tuple[str, ...]) -> None:
         self._plain = app
-        self._compressed = GZipMiddleware(app, minimum_size=_LEAST_BYTES, compresslevel=_LEVEL)
+        self._gzip = GZipMiddleware(app, minimum_size=_LEAST_BYTES, compresslevel=_LEVEL)
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        compressed = scope["type"] == "http" and scope["path"].startswith(self._paths)
-        await (self._compressed if compressed else self._plain)(scope, receive, send)
+        is_compressed = scope["type"] == "http" and scope["path"].startswith(self._paths)
+        await (self._gzip if is_compressed else self._plain)(scope, receive, send)
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def allowed(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
+def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
     """The methods that the path of `scope` takes. Empty where there is no such path."""
-    routed = [method for method in _METHODS if _takes(routes, scope, method)]
-    return [method for method in _METHODS if method in routed or (method == "HEAD" and "GET" in routed)]
+    methods = [method for method in _METHODS if _takes(routes, scope, method)]
+    return [method for method in _METHODS if method in methods or (method == "HEAD" and "GET" in methods)]
 
 
 def _takes(routes: Iterable[BaseRoute], scope: Scope, method: str) -> bool:
@@ -81,13 +81,13 @@ class PathAliases:
         await self.app(scope, receive, send)
 
 
-def notices(deprecated: Deprecated) -> dict[str, str]:
+def notices(deprecation: Deprecation) -> dict[str, str]:
     """The headers of such an endpoint; days begin in UTC."""
-    headers = {"Deprecation": f"@{int(_start(deprecated.since).timestamp())}"}
-    if deprecated.sunset is not None:
-        headers["Sunset"] = format_datetime(_start(deprecated.sunset), usegmt=True)
-    if deprecated.successors:
-        headers["Link"] = ", ".join(f'</v1/{name}>; rel="successor-version"' for name in deprecated.successors)
+    headers = {"Deprecation": f"@{int(_start(deprecation.since).timestamp())}"}
+    if deprecation.sunset is not None:
+        headers["Sunset"] = format_datetime(_start(deprecation.sunset), usegmt=True)
+    if deprecation.successors:
+        headers["Link"] = ", ".join(f'</v1/{name}>; rel="successor-version"' for name in deprecation.successors)
     return headers
 
 
@@ -96,21 +96,21 @@ def _start(day: date) -> datetime:
 
 
 class DeprecationNotices:
-    """ASGI middleware: adds `headers_of` a path to every answer there, errors included."""
+    """ASGI middleware: adds those of `headers_by_path` to every answer there, errors included."""
 
-    def __init__(self, app: ASGIApp, headers_of: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, app: ASGIApp, headers_by_path: Mapping[str, Mapping[str, str]]) -> None:
         self.app = app
-        self.headers_of = headers_of
+        self.headers_by_path = headers_by_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.headers_of.get(scope["path"]) if scope["type"] == "http" else None
+        headers = self.headers_by_path.get(scope["path"]) if scope["type"] == "http" else None
         if headers is None:
             await self.app(scope, receive, send)
             return
 
-        async def noticed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(headers)
             await send(message)
 
-        await self.app(scope, receive, noticed)
+        await self.app(scope, receive, send_with_headers)

@@ -31,6 +31,7 @@ _TAGS: Final = {
     "generate": "Submit tasks. Every operation answers at once with a task id and a polling address.",
     "results": "Poll a task, and fetch its result.",
     "tasks": "List, cancel and follow tasks; webhook deliveries and links to results.",
+    "uploads": "Store large images and videos ahead of the requests that name them.",
     "tuned models": "Upload and manage LoRA files.",
     "account": "Credits, prices and usage.",
     "openai": "The same models in the form of OpenAI's interface.",

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
-from deployments.telemetry.tracing import tracer_of
+from deployments.telemetry.tracing import create_tracer
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
@@ -30,7 +31,7 @@ from serve_app.accounts.oauth import Authorizations, OAuthClients, TokenAuthenti
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
-from serve_app.accounts.sessions import SessionStore, SignedIn
+from serve_app.accounts.sessions import SessionResolver, SessionStore
 from serve_app.background import Loops
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
@@ -40,52 +41,55 @@ from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
 from serve_app.inputs.fetch import FetchTurns
 from serve_app.inputs.inputs import Inputs
-from serve_app.inputs.links import LinkSigner, shared_secret
+from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection, snapshot
 from serve_app.storage.pages import LogLevels
-from serve_app.storage.tally import Tally
+from serve_app.storage.tally import CounterBuffer
 from serve_app.submission.prepare import Dependencies
+from serve_app.tasks.estimates import Outlook, estimate, find_place, read_outlook
 from serve_app.tasks.notifications import Completions
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import Presenter, load_of
+from serve_app.tasks.task import Status, Task
+from serve_app.tasks.views import Presenter, get_queue_load
+from serve_app.tasks.windows import WindowReader
 from serve_app.webhooks.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
-_MOST_OF_ONE: Final = 32
+_MAX_PER_TASK: Final = 32
 """Who follow one task in this process."""
 
 
 class Watchers:
-    """Waiting polls and streams of events. Half of what a replica works on at a time is left to everybody else."""
+    """Waiting polls and streams of events, some 90 KiB each. They leave a quarter of a replica's requests to others."""
 
     def __init__(self, max_ongoing_requests: int) -> None:
-        self._most = max(1, max_ongoing_requests // 2)
+        self._most = max(1, max_ongoing_requests * 3 // 4)
         self._all = 0
-        self._of: Counter[str] = Counter()
+        self._by_task: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def one_more(self, task_id: str) -> Iterator[bool]:
         """Whether there is room to wait; without, the task is to be told as it is now, and asked for again."""
-        if self._of[task_id] >= _MOST_OF_ONE or self._all >= self._most:
+        if self._by_task[task_id] >= _MAX_PER_TASK or self._all >= self._most:
             yield False
             return
         self._all += 1
-        self._of[task_id] += 1
+        self._by_task[task_id] += 1
         try:
             yield True
         finally:
             self._all -= 1
-            self._of[task_id] -= 1
-            if not self._of[task_id]:
-                del self._of[task_id]
+            self._by_task[task_id] -= 1
+            if not self._by_task[task_id]:
+                del self._by_task[task_id]
 
 
 T = TypeVar("T")
 
 
-class SharedAnswer(Generic[T]):
+class SingleFlightCache(Generic[T]):
     """Asks once for all who come together, and again only when the answer is `for_s` seconds old. An error is kept for
     nobody."""
 
@@ -124,28 +128,28 @@ class Readiness:
     def __init__(self, tasks: TaskStore, objects: ObjectStore) -> None:
         self._tasks = tasks
         self._objects = objects
-        self._writable = SharedAnswer(self._takes_objects, _OBJECTS_FRESH_S)
-        self._missing = SharedAnswer(self._look, _FRESH_S)
+        self._writable = SingleFlightCache(self._takes_objects, _OBJECTS_FRESH_S)
+        self._missing = SingleFlightCache(self._look, _FRESH_S)
 
     async def missing(self) -> list[str]:
         """Empty where nothing is."""
         return await self._missing.get()
 
     async def _look(self) -> list[str]:
-        of_store, writable = await asyncio.gather(self._of_store(), self._writable.get())
-        return [*of_store, *(() if writable else (NO_OBJECTS,))]
+        store_problems, writable = await asyncio.gather(self._check_store(), self._writable.get())
+        return [*store_problems, *(() if writable else (NO_OBJECTS,))]
 
-    async def _of_store(self) -> list[str]:
+    async def _check_store(self) -> list[str]:
         tasks = self._tasks
         try:
             async with asyncio.timeout(_LIMIT_S):
-                used, most = await tasks.memory()
-                dispatched = await tasks.has_dispatcher()
+                used_bytes, most = await tasks.memory()
+                has_dispatcher = await tasks.has_dispatcher()
         except (RedisError, TimeoutError) as problem:
             logger.warning("not ready, as the task store is out of reach: %s", type(problem).__name__)
             return [NO_STORE]
-        full = most > 0 and used > tasks.limits.max_memory * most
-        return [*((STORE_FULL,) if full else ()), *(() if dispatched else (NO_DISPATCHER,))]
+        full = most > 0 and used_bytes > tasks.limits.max_memory * most
+        return [*((STORE_FULL,) if full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
 
     async def _takes_objects(self) -> bool:
         key = f"{_PROBE}/{uuid.uuid4().hex}"
@@ -181,31 +185,44 @@ class ModelState:
 class ModelStates:
     """A look a second at most, however many ask."""
 
-    def __init__(self, tasks: TaskStore, settings: Settings, queues: Iterable[str], replicas: AskReplicas) -> None:
+    def __init__(
+        self,
+        tasks: TaskStore,
+        windows: WindowReader,
+        settings: Settings,
+        queues: Iterable[str],
+        replicas: AskReplicas,
+    ) -> None:
         self._tasks = tasks
+        self._windows = windows
         self._settings = settings
         self._queues = tuple(queues)
         self._replicas = replicas
-        self._states = SharedAnswer(self._look, _MODEL_STATES_FRESH_S)
+        self._counts = SingleFlightCache(self._count_replicas, _MODEL_STATES_FRESH_S)
+        self._states = SingleFlightCache(self._look, _MODEL_STATES_FRESH_S)
 
-    async def of(self, queues: Iterable[str]) -> ModelState:
+    async def find_worst(self, queues: Iterable[str]) -> ModelState:
         """Of what is made by any of these queues: the worst."""
-        known = await self._states.get()
-        found = [known[queue] for queue in queues]
-        states: list[State] = [one.state for one in found if one.state is not None]
-        waits = [one.predicted_wait_s for one in found if one.predicted_wait_s is not None]
+        states_by_queue = await self._states.get()
+        model_states = [states_by_queue[queue] for queue in queues]
+        states: list[State] = [one.state for one in model_states if one.state is not None]
+        waits = [one.predicted_wait_s for one in model_states if one.predicted_wait_s is not None]
         worst: State | None = max(states, key=_ORDER.index, default=None)
         return ModelState(worst, max(waits, default=None))
 
+    async def state(self, queue: str) -> State | None:
+        """None as in ModelState."""
+        return self._state(queue, (await self._counts.get()).get(queue))
+
     async def _look(self) -> Mapping[str, ModelState]:
-        replicas = await self._known_replicas()
-        loads = await asyncio.gather(*(load_of(self._tasks, queue) for queue in self._queues))
+        replicas = await self._counts.get()
+        loads = await asyncio.gather(*(get_queue_load(self._tasks, self._windows, queue) for queue in self._queues))
         return {
             queue: ModelState(self._state(queue, replicas.get(queue)), load.wait_s)
             for queue, load in zip(self._queues, loads, strict=True)
         }
 
-    async def _known_replicas(self) -> Replicas:
+    async def _count_replicas(self) -> Replicas:
         try:
             async with asyncio.timeout(_MODEL_STATES_LIMIT_S):
                 return await self._replicas()
@@ -221,7 +238,7 @@ class ModelStates:
             return "ready"
         if any(replicas.get(state) for state in _COMING):
             return "starting"
-        return "no replica" if self._settings.model(queue).autoscaling.min_replicas else "scaled to zero"
+        return "no replica" if self._settings.model(queue).min_replicas else "scaled to zero"
 
 
 Replicas: TypeAlias = Mapping[str, dict[str, int]]
@@ -231,6 +248,31 @@ AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
 
 async def unknown_replicas() -> Replicas:
     return {}
+
+
+class Estimates:
+    """A look a second at each queue at most, however many ask."""
+
+    def __init__(self, tasks: TaskStore, windows: WindowReader, models: ModelStates) -> None:
+        self._tasks = tasks
+        self._models = models
+        self._windows = windows
+        self._outlooks: dict[str, SingleFlightCache[Outlook]] = {}
+
+    async def details(self, task: Task) -> dict[str, Any] | None:
+        """What `estimate` tells of a task that has not ended. Raises RedisError."""
+        queue = task.queue
+        if queue not in self._outlooks:
+            look = partial(read_outlook, self._tasks, self._windows, queue)
+            self._outlooks[queue] = SingleFlightCache(look, _FRESH_S)
+        outlook, place = await asyncio.gather(self._outlooks[queue].get(), find_place(self._tasks, task))
+        # Replicas are asked for where none told of itself: that is a call of Serve's controller.
+        starting = (
+            task.status is Status.PENDING
+            and not outlook.stepping
+            and await self._models.state(queue) not in (None, "ready")
+        )
+        return estimate(task, place, outlook, await self._tasks.now(), starting=starting)
 
 
 ANSWER_S: Final = 4.5
@@ -243,13 +285,14 @@ class Services:
     catalog: Catalog
     redis: Redis
     tasks: TaskStore
+    windows: WindowReader
     completions: Completions
     watchers: Watchers
     callers: Callers
     tokens: BearerTokens
     people: People
     sessions: SessionStore
-    signed_in: SignedIn
+    session_resolver: SessionResolver
     openid: OpenId | None
     invitations: InvitationStore
     oauth_clients: OAuthClients
@@ -271,47 +314,50 @@ class Services:
     uploads: Uploads
     eraser: Eraser
     replicas: AskReplicas
-    tally: Tally
+    tally: CounterBuffer
     models: ModelStates
+    estimates: Estimates
     readiness: Readiness
 
 
 @asynccontextmanager
-async def opened(
-    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas, tally: Tally | None = None
+async def open_services(
+    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas, tally: CounterBuffer | None = None
 ) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
-    completions = Completions(redis, tasks.channel("done"))
+    windows, completions = WindowReader(tasks), Completions(redis, prefix)
     objects = ObjectStore(settings.objects_url, settings.objects.options)
-    links = LinkSigner(await shared_secret(redis, prefix))
+    links = LinkSigner(await get_link_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     guard = UrlGuard(settings.network.allow)
-    tracer = tracer_of(settings.tracing.spec(), "ingress")
+    tracer = create_tracer(settings.tracing.spec(), "ingress")
     service = settings.service
-    inputs = Inputs(guard, service.decoders, FetchTurns.of(settings.network), service.public_url)
+    inputs = Inputs(guard, service.decoders, FetchTurns.from_settings(settings.network), service.public_url)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
-    signed_in = SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role)
+    session_resolver = SessionResolver(sessions, callers, organizations, projects, settings.accounts.local_role)
     authorizations, invitations = Authorizations(redis, prefix), InvitationStore(redis, prefix)
+    models = ModelStates(tasks, windows, settings, catalog.models, replicas)
     services = Services(
         settings=settings,
         catalog=catalog,
         redis=redis,
         tasks=tasks,
+        windows=windows,
         completions=completions,
         watchers=Watchers(settings.service.max_ongoing_requests),
         callers=callers,
-        tokens=BearerTokens(settings.accounts.trusted(), fetch_keys, projects, organizations),
+        tokens=BearerTokens(settings.accounts.trusted_issuers(), fetch_keys, projects, organizations),
         people=People(redis, prefix),
         sessions=sessions,
-        signed_in=signed_in,
+        session_resolver=session_resolver,
         openid=_openid(settings, redis),
         invitations=invitations,
-        oauth_clients=OAuthClients(redis, prefix, sealer.seal, sealer.opened),
+        oauth_clients=OAuthClients(redis, prefix, sealer.seal, sealer.open_or_none),
         authorizations=authorizations,
-        token_authentication=TokenAuthentication(authorizations, signed_in),
+        token_authentication=TokenAuthentication(authorizations, session_resolver),
         membership_revocation=MembershipRevocation(sessions, authorizations, invitations),
         keys=KeyStore(redis, prefix),
         projects=projects,
@@ -328,8 +374,9 @@ async def opened(
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
         replicas=replicas,
-        tally=tally or Tally(),
-        models=ModelStates(tasks, settings, catalog.models, replicas),
+        tally=tally or CounterBuffer(),
+        models=models,
+        estimates=Estimates(tasks, windows, models),
         readiness=Readiness(tasks, objects),
     )
     try:
@@ -337,7 +384,7 @@ async def opened(
         await _give_first_credits(services)
         loops = Loops({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
         try:
-            async with services.tally.kept(redis, prefix):
+            async with services.tally.flush_periodically(redis, prefix):
                 yield services
         finally:
             await loops.stop()

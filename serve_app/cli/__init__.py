@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 
-def _show(wanted: bool) -> None:
-    if wanted:
+def _show(value: bool) -> None:
+    if value:
         print(f"gen-serve {installed('gen-serve')}")
         raise typer.Exit
 
@@ -35,6 +35,8 @@ _MODULES: Final = {
     "status": "status",
     "watch": "tasks",
     "metrics": "ops",
+    "plan": "plan",
+    "profile": "plan",
     "backup": "backup",
     "restore": "backup",
     "openapi": "ops",
@@ -110,13 +112,13 @@ def _explain(problem: Exception) -> tuple[int, str]:
     from pydantic import ValidationError
     from redis.exceptions import RedisError
 
-    from serve_app.cli.service import ServiceError, told
+    from serve_app.cli.service import ServiceError, explain
 
     match problem:
         case ServiceError():
             return 1, str(problem)
         case GenServeError():
-            return 1, told(problem)
+            return 1, explain(problem)
         case RedisError():
             return 1, f"the task store: {problem}"
         case BaseError():
@@ -136,7 +138,7 @@ def _settings_problems(problem: Any) -> list[str]:
     """One for each setting and message: models that share their settings, by a YAML anchor, are named together."""
     places: dict[tuple[str, str], list[str]] = {}
     for each in problem.errors():
-        first, *rest = map(str, each["loc"])
+        first, *rest = map(str, each["loc"] or ("settings",))  # none where several of them don't fit together
         names = [rest.pop(0)] if first == "models" and len(rest) > 1 else []
         places.setdefault((".".join(rest) if names else ".".join([first, *rest]), each["msg"]), []).extend(names)
     return [

@@ -67,9 +67,11 @@ def create_organization(
 def list_organizations(as_json: Json = False, base_url: BaseUrl = None, key: Key = "") -> None:
     """List all organizations with what they have left."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "organizations")["organizations"]
-        left = [client.admin("GET", "credits", organization=each["id"])["credits"] for each in found]
-    rows = ((each["id"], each["name"], Amount(n), at(each["created"])) for each, n in zip(found, left, strict=True))
+        entries = client.admin("GET", "organizations")["organizations"]
+        balances = [client.admin("GET", "credits", organization=each["id"])["credits"] for each in entries]
+    rows = (
+        (each["id"], each["name"], Amount(n), at(each["created"])) for each, n in zip(entries, balances, strict=True)
+    )
     show(("id", "name", "credits", "created"), rows, as_json=as_json)
 
 
@@ -113,8 +115,8 @@ def audit(
 ) -> None:
     """List who changed what."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "audit", organization=organization, limit=limit)["changes"]
-    rows = ((Moment(each["at"]), each["actor"], each["action"], each["subject"], each["details"]) for each in found)
+        changes = client.admin("GET", "audit", organization=organization, limit=limit)["changes"]
+    rows = ((Moment(each["at"]), each["actor"], each["action"], each["subject"], each["details"]) for each in changes)
     show(("time", "who", "what", "which", "details"), rows, as_json=as_json)
 
 
@@ -124,8 +126,8 @@ def create_project(
 ) -> None:
     """Make a project."""
     with connect_as_operator(base_url, key) as client:
-        made = client.admin("POST", "projects", {"id": project}, organization=organization)
-    print(f"{project}: made in {made['organization']}")
+        created = client.admin("POST", "projects", {"id": project}, organization=organization)
+    print(f"{project}: made in {created['organization']}")
 
 
 @projects.command("list")
@@ -134,11 +136,11 @@ def list_projects(
 ) -> None:
     """List an organization's projects with their limits and what they have spent, in credits."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "projects", organization=organization)["projects"]
+        entries = client.admin("GET", "projects", organization=organization)["projects"]
     columns = ("id", "weight", "statuses", "active at most", "today", "this week", "this month")
     rows = (
         (each["id"], each["weight"], each["statuses"], each["max_active"], *map(_spent, each["spending"]))
-        for each in found
+        for each in entries
     )
     show(columns, rows, as_json=as_json)
 
@@ -166,8 +168,8 @@ def set_project(
 ) -> None:
     """Change what is named, and nothing else."""
     limits = {"limit_day": limit_day, "limit_week": limit_week, "limit_month": limit_month}
-    given = {"weight": weight, "statuses": statuses, "closed": closed, "max_active": max_active, **limits}
-    changes = {name: value for name, value in given.items() if value is not None}
+    options = {"weight": weight, "statuses": statuses, "closed": closed, "max_active": max_active, **limits}
+    changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
         raise ValueError("nothing to set: name at least one option")
     for name in limits.keys() & changes.keys():
@@ -194,9 +196,9 @@ def erase(
     if confirm != project:
         raise ValueError(f"nothing was erased: {confirm!r} is not {project!r}")
     with connect_as_operator(base_url, key) as client:
-        while (found := client.admin("POST", f"projects/{project}/erasure", {"project": project}))["done"] is None:
+        while (erasure := client.admin("POST", f"projects/{project}/erasure", {"project": project}))["done"] is None:
             say(f"{project}: not all is erased yet")
-    print(f"{project}: erased at {moment(found['done'])}, asked for by {found['by']}")
+    print(f"{project}: erased at {moment(erasure['done'])}, asked for by {erasure['by']}")
 
 
 @members.command("set")
@@ -215,8 +217,8 @@ def list_members(
 ) -> None:
     """List an organization's members."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "members", organization=organization)["members"]
-    show(("person", "role"), ((each["person"], each["role"]) for each in found), as_json=as_json)
+        entries = client.admin("GET", "members", organization=organization)["members"]
+    show(("person", "role"), ((each["person"], each["role"]) for each in entries), as_json=as_json)
 
 
 @members.command("remove")
@@ -241,8 +243,8 @@ def create_key(
     """Make a key and show it, this once."""
     expires = None if days is None else time.time() + days * 86400
     with connect_as_operator(base_url, key) as client:
-        made = client.admin("POST", "keys", {"name": name, "project": project, "role": role, "expires": expires})
-    print(made["key"])
+        created = client.admin("POST", "keys", {"name": name, "project": project, "role": role, "expires": expires})
+    print(created["key"])
 
 
 @keys.command("list")
@@ -254,14 +256,14 @@ def list_keys(
 ) -> None:
     """List the valid keys of a project; the keys themselves are not stored."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "keys", project=project)["keys"]
+        entries = client.admin("GET", "keys", project=project)["keys"]
     columns = ("id", "key", "name", "project", "role", "created", "last used", "expires")
     rows = (
         (
             *(each["id"], f"{each['hint']}…", each["name"], each["project"], each["role"]),
             *(at(each[name]) for name in ("created", "used", "expires")),
         )
-        for each in found
+        for each in entries
     )
     show(columns, rows, as_json=as_json)
 
@@ -303,9 +305,9 @@ def grant(
     key: Key = "",
 ) -> None:
     """Give credits to an organization."""
-    wanted = {"id": once or str(uuid.uuid4()), "credits": amount, "note": note}
+    body = {"id": once or str(uuid.uuid4()), "credits": amount, "note": note}
     with connect_as_operator(base_url, key) as client:
-        now = client.admin("POST", "credits/grants", wanted, organization=organization)
+        now = client.admin("POST", "credits/grants", body, organization=organization)
     print(f"{Amount(now['credits'])} credits")
 
 
@@ -319,10 +321,10 @@ def ledger(
 ) -> None:
     """List every change of the balance."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "ledger", organization=organization, limit=limit)["entries"]
+        entries = client.admin("GET", "ledger", organization=organization, limit=limit)["entries"]
     rows = (
         (Moment(each["at"]), each["kind"], _Change(each["credits"]), Amount(each["balance"]), each["about"])
-        for each in found
+        for each in entries
     )
     show(("time", "kind", "amount", "balance", "about"), rows, as_json=as_json)
 
@@ -339,8 +341,8 @@ def usage(
     """List what was used, by day, project and endpoint."""
     first, last = (None if each is None else each.date().isoformat() for each in (since, until))
     with connect_as_operator(base_url, key) as client:
-        found = client.request("GET", "/v1/usage", organization=organization, since=first, until=last)["usage"]
-    rows = ((each["day"], each["project"], each["endpoint"], each["tasks"], Amount(each["cost"])) for each in found)
+        entries = client.request("GET", "/v1/usage", organization=organization, since=first, until=last)["usage"]
+    rows = ((each["day"], each["project"], each["endpoint"], each["tasks"], Amount(each["cost"])) for each in entries)
     show(("day", "project", "endpoint", "tasks", "credits"), rows, as_json=as_json)
 
 
@@ -358,8 +360,8 @@ def list_licences(
 ) -> None:
     """List an organization's licences."""
     with connect_as_operator(base_url, key) as client:
-        found = client.admin("GET", "licences", organization=organization)["licences"]
-    show(("model", "since"), ((each["model"], Moment(each["since"])) for each in found), as_json=as_json)
+        entries = client.admin("GET", "licences", organization=organization)["licences"]
+    show(("model", "since"), ((each["model"], Moment(each["since"])) for each in entries), as_json=as_json)
 
 
 @licences.command("remove")
@@ -404,8 +406,8 @@ def export(
         def days() -> Iterator[dict[str, Any]]:
             today = datetime.now(UTC).date()
             begin = today - _YEAR if since is None else min(max(today - _YEAR, since.date()), today)
-            found = client.request("GET", "/v1/usage", organization=organization, since=begin.isoformat())
-            yield from reversed(found["usage"])
+            report = client.request("GET", "/v1/usage", organization=organization, since=begin.isoformat())
+            yield from reversed(report["usage"])
 
         files = {"ledger": entries("ledger", "entries"), "audit": entries("audit", "changes"), "usage": days()}
         for name, rows in files.items():

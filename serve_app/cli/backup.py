@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from serve_app.cli.output import moment
 from serve_app.cli.service import Config, ServiceError
-from serve_app.cli.store import connected, objects_to_read
+from serve_app.cli.store import objects_to_read, open_redis
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection, snapshot
 
@@ -25,7 +25,7 @@ _STORE: Final = "store.rdb"
 _OBJECTS: Final = "objects.txt"
 _ABOUT: Final = "backup.json"
 """Written last: a folder without it holds no whole backup."""
-_NAMED: Final = 5
+_MAX_NAMES: Final = 5
 """Missing objects that are told by name."""
 
 
@@ -56,11 +56,11 @@ def restore(
     keys, missing = asyncio.run(_restore(folder, about, config))
     print(f"{keys} keys, as they were at {moment(about.at)}")
     if missing:
-        print(f"{len(missing)} of {about.objects} objects are gone since: {', '.join(missing[:_NAMED])}")
+        print(f"{len(missing)} of {about.objects} objects are gone since: {', '.join(missing[:_MAX_NAMES])}")
 
 
 async def _back_up(folder: Path, config: Path | None) -> _About:
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         _make(folder)
         at = time.time()
         try:
@@ -92,7 +92,7 @@ def _read(folder: Path) -> _About:
 
 async def _restore(folder: Path, about: _About, config: Path | None) -> tuple[int, list[str]]:
     """How many keys there are now, and which objects are missing."""
-    async with connected(config, make=True) as (target, prefix):
+    async with open_redis(config, make=True) as (target, prefix):
         if prefix != about.prefix:
             raise ValueError(f"the backup is of a service with redis.prefix {about.prefix!r}, not {prefix!r}")
         await _claim(target, prefix)
@@ -107,9 +107,9 @@ async def _restore(folder: Path, about: _About, config: Path | None) -> tuple[in
                 await source.aclose()
                 server.stop()
         # Before the marker goes: while it is there, all of it can be repeated.
-        kept = set(await objects_to_read(config).keys(""))
+        object_keys = set(await objects_to_read(config).keys(""))
         await target.delete(snapshot.marker(prefix))
-    return keys, [key for key in (folder / _OBJECTS).read_text().splitlines() if key not in kept]
+    return keys, [key for key in (folder / _OBJECTS).read_text().splitlines() if key not in object_keys]
 
 
 async def _claim(target: Redis, prefix: str) -> None:

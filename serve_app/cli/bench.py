@@ -27,11 +27,11 @@ except ModuleNotFoundError as missing:
 else:
     from serve_app.cli.recording import record
 
-    def _locate(base_url: str | None, key: str, needed: bool) -> tuple[str, str]:
+    def _locate(base_url: str | None, key: str, required: bool) -> tuple[str, str]:
         try:
             return address_and_key(base_url, key)
         except ValueError:
-            if needed:
+            if required:
                 raise
             return find(base_url)[0], ""
 

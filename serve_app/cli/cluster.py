@@ -22,7 +22,7 @@ from serve_app.config.settings import Settings
 from serve_app.launcher import ray_flags
 
 if TYPE_CHECKING:
-    from serve_app.cluster.weights import Ended, LocalCheckpoint, RequiredCheckpoint
+    from serve_app.cluster.weights import FetchResult, LocalCheckpoint, RequiredCheckpoint
 
 
 def deploy(
@@ -72,12 +72,12 @@ def on_cluster(chosen: Settings) -> Iterator[None]:
             "ray.address is not set: it names the cluster, auto that of this machine; gen-serve up needs none"
         )
     ray_flags.apply()  # before Ray is imported
-    from serve_app.cluster.deploy import NotJoined, joined
+    from serve_app.cluster.deploy import ClusterUnreachable, connect
 
     try:
-        with joined(chosen.ray.address):
+        with connect(chosen.ray.address):
             yield
-    except NotJoined as problem:
+    except ClusterUnreachable as problem:
         raise ServiceError(str(problem)) from None
 
 
@@ -88,16 +88,16 @@ def check(as_json: Json = False, config: Config = None) -> None:
     """
     from serve_app.cluster.preflight import may_serve, show_findings
 
-    found = _found(complete(load_settings(config)))
+    findings = _collect_findings(complete(load_settings(config)))
     if as_json:
-        show_json([asdict(each) for each in found])
+        show_json([asdict(each) for each in findings])
     else:
-        show_findings(found)
-    if not may_serve(found):
+        show_findings(findings)
+    if not may_serve(findings):
         raise ServiceError("not fit to serve: fix what is refused")
 
 
-def _found(chosen: Settings) -> list[Finding]:
+def _collect_findings(chosen: Settings) -> list[Finding]:
     from serve_app.cluster.preflight import check_everything
 
     if chosen.ray.address is None:
@@ -122,34 +122,34 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
     What is there is not fetched again. Exit code 1 where something could not be fetched; all the rest is.
     """
     chosen = load_settings(config)
-    wanted = _wanted(chosen)
+    checkpoints = _load_required(chosen)
     rows: list[tuple[str, str, str]] = []
-    failed = 0
+    failures = 0
 
-    def note(found: Iterable[tuple[str, Ended]]) -> None:
-        nonlocal failed
-        for where, ended in found:
-            state = ended.problem or ("was there" if ended.was_here else "fetched")
-            rows.append((ended.checkpoint, where, state))
-            failed += bool(ended.problem)
-            say(f"{where}: {ended.checkpoint}: {state}")
+    def note(results: Iterable[tuple[str, FetchResult]]) -> None:
+        nonlocal failures
+        for where, result in results:
+            state = result.problem or ("was there" if result.was_here else "fetched")
+            rows.append((result.checkpoint, where, state))
+            failures += bool(result.problem)
+            say(f"{where}: {result.checkpoint}: {state}")
 
     from serve_app.cluster.weights import Nodes, fetch_weights
 
     try:
         if here or chosen.ray.address is None:
-            note((_HERE, ended) for ended in fetch_weights(wanted))
+            note((_HERE, result) for result in fetch_weights(checkpoints))
         else:
             with on_cluster(chosen):
-                nodes = Nodes(wanted)
-                _say_what_fits_nowhere(wanted, nodes.wanted)
+                nodes = Nodes(checkpoints)
+                _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
                 note(nodes.fetch())
     except KeyboardInterrupt:
         say("stopped: files that came whole are kept, and another fetch goes on with the others")
         os._exit(INTERRUPTED)  # the hub's threads would end the repository first
     show(("checkpoint", "where", "state"), rows, as_json=as_json)
-    if failed:
-        raise ServiceError(f"{failed} of {len(rows)} could not be fetched, as told above; the others are there")
+    if failures:
+        raise ServiceError(f"{failures} of {len(rows)} could not be fetched, as told above; the others are there")
 
 
 @weights.command("list")
@@ -160,41 +160,45 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
     from serve_app.cluster.weights import Nodes, find_weights
 
     chosen = load_settings(config)
-    wanted = _wanted(chosen)
+    checkpoints = _load_required(chosen)
     local = here or chosen.ray.address is None
     with nullcontext() if local else on_cluster(chosen):
         if local:
-            loads: Mapping[str, tuple[RequiredCheckpoint, ...]] = {_HERE: wanted}
-            found: Mapping[str, list[LocalCheckpoint]] = {_HERE: find_weights(wanted)}
+            loads: Mapping[str, tuple[RequiredCheckpoint, ...]] = {_HERE: checkpoints}
+            local_checkpoints: Mapping[str, list[LocalCheckpoint]] = {_HERE: find_weights(checkpoints)}
         else:
-            nodes = Nodes(wanted)
-            _say_what_fits_nowhere(wanted, nodes.wanted)
+            nodes = Nodes(checkpoints)
+            _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
             try:
-                loads, found = nodes.wanted, nodes.look()
+                loads, local_checkpoints = nodes.checkpoints, nodes.look()
             except RayError as problem:
                 raise ServiceError(str(problem).strip().splitlines()[-1]) from None
-    kept = {(each, where): one for where in loads for each, one in zip(loads[where], found[where], strict=True)}
+    by_place = {
+        (each, where): one for where in loads for each, one in zip(loads[where], local_checkpoints[where], strict=True)
+    }
 
-    def places(wanted: RequiredCheckpoint, *, is_here: bool) -> str:
-        return ", ".join(where for (each, where), one in kept.items() if each == wanted and one.is_here is is_here)
+    def places(checkpoints: RequiredCheckpoint, *, is_here: bool) -> str:
+        return ", ".join(
+            where for (each, where), one in by_place.items() if each == checkpoints and one.is_here is is_here
+        )
 
     rows = []
-    for each in wanted:
-        size = next((one.size for (other, _), one in kept.items() if other == each and one.size is not None), None)
-        shown = None if size is None else Bytes(size)
+    for each in checkpoints:
+        size = next((one.size for (other, _), one in by_place.items() if other == each and one.size is not None), None)
+        size_cell = None if size is None else Bytes(size)
         missing = places(each, is_here=False)
-        rows.append((each.who, each.checkpoint, each.revision, shown, places(each, is_here=True), missing))
+        rows.append((each.who, each.checkpoint, each.revision, size_cell, places(each, is_here=True), missing))
     show(("for", "checkpoint", "revision", "size", "there", "missing"), rows, as_json=as_json)
 
 
-def _wanted(chosen: Settings) -> tuple[RequiredCheckpoint, ...]:
-    from serve_app.cluster.weights import wanted
+def _load_required(chosen: Settings) -> tuple[RequiredCheckpoint, ...]:
+    from serve_app.cluster.weights import required_checkpoints
 
-    return wanted(chosen, catalog.load(chosen))
+    return required_checkpoints(chosen, catalog.load(chosen))
 
 
 def _say_what_fits_nowhere(
-    wanted: tuple[RequiredCheckpoint, ...], loads: Mapping[str, tuple[RequiredCheckpoint, ...]]
+    checkpoints: tuple[RequiredCheckpoint, ...], loads: Mapping[str, tuple[RequiredCheckpoint, ...]]
 ) -> None:
-    if nowhere := sorted({each.checkpoint for each in set(wanted).difference(*loads.values())}):
+    if nowhere := sorted({each.checkpoint for each in set(checkpoints).difference(*loads.values())}):
         say(f"no node there now may run what loads these: {', '.join(nowhere)}")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from serve_app.inputs.settings import PICTURES, VIDEOS
+from serve_app.inputs.settings import IMAGES, VIDEOS
 
 Schema = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ class Field:
 
     def value(self, text: str) -> Any:
         """`text` as JSON, where the field takes what that makes; else as it is."""
-        read = as_json(text)
+        read = parse_json(text)
         if "string" in self.kinds and (read is None or not self._takes(read)):
             return text
         if "array" in self.kinds and not isinstance(read, list):
@@ -86,11 +86,11 @@ class Description:
             return Form()
 
     def _fields(self, operation: Schema) -> dict[str, Field]:
-        found: dict[str, list[Schema]] = {}
+        schemas_by_name: dict[str, list[Schema]] = {}
         for body in self._leaves(operation["requestBody"]["content"]["application/json"]["schema"]):
             for name, schema in body.get("properties", {}).items():
-                found.setdefault(name, []).append(schema)
-        return {name: self._field(*schemas) for name, schemas in found.items()}
+                schemas_by_name.setdefault(name, []).append(schema)
+        return {name: self._field(*schemas) for name, schemas in schemas_by_name.items()}
 
     def _field(self, *schemas: Schema) -> Field:
         leaves = [leaf for schema in schemas for leaf in self._leaves(schema)]
@@ -111,7 +111,7 @@ class Description:
             yield schema
 
 
-def as_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """What the text is as JSON, itself where it is none."""
     try:
         return json.loads(text, parse_constant=_no_number)
@@ -132,7 +132,7 @@ def request_body(fields: Sequence[str], form: Form) -> dict[str, Any]:
     for field in fields:
         name, value = _read(field, form)
         values.setdefault(name, []).append(value)
-    return {name: found[0] if len(found) == 1 else _joined(found) for name, found in values.items()}
+    return {name: items[0] if len(items) == 1 else _flatten(items) for name, items in values.items()}
 
 
 def _read(field: str, form: Form) -> tuple[str, Any]:
@@ -147,11 +147,11 @@ def _read(field: str, form: Form) -> tuple[str, Any]:
     if form.fields and name in form.fields:
         return name, form.fields[name].value(text)
     # The service does not say what it is.
-    return name, [text] if name == "images" else as_json(text)
+    return name, [text] if name == "images" else parse_json(text)
 
 
 def _json(name: str, text: str) -> Any:
-    value = as_json(text)
+    value = parse_json(text)
     if isinstance(value, str) and not text.lstrip().startswith('"'):
         raise ValueError(f"{name}:={text} is not JSON; {name}={text} sends it as text")
     return value
@@ -160,13 +160,13 @@ def _json(name: str, text: str) -> Any:
 def _content(name: str, text: str) -> str:
     """What a field that holds a file is sent for it."""
     if text.startswith("@"):
-        return encoded(name, Path(text[1:]))
+        return encode_file(name, Path(text[1:]))
     if len(text) < 1024 and Path(text).is_file():
         raise ValueError(f"{name}={text} is the name of a file; {name}=@{text} sends what is in it")
     return text
 
 
-def _joined(values: list[Any]) -> list[Any]:
+def _flatten(values: list[Any]) -> list[Any]:
     """Of a field that was named several times."""
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
@@ -175,34 +175,34 @@ VIDEO_FIELD = "start_video"
 
 
 def takes_files(field: str) -> bool:
-    """Whether a field of this name holds a picture, pictures or a video, on any endpoint."""
-    return field in _picture_fields() or field == VIDEO_FIELD
+    """Whether a field of this name holds an image, images or a video, on any endpoint."""
+    return field in _image_fields() or field == VIDEO_FIELD
 
 
-def encoded(field: str, file: Path) -> str:
+def encode_file(field: str, file: Path) -> str:
     """The file in base64, for this field. Raises ValueError for what the service would refuse at the first look."""
     if not file.is_file():
         raise ValueError(f"{field}: no such file: {file}")
     is_video = field == VIDEO_FIELD
-    limits, wanted = (VIDEOS, "an mp4 video") if is_video else (PICTURES, "a JPEG, PNG or WebP picture")
+    limits, expected = (VIDEOS, "an mp4 video") if is_video else (IMAGES, "a JPEG, PNG or WebP image")
     if (size := file.stat().st_size) > limits.max_bytes:
         raise ValueError(
             f"{field}: {file} has {size / 2**20:.1f} MB; at most {limits.max_bytes / 2**20:g} MB are taken"
         )
     data = file.read_bytes()
-    if not (_is_mp4(data) if is_video else _is_picture(data)):
-        raise ValueError(f"{field}: {file} is not {wanted}")
+    if not (_is_mp4(data) if is_video else _is_image(data)):
+        raise ValueError(f"{field}: {file} is not {expected}")
     return base64.b64encode(data).decode()
 
 
 @cache
-def _picture_fields() -> frozenset[str]:
+def _image_fields() -> frozenset[str]:
     from serve_app.schemas import REQUESTS  # here: it takes half a second, and few commands need it
 
     return frozenset(name for form in REQUESTS.values() for name in form.image_fields) | {"keyframes"}
 
 
-def _is_picture(data: bytes) -> bool:
+def _is_image(data: bytes) -> bool:
     return data.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")) or (data[:4], data[8:12]) == (b"RIFF", b"WEBP")
 
 

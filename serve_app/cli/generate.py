@@ -14,12 +14,12 @@ from serve_app.cli.fields import request_body
 from serve_app.cli.output import (
     INTERRUPTED,
     Output,
+    ask_to_cancel,
     check_place,
-    followed,
-    offer_to_cancel,
+    follow,
     save,
+    say_result,
     say_warnings,
-    say_what_was_made,
     show_json,
     with_format,
 )
@@ -31,7 +31,7 @@ def generate(
     fields: Annotated[
         list[str] | None,
         typer.Argument(
-            help="name=value, name=@FILE for a picture or video, name:=JSON for any value; repeat a name for a list.",
+            help="name=value, name=@FILE for an image or video, name:=JSON for any value; repeat a name for a list.",
             show_default=False,
         ),
     ] = None,
@@ -60,15 +60,15 @@ def generate(
         form = client.description().form(endpoint)
         body = with_format(request_body(fields or [], form), endpoint, form, output)
         if detach:
-            submitted = _submitted(client, endpoint, body)
-            show_json(submitted) if as_json else print(submitted["id"])
+            submission = _submit(client, endpoint, body)
+            show_json(submission) if as_json else print(submission["id"])
             return
-        result, saved = make(client, endpoint, body, output, following=_attended)
+        result, path = make(client, endpoint, body, output, following=_follow_or_cancel)
     if as_json:
-        show_json({**result.task, "file": str(saved)})
+        show_json({**result.task, "file": str(path)})
     else:
-        print(saved)
-        say_what_was_made(result)
+        print(path)
+        say_result(result)
 
 
 def make(
@@ -76,24 +76,24 @@ def make(
     endpoint: str,
     body: Mapping[str, Any],
     output: Path | None,
-    following: Callable[[Client, str], Result] = followed,
+    following: Callable[[Client, str], Result] = follow,
 ) -> tuple[Result, Path]:
     """Submits, waits, saves. Returns what was made and where its file is. Raises GenServeError when that is nothing."""
-    result = following(client, _submitted(client, endpoint, body)["id"])
+    result = following(client, _submit(client, endpoint, body)["id"])
     return result, save(result, output)
 
 
-def _submitted(client: Client, endpoint: str, body: Mapping[str, Any]) -> Submission:
+def _submit(client: Client, endpoint: str, body: Mapping[str, Any]) -> Submission:
     """The answer, with its warnings said at once."""
-    submitted = client.submit(endpoint, body)
-    say_warnings(submitted)
-    return submitted
+    submission = client.submit(endpoint, body)
+    say_warnings(submission)
+    return submission
 
 
-def _attended(client: Client, task_id: str) -> Result:
+def _follow_or_cancel(client: Client, task_id: str) -> Result:
     """What the task made, for someone who may change their mind."""
     try:
-        return followed(client, task_id)
+        return follow(client, task_id)
     except KeyboardInterrupt:
-        offer_to_cancel(client, task_id)
+        ask_to_cancel(client, task_id)
         raise typer.Exit(INTERRUPTED) from None

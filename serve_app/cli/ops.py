@@ -13,7 +13,7 @@ import typer
 from serve_app.cli.fields import Schema
 from serve_app.cli.output import Amount, Cell, Moment, show
 from serve_app.cli.service import BaseUrl, Config, Json, Key, connect, connect_without_key
-from serve_app.cli.store import connected, load_settings
+from serve_app.cli.store import load_settings, open_redis
 from serve_app.config import catalog
 from serve_app.config.settings import reachable
 from serve_app.storage.pages import LogLevels
@@ -41,7 +41,7 @@ def metrics(config: Config = None) -> None:
     except PortInUse as problem:
         raise ValueError(str(problem)) from None
     print(f"figures: http://{reachable(host)}:{port}{PATH}", flush=True)
-    MetricsServer(app, listener).until_stopped()
+    MetricsServer(app, listener).run()
 
 
 logs = typer.Typer(help="How much a running service logs.", no_args_is_help=True)
@@ -64,7 +64,7 @@ def level(
     """
 
     async def store() -> None:
-        async with connected(config) as (redis, prefix):
+        async with open_redis(config) as (redis, prefix):
             await LogLevels(redis, prefix).set(module, None if least == USUAL else least)
 
     asyncio.run(store())
@@ -76,11 +76,11 @@ def levels(as_json: Json = False, config: Config = None) -> None:
     """List the levels that were set; all others are as in the settings."""
 
     async def read() -> dict[str, str]:
-        async with connected(config) as (redis, prefix):
+        async with open_redis(config) as (redis, prefix):
             return await LogLevels(redis, prefix).read()
 
-    found = asyncio.run(read())
-    show(("module", "level"), sorted(found.items()), as_json=as_json)
+    by_module = asyncio.run(read())
+    show(("module", "level"), sorted(by_module.items()), as_json=as_json)
 
 
 def openapi(
@@ -114,7 +114,7 @@ def _rows(name: str, operation: Schema) -> Iterator[tuple[Cell, ...]]:
             name,
             price.get("mode"),
             _amount(price, "first"),
-            "second" if price.get("per_second") else "picture" if price else None,
+            "second" if price.get("per_second") else "image" if price else None,
             _amount(price, "out"),
             _amount(price, "input"),
             operation.get("deprecated", False),
@@ -148,7 +148,7 @@ def add(
 def list_finetunes(as_json: Json = False, base_url: BaseUrl = None, key: Key = "") -> None:
     """List the tuned models of the key's project, newest first."""
     with connect(base_url, key) as client:
-        found = client.finetunes()
+        entries = client.finetunes()
     show(
         ("id", "name", "base", "status", "rank", "MB", "uploaded"),
         (
@@ -161,7 +161,7 @@ def list_finetunes(as_json: Json = False, base_url: BaseUrl = None, key: Key = "
                 round(finetune["size"] / 1e6, 1),
                 Moment(finetune["created"]),
             )
-            for finetune in found
+            for finetune in entries
         ),
         as_json=as_json,
     )

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from serve_app.cli.fields import Form
-from serve_app.cli.service import Client, told
+from serve_app.cli.service import Client, explain
 
 
 class Moment(float):
@@ -35,7 +35,7 @@ class Amount(float):
     """Credits."""
 
     @classmethod
-    def of(cls, millicredits: int) -> Self:
+    def from_millicredits(cls, millicredits: int) -> Self:
         return cls(millicredits / 1000)
 
     def __str__(self) -> str:
@@ -65,13 +65,13 @@ Cell: TypeAlias = str | float | Spent | Mapping[str, Any] | None
 def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, as_json: bool = False) -> None:
     """Prints a row a line, or an array of objects whose keys are the names of the columns, spaces as underscores."""
     if as_json:
-        show_json(as_objects(columns, rows))
+        show_json(to_objects(columns, rows))
     else:
         width = None if sys.stdout.isatty() else 1000
         Console(width=width).print(table(columns, rows), crop=False)
 
 
-def as_objects(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[dict[str, Any]]:
+def to_objects(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[dict[str, Any]]:
     names = [name.replace(" ", "_") for name in columns]
     return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
 
@@ -82,12 +82,12 @@ def show_json(value: Any) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     """Ids are never cut, and into a pipe nothing is."""
-    drawn = Table(box=None)
+    grid = Table(box=None)
     for name in columns:
-        drawn.add_column(name, no_wrap=True, overflow="ignore" if name == "id" else "ellipsis")
+        grid.add_column(name, no_wrap=True, overflow="ignore" if name == "id" else "ellipsis")
     for row in rows:
-        drawn.add_row(*(Text(_told(cell)) for cell in row))
-    return drawn
+        grid.add_row(*(Text(_format(cell)) for cell in row))
+    return grid
 
 
 def moment(at: float | None) -> str:
@@ -104,7 +104,7 @@ def _plain(cell: Cell) -> Any:
     return cell._asdict() if isinstance(cell, Spent) else cell
 
 
-def _told(cell: Cell) -> str:
+def _format(cell: Cell) -> str:
     if cell is None:
         return ""
     if isinstance(cell, Mapping):
@@ -123,20 +123,37 @@ _WARNINGS: Final = 10
 _WARNING_CHARS: Final = 500
 
 
-def followed(client: Client, task_id: str) -> Result:
+def follow(client: Client, task_id: str) -> Result:
     """What the task made, once it is there. Raises as `Client.wait` does."""
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    status, words = TextColumn("{task.description:>10}"), TextColumn("{task.fields[words]}", markup=False)
+    columns = (status, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), words)
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        line = bar.add_task("Pending", total=1.0)
+        line = bar.add_task("Pending", total=1.0, words="")
 
         def show(task: TaskResult) -> None:
-            bar.update(line, description=task["status"], completed=task.get("progress") or 0)
+            words = foretell(task.get("details") or {})
+            bar.update(line, description=task["status"], completed=task.get("progress") or 0, words=words)
 
         return client.wait(task_id, progress=show)
 
 
-def offer_to_cancel(client: Client, task_id: str) -> None:
+def foretell(details: Mapping[str, Any]) -> str:
+    """In words, what a service expects of a task that has not ended, as its page says it; empty where it says nothing.
+    It may be any service."""
+    message, position, eta = (details.get(name) for name in ("message", "queue_position", "eta"))
+    if isinstance(message, str):
+        return _printable(message)
+    about = ""
+    if isinstance(eta, int | float):
+        about = f"about {max(1, round(eta))} s" if eta < 100 else f"about {round(eta / 60)} min"
+    if isinstance(position, int):
+        suffix = "th" if position % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
+        return f"{position}{suffix} in the queue" + (about and f", {about}")
+    return about and f"{about} left"
+
+
+def ask_to_cancel(client: Client, task_id: str) -> None:
     """After a Ctrl-C: asks on a terminal; elsewhere nobody is left who would want the result. Another one leaves."""
     try:
         if not _someone_answers() or typer.confirm("Cancel the task?", default=True, err=True):
@@ -144,7 +161,7 @@ def offer_to_cancel(client: Client, task_id: str) -> None:
             say(f"cancelled {task_id}; it costs nothing")
             return
     except GenServeError as problem:
-        say(f"not cancelled: {told(problem)}")
+        say(f"not cancelled: {explain(problem)}")
     except (KeyboardInterrupt, typer.Abort):
         say("")
     say_how_to_go_on(task_id)
@@ -154,7 +171,7 @@ def say_how_to_go_on(task_id: str) -> None:
     say(f"{task_id} goes on; gen-serve tasks wait {task_id} fetches it")
 
 
-def say_what_was_made(result: Result) -> None:
+def say_result(result: Result) -> None:
     """Its seed, cost and id, beside the name of the file, which goes to stdout."""
     facts = [
         f"seed {result.facts['seed']}" if "seed" in result.facts else "",
@@ -165,12 +182,16 @@ def say_what_was_made(result: Result) -> None:
     say(" · ".join(fact for fact in facts if fact))
 
 
-def say_warnings(submitted: Mapping[str, Any]) -> None:
+def say_warnings(response: Mapping[str, Any]) -> None:
     """What the service can't do of what was asked for. It may be any service: its text is kept short, and plain."""
-    warnings = submitted.get("warnings")
-    told = [each for each in warnings if isinstance(each, str)] if isinstance(warnings, list) else []
-    for warning in told[:_WARNINGS]:
-        say("warning: " + "".join(letter if letter.isprintable() else " " for letter in warning[:_WARNING_CHARS]))
+    warnings = response.get("warnings")
+    messages = [each for each in warnings if isinstance(each, str)] if isinstance(warnings, list) else []
+    for warning in messages[:_WARNINGS]:
+        say(f"warning: {_printable(warning)}")
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_WARNING_CHARS])
 
 
 def say(text: str) -> None:
@@ -208,17 +229,19 @@ def check_place(output: Path | None) -> None:
 def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path | None) -> dict[str, Any]:
     """The body, with the format that the suffix of `output` asks for. Raises ValueError when that is not to be had."""
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
-    wanted, made = _FORMATS.get(suffix), form.formats
-    if not suffix or (wanted is None and made is None):
+    file_format, formats = _FORMATS.get(suffix), form.formats
+    if not suffix or (file_format is None and formats is None):
         return dict(body)
-    if wanted is None or (made is not None and wanted not in made):
-        raise ValueError(f"{endpoint} makes {', '.join(made or ())}, and no {output}; name a file of that kind")
-    if wanted == _VIDEO:
+    if file_format is None or (formats is not None and file_format not in formats):
+        raise ValueError(f"{endpoint} makes {', '.join(formats or ())}, and no {output}; name a file of that kind")
+    if file_format == _VIDEO:
         return dict(body)
-    given = body.get("output_format")
-    if given is not None and _FORMATS.get(f".{given}".lower(), given) != wanted:
-        raise ValueError(f"{output} is no name for a file of output_format={given}; leave out the one or the other")
-    return {**body, "output_format": given or wanted}
+    body_format = body.get("output_format")
+    if body_format is not None and _FORMATS.get(f".{body_format}".lower(), body_format) != file_format:
+        raise ValueError(
+            f"{output} is no name for a file of output_format={body_format}; leave out the one or the other"
+        )
+    return {**body, "output_format": body_format or file_format}
 
 
 def save(result: Result, output: Path | None) -> Path:

@@ -31,49 +31,51 @@ def record(
 ) -> None:
     """Write what a service was asked for, from its task store: moments, endpoints, shapes, and tenants as numbers.
 
-    Never prompts, ids, links or pictures. What was refused is not in it, nor tasks that are no longer kept.
+    Never prompts, ids, links or images. What was refused is not in it, nor tasks that are no longer kept.
     """
     from gen_serve_bench.workload import write_trace
 
     if output.exists():
         raise ValueError(f"{output} is there already; name another file with --output")
-    bounds = (since.timestamp() if since else None, until.timestamp() if until else None)
-    found, unreadable = asyncio.run(_recorded(config, *bounds))
-    if not found:
+    period = (since.timestamp() if since else None, until.timestamp() if until else None)
+    arrivals, unreadable = asyncio.run(read_arrivals(config, *period))
+    if not arrivals:
         raise ValueError("the task store holds no tasks of that time")
-    write_trace(output, found)
-    told = f"{len(found)} requests in {found[-1].offset:.1f} s, of {len({each.tenant for each in found})} tenants"
-    print(f"{told}: {output}")
+    write_trace(output, arrivals)
+    summary = (
+        f"{len(arrivals)} requests in {arrivals[-1].offset:.1f} s, of {len({each.tenant for each in arrivals})} tenants"
+    )
+    print(f"{summary}: {output}")
     if unreadable:
         print(f"{unreadable} further tasks can't be read: the key they were encrypted with is gone, or they are newer")
 
 
-async def _recorded(config: Path | None, since: float | None, until: float | None) -> tuple[list[Arrival], int]:
+async def read_arrivals(config: Path | None, since: float | None, until: float | None) -> tuple[list[Arrival], int]:
     """The arrivals in the order of time, and how many tasks can't be read. Bounds are epoch seconds."""
-    from serve_app.cli.store import at_rest, connected
+    from serve_app.cli.store import at_rest, open_redis
     from serve_app.tasks.reader import TaskReader
 
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         reader = TaskReader(redis, prefix, at_rest(config))
         tasks = [task for project in await reader.projects() for task in await _tasks(reader, project, since, until)]
     tasks.sort(key=lambda task: (task.created, task.id))
     tenants: dict[str, int] = {}
-    found: list[Arrival] = []
+    arrivals: list[Arrival] = []
     for task in tasks:
         tenant = tenants.setdefault(task.project, len(tenants))
         if arrival := _arrival(task, tasks[0].created, tenant):
-            found.append(arrival)
-    return found, len(tasks) - len(found)
+            arrivals.append(arrival)
+    return arrivals, len(tasks) - len(arrivals)
 
 
 async def _tasks(reader: TaskReader, project: str, since: float | None, until: float | None) -> list[Task]:
-    found: list[Task] = []
+    matches: list[Task] = []
     cursor: str | None = None
     while True:
         tasks, cursor = await reader.list_tasks(project, limit=_PAGE, cursor=cursor, since=since)
-        found += [task for task in tasks if until is None or task.created < until]
+        matches += [task for task in tasks if until is None or task.created < until]
         if cursor is None:
-            return found
+            return matches
 
 
 def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
@@ -86,8 +88,8 @@ def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
         job = Job.decode(task.job)
     except (NewerJob, ValueError):
         return None
-    made = task.result or {}
-    width, height = (job.width, job.height) if job.width and job.height else (made.get("width"), made.get("height"))
+    result = task.result or {}
+    width, height = (job.width, job.height) if job.width and job.height else (result.get("width"), result.get("height"))
     return Arrival(
         offset=round(task.created - first, 3),
         endpoint=task.endpoint,
@@ -96,6 +98,6 @@ def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
         height=height if isinstance(height, int) else None,
         steps=job.steps,
         references=len((*job.references, *filter(None, (job.control, job.image_prompt)))),
-        seconds=job.clip.seconds if job.clip else None,
+        seconds=job.video.seconds if job.video else None,
         tuned=job.adapter is not None,
     )

@@ -49,11 +49,11 @@ class Client(gen_serve_client.Client):
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
         """What the path answers, None where that is empty; without the parameters that are None."""
-        given = {name: value for name, value in params.items() if value is not None}
-        return self._run(self._calls.request(method, path, params=given, body=body, repeatable=method != "POST"))
+        query = {name: value for name, value in params.items() if value is not None}
+        return self._run(self._calls.request(method, path, params=query, body=body, repeatable=method != "POST"))
 
 
-def told(problem: GenServeError) -> str:
+def explain(problem: GenServeError) -> str:
     """With what to do about it, where the command line can do something."""
     match problem:
         case OutOfReach(status=None, connected=False):
@@ -99,7 +99,7 @@ def find(base_url: str | None) -> tuple[str, RunningService | None]:
     """The address, and the service of this user behind it, if it runs on this machine. Raises ValueError."""
     services = running()
     if base_url is not None:
-        url = _checked(base_url)
+        url = _check_url(base_url)
         return base_url, next((service for service in services if _same(httpx2.URL(service.base_url), url)), None)
     if len(services) > 1:
         addresses = ", ".join(service.base_url for service in services)
@@ -107,7 +107,7 @@ def find(base_url: str | None) -> tuple[str, RunningService | None]:
     return (services[0].base_url, services[0]) if services else (DEFAULT_BASE_URL, None)
 
 
-def _checked(base_url: str) -> httpx2.URL:
+def _check_url(base_url: str) -> httpx2.URL:
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import httpx2
 import typer
@@ -27,23 +27,23 @@ _NAMES = {
 }
 
 
-class NoFigures(Exception):
+class MetricsUnavailable(Exception):
     """Why there are none, fit for a person."""
 
 
 def read_queues(metrics_url: str | None, token: str = "") -> dict[str, dict[str, int]]:
-    """By model: `queued`, `leased` and `quarantined`. Raises NoFigures."""
+    """By model: `queued`, `leased` and `quarantined`. Raises MetricsUnavailable."""
     if metrics_url is None:
-        raise NoFigures("they are on the machine of the service; name their address with --metrics-url")
+        raise MetricsUnavailable("they are on the machine of the service; name their address with --metrics-url")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx2.get(metrics_url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
         if answer.status_code == 401:
-            raise NoFigures(f"{metrics_url} asks for metrics.token; pass it with --metrics-token")
+            raise MetricsUnavailable(f"{metrics_url} asks for metrics.token; pass it with --metrics-token")
         answer.raise_for_status()
         families = list(text_string_to_metric_families(answer.text))
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
-        raise NoFigures(f"{metrics_url} can't be read: {problem}") from None
+        raise MetricsUnavailable(f"{metrics_url} can't be read: {problem}") from None
     models: dict[str, dict[str, int]] = {}
     for family in families:
         if name := _NAMES.get(family.name):
@@ -83,14 +83,29 @@ MetricsToken = Annotated[
 
 
 Watch = Annotated[bool, typer.Option("--watch", help="Draw it anew every two seconds, until Ctrl-C.")]
-_OPERATORS: Final = ("model", "queued", "queued s", "wait s", "running", "replicas", "step s", "last error")
-_FIGURES: Final = ("model", "queued", "leased", "quarantined")
+WindowName = Annotated[
+    Literal["5m", "1h", "24h"], typer.Option("--window", help="Recent time that waits, run times and counts are of.")
+]
+_OPERATORS: Final = (
+    "model",
+    "queued",
+    "wait now",
+    "wait p50/p95",
+    "run p50/p95",
+    "per min",
+    "errors",
+    "busy",
+    "replicas",
+    "last error",
+)
+_METRICS_COLUMNS: Final = ("model", "queued", "leased", "quarantined")
 _EVERY_S: Final = 2.0
 
 
 def status(
     as_json: Json = False,
     watch: Watch = False,
+    window: WindowName = "5m",
     base_url: BaseUrl = None,
     key: Key = "",
     metrics_url: MetricsUrl = None,
@@ -98,27 +113,28 @@ def status(
 ) -> None:
     """Show whether the service is ready, and its queues. Exit code 1 when it is not ready.
 
-    An operator's key, or the one of the service on this machine, shows replicas, waits in seconds and last errors, too.
+    An operator's key, or the one of the service on this machine, shows more, times in seconds: the estimated wait now,
+    and of a recent window waits, run times, throughput, error rate and the share of time in which replicas were busy.
     """
-    seen = _Seen(base_url, key, metrics_url, metrics_token)
+    view = _ServiceView(base_url, key, metrics_url, metrics_token)
     if watch:
-        _draw(seen)
+        _draw(view, window)
         return
-    ready, models, missing = seen.look()
+    ready, models, missing = view.look()
     if as_json:
-        show_json({"base_url": seen.url, "ready": ready, "models": models})
+        show_json({"base_url": view.url, "ready": ready, "models": models})
     else:
         if ready:
-            print(f"{seen.url}: ready")
+            print(f"{view.url}: ready")
         if models is None:
-            say(f"no figures: {missing}")
+            say(f"no metrics: {missing}")
         else:
-            show(*_table(models))
+            show(*_table(models, window))
     if not ready:
-        raise ServiceError(f"{seen.url} is not ready, or not there; gen-serve up starts a service")
+        raise ServiceError(f"{view.url} is not ready, or not there; gen-serve up starts a service")
 
 
-class _Seen:
+class _ServiceView:
     """One service, looked at again and again."""
 
     def __init__(self, base_url: str | None, key: str, metrics_url: str | None, metrics_token: str) -> None:
@@ -135,43 +151,61 @@ class _Seen:
             return ready, models, ""
         try:
             return ready, read_queues(*self._metrics), ""
-        except NoFigures as problem:
+        except MetricsUnavailable as problem:
             return ready, None, str(problem)
 
 
-def _draw(seen: _Seen) -> None:
+def _draw(view: _ServiceView, window: str) -> None:
     console = Console()
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            ready, models, missing = seen.look()
-            head = f"{seen.url}: {'ready' if ready else 'not ready'}"
-            body = table(*_table(models)) if models else f"no figures: {missing}"
+            ready, models, missing = view.look()
+            head = f"{view.url}: {'ready' if ready else 'not ready'}"
+            body = table(*_table(models, window)) if models else f"no metrics: {missing}"
             live.update(Group(head, body), refresh=True)
             time.sleep(_EVERY_S)
 
 
-def _table(models: Models) -> tuple[Sequence[str], list[Sequence[Cell]]]:
-    if all("replicas" in model for model in models.values()):
-        return _OPERATORS, [_row(name, model) for name, model in models.items()]
-    return _FIGURES, [(name, *map(model.get, _FIGURES[1:])) for name, model in models.items()]
+def _table(models: Models, window: str) -> tuple[Sequence[str], list[Sequence[Cell]]]:
+    if all("windows" in model for model in models.values()):
+        return _OPERATORS, [_row(name, model, model["windows"][window]) for name, model in models.items()]
+    return _METRICS_COLUMNS, [(name, *map(model.get, _METRICS_COLUMNS[1:])) for name, model in models.items()]
 
 
-def _row(name: str, model: Mapping[str, Any]) -> Sequence[Cell]:
-    replicas, failures = model["replicas"], model["failures"]
+def _row(name: str, model: Mapping[str, Any], recent: Mapping[str, Any]) -> Sequence[Cell]:
+    failures = model["failures"]
     return (
         name,
         model["queued"] + model["quarantined"],
-        _rounded(model["queued_s"]),
-        _rounded(model["predicted_wait_s"]),
-        model["running"],
-        "unknown" if replicas is None else " ".join(f"{count} {state.lower()}" for state, count in replicas.items()),
-        model["step_s"],
+        _round(model["predicted_wait_s"]),
+        _pair(recent["wait_p50"], recent["wait_p95"]),
+        _pair(recent["run_p50"], recent["run_p95"]),
+        _round(recent["per_minute"]),
+        _percent(recent["error_rate"]),
+        _percent(recent["busy"]),
+        _replicas(model),
         f"{moment(failures[0]['at'])} {failures[0]['error']}" if failures else "",
     )
 
 
-def _rounded(seconds: float | None) -> Cell:
-    return None if seconds is None else round(seconds, 1)
+def _round(value: float | None) -> Cell:
+    return None if value is None else round(value, 1)
+
+
+def _pair(half: float | None, most: float | None) -> Cell:
+    return None if half is None or most is None else f"{half:.1f}/{most:.1f}"
+
+
+def _percent(share: float | None) -> Cell:
+    return None if share is None else f"{share:.0%}"
+
+
+def _replicas(model: Mapping[str, Any]) -> str:
+    if model["replicas"] is None:
+        return "unknown"
+    states = ", ".join(f"{count} {state.lower()}" for state, count in model["replicas"].items() if count) or "none"
+    least, most = model["min_replicas"], model["max_replicas"]
+    return states if least is None else f"{states} ({least}-{most})"
 
 
 def _operator_key(folder: Path) -> str:

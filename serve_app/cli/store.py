@@ -14,39 +14,33 @@ from serve_app.config import settings
 from serve_app.config.settings import Settings
 from serve_app.encryption import AtRest
 from serve_app.launcher.embedded_redis import EmbeddedRedis, running_url
-from serve_app.launcher.first_start import with_key_if_made
+from serve_app.launcher.first_start import with_existing_key
 from serve_app.launcher.running import RunningService, running
 from serve_app.storage import connection
 
-IN_FOLDER = Path("configs/local.yaml")
+_DEFAULT = Path("configs/local.yaml")
 
 
 def load_settings(config: Path | None) -> Settings:
-    """Those of the file named, else of the service that runs on this machine, else of `configs/local.yaml` here.
+    """Those of the file named, else of the service that runs on this machine, else of `configs/local.yaml`.
 
-    Raises FileNotFoundError when there is none of these, or ValueError naming what is wrong.
+    Raises FileNotFoundError when the file named is not there, or ValueError naming what is wrong.
     """
     services = running()
     if config is None and services:
-        return _of(_only(services))
+        return _load_for(_only(services))
     chosen = settings.load(settings_file(config))
     if config is not None and not chosen.data_dir.exists():
         # A path in the file is relative to the folder that the service was started in.
         for service in services:
-            if service.config == config.resolve():
-                return _of(service)
+            if service.config == chosen.file:
+                return _load_for(service)
     return chosen
 
 
 def settings_file(config: Path | None) -> Path:
-    """The file to start a service with: the one named, else `configs/local.yaml` here. Raises FileNotFoundError."""
-    if config is not None:
-        return config
-    if not IN_FOLDER.is_file():
-        raise FileNotFoundError(
-            f"no settings: there is no {IN_FOLDER} in this folder; name a file with --config or GEN_CONFIG"
-        )
-    return IN_FOLDER
+    """The file to start a service with: the one named, else `configs/local.yaml`, here or as it came."""
+    return settings.find_file(config or _DEFAULT)
 
 
 def _only(services: list[RunningService]) -> RunningService:
@@ -56,7 +50,7 @@ def _only(services: list[RunningService]) -> RunningService:
     return services[0]
 
 
-def _of(service: RunningService) -> Settings:
+def _load_for(service: RunningService) -> Settings:
     """With the paths that the service has, unless the environment names others."""
     paths = {"data_dir": service.data_dir, "catalog": service.catalog}
     changes = {name: path for name, path in paths.items() if f"GEN_{name.upper()}" not in os.environ}
@@ -64,7 +58,7 @@ def _of(service: RunningService) -> Settings:
 
 
 @asynccontextmanager
-async def connected(config: Path | None, *, make: bool = False) -> AsyncIterator[tuple[Redis, str]]:
+async def open_redis(config: Path | None, *, make: bool = False) -> AsyncIterator[tuple[Redis, str]]:
     """A client and the key prefix. Starts the embedded server for as long as needed when none runs.
 
     Raises FileNotFoundError where there is no data yet, unless it is to `make` some.
@@ -91,7 +85,7 @@ async def connected(config: Path | None, *, make: bool = False) -> AsyncIterator
 
 def at_rest(config: Path | None) -> AtRest:
     """Reads what the service sealed, as far as the keys are here."""
-    return with_key_if_made(load_settings(config)).at_rest()
+    return with_existing_key(load_settings(config)).at_rest()
 
 
 def object_store(config: Path | None) -> ObjectStore:

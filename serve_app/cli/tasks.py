@@ -19,10 +19,10 @@ from serve_app.cli.output import (
     Cell,
     Output,
     check_place,
-    followed,
+    follow,
     save,
     say_how_to_go_on,
-    say_what_was_made,
+    say_result,
     show,
     show_json,
     table,
@@ -82,25 +82,25 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
     check_place(output)
     with connect_without_key(base_url) as client:
         try:
-            result = followed(client, task_id)
+            result = follow(client, task_id)
         except KeyboardInterrupt:
             say_how_to_go_on(task_id)
             raise typer.Exit(INTERRUPTED) from None
-        saved = save(result, output)
+        path = save(result, output)
     if as_json:
-        show_json({**result.task, "file": str(saved)})
+        show_json({**result.task, "file": str(path)})
     else:
-        print(saved)
-        say_what_was_made(result)
+        print(path)
+        say_result(result)
 
 
 @tasks.command("watch")
 def watch_task(task_id: TaskId, base_url: BaseUrl = None) -> None:
     """Show how a task comes along until it has ended, and save nothing. Ctrl-C leaves the task as it is."""
     with connect_without_key(base_url) as client:
-        result = followed(client, task_id)
+        result = follow(client, task_id)
     print(result.url)
-    say_what_was_made(result)
+    say_result(result)
 
 
 @tasks.command()
@@ -130,7 +130,8 @@ def _facts(task: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     flat = {name: value for name, value in task.items() if not isinstance(value, dict)}
     for name in ("result", "details", "preview"):
         flat |= task.get(name) or {}
-    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in flat.items() if value]
+    lines = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in flat.items()}
+    return [(name, value) for name, value in lines.items() if value]
 
 
 _EVERY_S = 1.0
@@ -156,23 +157,23 @@ def _draw(client: Client, console: Console, limit: int, until_done: bool) -> Non
         while True:
             tasks = client.tasks(limit=limit)["tasks"]
             live.update(table(COLUMNS, map(row, tasks)), refresh=True)
-            if until_done and _all_ended(client):
+            if until_done and _is_idle(client):
                 return
             time.sleep(_EVERY_S)
 
 
 def _tell(client: Client, limit: int, until_done: bool) -> None:
-    told: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     while True:
         tasks = client.tasks(limit=limit)["tasks"]
         for task in reversed(tasks):
-            if told.get(task["id"]) != task["status"]:
-                told[task["id"]] = task["status"]
+            if statuses.get(task["id"]) != task["status"]:
+                statuses[task["id"]] = task["status"]
                 print(task["id"], task["endpoint"], task["status"], sep="\t", flush=True)
-        if until_done and _all_ended(client):
+        if until_done and _is_idle(client):
             return
         time.sleep(_EVERY_S)
 
 
-def _all_ended(client: Client) -> bool:
+def _is_idle(client: Client) -> bool:
     return not client.tasks(limit=1, active=True)["tasks"]

@@ -17,15 +17,15 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
 from serve_app.cli.generate import make
 from serve_app.cli.output import Cell, say, show
-from serve_app.cli.service import Client, Config, Json, told
-from serve_app.cli.store import connected, load_settings, settings_file
+from serve_app.cli.service import Client, Config, Json, explain
+from serve_app.cli.store import load_settings, open_redis, settings_file
 from serve_app.config import settings
 from serve_app.config.replicas import SEALING_KEYS
 from serve_app.config.settings import Settings, sealing_key_file, setting_variable
 from serve_app.launcher import first_start
 from serve_app.launcher.embedded_redis import AlreadyRunning
 from serve_app.launcher.first_start import Thing
-from serve_app.launcher.running import RunningService, announced
+from serve_app.launcher.running import RunningService, announce
 
 if TYPE_CHECKING:
     from serve_app.launcher.launcher import Launcher
@@ -36,8 +36,8 @@ _ENDPOINT = "gen-3-image-klein"
 
 def up(
     config: Config = None,
-    first_picture: Annotated[
-        str | None, typer.Option(help="Once ready, make a picture of this prompt, over HTTP as a client would.")
+    first_image: Annotated[
+        str | None, typer.Option(help="Once ready, make an image of this prompt, over HTTP as a client would.")
     ] = None,
 ) -> None:
     """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start.
@@ -53,16 +53,14 @@ def up(
     began = time.monotonic()
     print(f"starting; data in {chosen.data_dir}", flush=True)
     try:
-        with Launcher(chosen) as service, announced(_noted(service, file)):
+        with Launcher(chosen) as service, announce(_running_service(service, file)):
             print(
                 f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (pages; description at /docs)",
                 flush=True,
             )
             print(f"API key in {service.key_file}", flush=True)
-            if first_picture:
-                _in_background(
-                    service.base_url, service.key_file, first_picture, chosen.data_dir / "first-picture.jpeg"
-                )
+            if first_image:
+                _in_background(service.base_url, service.key_file, first_image, chosen.data_dir / "first-image.jpeg")
             service.serve()
     except (AlreadyRunning, PortInUse) as problem:
         raise ValueError(str(problem)) from None
@@ -76,7 +74,7 @@ def up(
         print("stopped; nothing accepted is lost", flush=True)
 
 
-def _noted(service: Launcher, config: Path) -> RunningService:
+def _running_service(service: Launcher, config: Path) -> RunningService:
     chosen = service.settings
     return RunningService(
         base_url=service.base_url,
@@ -94,11 +92,11 @@ def _in_background(base_url: str, key_file: Path, prompt: str, target: Path) -> 
     def first() -> None:
         try:
             with Client(base_url, key_file.read_text().strip()) as client:
-                _, saved = make(client, _ENDPOINT, {"prompt": prompt}, target)
+                _, path = make(client, _ENDPOINT, {"prompt": prompt}, target)
         except GenServeError as problem:
-            print(f"the first picture failed: {told(problem)}", file=sys.stderr, flush=True)
+            print(f"the first image failed: {explain(problem)}", file=sys.stderr, flush=True)
             return
-        print(f"\npicture saved: {saved}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
+        print(f"\nimage saved: {path}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
         print("serving; Ctrl-C stops", flush=True)
 
     threading.Thread(target=first, daemon=True).start()
@@ -145,12 +143,12 @@ def init(
 
 
 async def _keys(chosen: Settings, config: Path | None) -> list[Thing]:
-    async with connected(config, make=True) as (redis, _):
+    async with open_redis(config, make=True) as (redis, _):
         return await first_start.make_keys(chosen, redis)
 
 
 async def _operator_key(name: str, config: Path | None) -> str:
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         return (await KeyStore(redis, prefix).create(name, role=Role.OPERATOR, actor="gen-serve init"))[1]
 
 

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.output import Cell, as_objects, at, show, show_json
+from serve_app.cli.output import Cell, at, show, show_json, to_objects
 from serve_app.cli.service import Config, Json, ServiceError
-from serve_app.cli.store import at_rest, connected
+from serve_app.cli.store import at_rest, open_redis
 from serve_app.encryption import new_key
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.reader import TaskReader
 from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 
@@ -37,7 +37,7 @@ def list_deliveries(
     """List deliveries, newest first; their ids are those of the tasks."""
     deliveries, following = asyncio.run(_page(config, limit, cursor, failed))
     if as_json:
-        show_json({"deliveries": as_objects(_COLUMNS, map(_row, deliveries)), "next": following})
+        show_json({"deliveries": to_objects(_COLUMNS, map(_row, deliveries)), "next": following})
         return
     show(_COLUMNS, map(_row, deliveries))
     if following:
@@ -56,10 +56,10 @@ def replay(
     if failed == bool(ids) or (project and not failed):
         raise ValueError("name the ids of tasks, or --failed for all that were given up")
     if failed:
-        counts, ids = asyncio.run(_given_up(config, project))
+        counts, ids = asyncio.run(_list_failed(config, project))
         if ids and not project and not yes:
-            shown = ", ".join(f"{n} of {name or 'a project that is gone'}" for name, n in sorted(counts.items()))
-            typer.confirm(f"Send {len(ids)} webhooks of every project again ({shown})?", abort=True, err=True)
+            summary = ", ".join(f"{n} of {name or 'a project that is gone'}" for name, n in sorted(counts.items()))
+            typer.confirm(f"Send {len(ids)} webhooks of every project again ({summary})?", abort=True, err=True)
     unknown = asyncio.run(_replay(config, ids or []))
     print(f"{len(ids or []) - len(unknown)} to be sent again")
     if unknown:
@@ -75,27 +75,28 @@ def make_key() -> None:
 async def _page(config: Path | None, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
     """With destinations by their address, wherever it can be read."""
     opening = at_rest(config)
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReader(redis, prefix, opening)
-        found, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
-        known = await tasks.get_many([delivery.id for delivery in found])
+        deliveries, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
+        tasks_or_none = await tasks.get_many([delivery.id for delivery in deliveries])
     destinations = [
-        destination_of(task.webhook.url) if task and task.webhook and task.webhook.url else "" for task in known
+        parse_destination(task.webhook.url) if task and task.webhook and task.webhook.url else ""
+        for task in tasks_or_none
     ]
-    shown = [
-        replace(each, destination=name or each.destination) for each, name in zip(found, destinations, strict=True)
+    views = [
+        replace(each, destination=name or each.destination) for each, name in zip(deliveries, destinations, strict=True)
     ]
-    return shown, following
+    return views, following
 
 
-async def _given_up(config: Path | None, project: str | None) -> tuple[Counter[str], list[str]]:
+async def _list_failed(config: Path | None, project: str | None) -> tuple[Counter[str], list[str]]:
     """How many deliveries each project gave up, and the ids of their tasks; of all projects, or of one."""
     counts, ids, cursor = Counter[str](), [], None
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix), TaskReader(redis, prefix, at_rest(config))
         while True:
-            found, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
-            for task, delivery in zip(await tasks.get_many([each.id for each in found]), found, strict=True):
+            page, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
+            for task, delivery in zip(await tasks.get_many([each.id for each in page]), page, strict=True):
                 owner = task.project if task else ""
                 if project in (None, owner):
                     counts[owner] += 1
@@ -106,7 +107,7 @@ async def _given_up(config: Path | None, project: str | None) -> tuple[Counter[s
 
 async def _replay(config: Path | None, ids: list[str]) -> list[str]:
     """Those of which there is no delivery."""
-    async with connected(config) as (redis, prefix):
+    async with open_redis(config) as (redis, prefix):
         outbox = Outbox(redis, prefix)
         return [task_id for task_id in ids if not await outbox.replay(task_id)]
 

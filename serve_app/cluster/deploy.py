@@ -25,13 +25,13 @@ _ANSWERS_WITHIN_S: Final = 5.0
 _PROXIES: Final = {"head": ProxyLocation.HeadOnly, "every_node": ProxyLocation.EveryNode}
 
 
-class NotJoined(RuntimeError):
+class ClusterUnreachable(RuntimeError):
     """Ray gave up on reaching the cluster."""
 
 
 @contextmanager
-def joined(address: str) -> Iterator[None]:
-    """Within it this process is a driver of the cluster. Raises NotJoined, or ValueError for another token."""
+def connect(address: str) -> Iterator[None]:
+    """Within it this process is a driver of the cluster. Raises ClusterUnreachable, or ValueError for another token."""
     _check_reachable(address)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
@@ -43,7 +43,7 @@ def joined(address: str) -> Iterator[None]:
             "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/settings.md)"
         ) from None
     except Exception as problem:
-        raise NotJoined(f"the Ray cluster at {address} is out of reach: {problem}") from problem
+        raise ClusterUnreachable(f"the Ray cluster at {address} is out of reach: {problem}") from problem
     try:
         yield
     finally:
@@ -52,13 +52,13 @@ def joined(address: str) -> Iterator[None]:
 
 def _check_reachable(address: str) -> None:
     """Where nobody listens, Ray would go on trying for many minutes."""
-    found = re.fullmatch(r"\[?([^\[\]/]+?)\]?:(\d+)", address)
-    if found is None:  # `auto`, say: Ray finds out where that is
+    match = re.fullmatch(r"\[?([^\[\]/]+?)\]?:(\d+)", address)
+    if match is None:  # `auto`, say: Ray finds out where that is
         return
     try:
-        socket.create_connection((found[1], int(found[2])), timeout=_ANSWERS_WITHIN_S).close()
+        socket.create_connection((match[1], int(match[2])), timeout=_ANSWERS_WITHIN_S).close()
     except OSError as problem:
-        raise NotJoined(f"nobody listens at ray.address, {address}: {problem.strerror or problem}") from None
+        raise ClusterUnreachable(f"nobody listens at ray.address, {address}: {problem.strerror or problem}") from None
 
 
 def listen_everywhere(settings: Settings) -> str | None:

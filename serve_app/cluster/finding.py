@@ -33,7 +33,7 @@ def warning(what: str, where: str, message: str, remedy: str) -> Finding:
     return Finding(what, where, Verdict.WARNING, message, remedy)
 
 
-def refused(what: str, where: str, message: str, remedy: str) -> Finding:
+def refusal(what: str, where: str, message: str, remedy: str) -> Finding:
     return Finding(what, where, Verdict.REFUSED, message, remedy)
 
 

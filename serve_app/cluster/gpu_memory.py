@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from huggingface_hub.constants import HF_HUB_OFFLINE
 
-from deployments.contract.model import DIFFUSION, SIMULATED
-from serve_app.cluster.finding import Finding, fine, refused, warning
+from deployments.contract.model import ENGINE, RESTORERS, SIMULATED, CacheSizes
+from serve_app.cluster.finding import Finding, fine, refusal, warning
 from serve_app.cluster.weights import RequiredCheckpoint
 from serve_app.config.catalog import Catalog, Model
-from serve_app.config.models import CacheSettings, MemorySettings, ModelSettings
+from serve_app.config.model_settings import MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
 
 _WEIGHTS: Final = (".safetensors", ".bin", ".onnx", ".pt", ".pth")
@@ -30,25 +30,25 @@ _WHAT: Final = "weights"
 _FETCH: Final = "gen-serve weights fetch"
 
 
-def check_weights(wanted: Sequence[RequiredCheckpoint], where: str) -> Iterator[Finding]:
+def check_weights(checkpoints: Sequence[RequiredCheckpoint], where: str) -> Iterator[Finding]:
     """On this machine."""
     here = gpus()
-    missing, whole = set(), bool(wanted)
-    for each in wanted:
+    missing, whole = set(), bool(checkpoints)
+    for each in checkpoints:
         place = each.place()
         if place is None:
             missing.add(each.checkpoint)
             whole = False
         elif not place.exists() or not os.access(place, os.R_OK):
-            yield refused(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
+            yield refusal(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
             whole = False
         elif here and each.gpus and (size := _size(place)) > (room := min(here) * each.gpus):
-            told = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
-            yield warning("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
+            message = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
+            yield warning("GPU memory", where, message, "a larger GPU, or a larger num_gpus in its actor")
     if missing:
         names = ", ".join(sorted(missing))
         if HF_HUB_OFFLINE:
-            yield refused(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", _FETCH)
+            yield refusal(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", _FETCH)
         else:
             yield warning(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
     if whole:
@@ -68,10 +68,10 @@ def gpus() -> list[int]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    asked = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout
-        return [int(line) * 2**20 for line in told.split() if line.strip()]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+        return [int(line) * 2**20 for line in output.split() if line.strip()]
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
 
@@ -89,7 +89,7 @@ class Need:
     who: str
     """Its settings: `models.flux3-klein`."""
     device: str
-    share: float
+    gpu_fraction: float
     """`num_gpus`."""
     gpu_gb: float | None
     weights_gb: float
@@ -102,7 +102,7 @@ class Need:
 
     @property
     def room_gb(self) -> float | None:
-        return None if self.gpu_gb is None else self.gpu_gb * self.share
+        return None if self.gpu_gb is None else self.gpu_gb * self.gpu_fraction
 
     @property
     def fits(self) -> bool:
@@ -111,43 +111,47 @@ class Need:
 
 def needs(settings: Settings, catalog: Catalog) -> list[Need]:
     """Of all that may run on a GPU. Where its memory is not known, `weights_gb` is 0."""
-    found = [_of_model(name, model, settings.model(name), settings) for name, model in catalog.models.items()]
+    result = [_model_need(name, model, settings.model(name), settings) for name, model in catalog.models.items()]
     if catalog.rewriter is not None and settings.rewriter.enabled:
-        known = settings.rewriter.memory or (None if settings.rewriter.checkpoint else catalog.rewriter.memory)
-        found.append(_need("rewriter", settings.rewriter.device, settings.rewriter.actor, known, settings))
+        memory = settings.rewriter.memory or (None if settings.rewriter.checkpoint else catalog.rewriter.memory)
+        result.append(
+            _build_need("rewriter", settings.rewriter.device, settings.rewriter.ray_actor_options, memory, settings)
+        )
     if catalog.moderation is not None and settings.moderation.enabled:
-        own = settings.moderation.text or settings.moderation.pictures
-        known = (
+        own = settings.moderation.text or settings.moderation.images
+        memory = (
             None if own or not catalog.moderation.memory_gb else MemorySettings(weights_gb=catalog.moderation.memory_gb)
         )
-        found.append(_need("moderation", "auto", settings.moderation.actor, known, settings))
+        result.append(_build_need("moderation", "auto", settings.moderation.ray_actor_options, memory, settings))
     # Without a share, `auto` is a processor: Ray hides GPUs from actors that have none.
-    return [need for need in found if need.device != "cpu" and (need.share or need.device != "auto")]
+    return [need for need in result if need.device != "cpu" and (need.gpu_fraction or need.device != "auto")]
 
 
 def check_gpu_memory(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
     """What can't work, for every replica with a share of a GPU; nothing where none has."""
-    found = needs(settings, catalog)
-    if found and settings.ray.address is None and not gpus():
-        told = f"this machine has none that nvidia-smi shows, and {', '.join(need.who for need in found)} need one"
-        yield refused("GPU", _WHERE, told, "a GPU with its driver, or device: cpu and no num_gpus")
+    all_needs = needs(settings, catalog)
+    if all_needs and settings.ray.address is None and not gpus():
+        message = (
+            f"this machine has none that nvidia-smi shows, and {', '.join(need.who for need in all_needs)} need one"
+        )
+        yield refusal("GPU", _WHERE, message, "a GPU with its driver, or device: cpu and no num_gpus")
         return
-    if not any(need.share for need in found):
+    if not any(need.gpu_fraction for need in all_needs):
         return
     good = True
-    for need in found:
-        if not need.share:
-            told = f"{need.who} runs on {need.device}, and its actor has no num_gpus: it would take a GPU of others"
-            yield refused(_GPU_MEMORY_WHAT, _WHERE, told, "a num_gpus in its actor, or device: cpu")
+    for need in all_needs:
+        if not need.gpu_fraction:
+            message = f"{need.who} runs on {need.device}, and its actor has no num_gpus: it would take a GPU of others"
+            yield refusal(_GPU_MEMORY_WHAT, _WHERE, message, "a num_gpus in its actor, or device: cpu")
             good = False
         elif not need.fits:
-            told = (
+            message = (
                 f"{need.who} needs {need.total_gb:.1f} GB ({need.weights_gb:.1f} of weights, {need.activations_gb:.1f} "
                 f"of activations, {need.caches_gb + CONTEXT_GB:.1f} of caches and context), and its share of a GPU is "
                 f"{need.room_gb:.1f} GB"
             )
-            yield refused(
-                _GPU_MEMORY_WHAT, _WHERE, told, "a larger num_gpus in its actor, a larger GPU, or enabled: false"
+            yield refusal(
+                _GPU_MEMORY_WHAT, _WHERE, message, "a larger num_gpus in its actor, a larger GPU, or enabled: false"
             )
             good = False
     if good and settings.gpu_gb is None:
@@ -156,23 +160,31 @@ def check_gpu_memory(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
         yield fine(_GPU_MEMORY_WHAT, _WHERE, "every replica fits its share of a GPU")
 
 
-def _of_model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Need:
-    checkpoint = chosen.checkpoint or model.checkpoint
-    known = chosen.memory or (None if chosen.checkpoint else model.memory)
-    diffusion = (chosen.backend or model.backend) == DIFFUSION and not checkpoint.startswith(SIMULATED)
-    device = chosen.device if diffusion or known else "cpu" if not chosen.actor.get("num_gpus") else chosen.device
-    caches = chosen.caches if diffusion else None
-    return _need(f"models.{name}", device, chosen.actor, known, settings, caches=caches, gpu_gb=chosen.gpu_gb)
+def _model_need(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Need:
+    config = model.config(chosen)
+    memory = chosen.memory or (None if chosen.checkpoint else model.memory)
+    diffusion = config.backend not in (ENGINE, *RESTORERS) and not config.checkpoint.startswith(SIMULATED)
+    device = (
+        config.device
+        if diffusion or memory
+        else "cpu"
+        if not chosen.ray_actor_options.get("num_gpus")
+        else config.device
+    )
+    caches = config.caches if diffusion else None
+    return _build_need(
+        f"models.{name}", device, chosen.ray_actor_options, memory, settings, caches=caches, gpu_gb=chosen.gpu_gb
+    )
 
 
-def _need(
+def _build_need(
     who: str,
     device: str,
     actor: Mapping[str, Any],
-    known: MemorySettings | None,
+    memory: MemorySettings | None,
     settings: Settings,
     *,
-    caches: CacheSettings | None = None,
+    caches: CacheSizes | None = None,
     gpu_gb: float | None = None,
 ) -> Need:
     return Need(
@@ -180,7 +192,7 @@ def _need(
         device,
         float(actor.get("num_gpus") or 0),
         gpu_gb or settings.gpu_gb,
-        known.weights_gb if known else 0.0,
-        known.activations_gb if known else 0.0,
+        memory.weights_gb if memory else 0.0,
+        memory.activations_gb if memory else 0.0,
         sum(caches.model_dump().values()) / 1000 if caches else 0.0,
     )

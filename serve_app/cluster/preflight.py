@@ -23,12 +23,14 @@ from rich.text import Text
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app import ray_internals
-from serve_app.cluster.finding import Finding, Verdict, fine, refused, together, warning
+from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together, warning
 from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
-from serve_app.cluster.weights import RequiredCheckpoint, wanted
+from serve_app.cluster.pipelines import check_pipelines
+from serve_app.cluster.weights import RequiredCheckpoint, required_checkpoints
 from serve_app.config import catalog as catalogs
 from serve_app.config.replicas import BoundSettings, MissingSecret, installed_release
 from serve_app.config.settings import Settings
+from serve_app.ray_internals import list_serve_actors
 from serve_app.storage import connection
 
 _VITAL: Final = frozenset(
@@ -50,29 +52,33 @@ _WHAT: Final = "switches"
 
 def read_switches(names: tuple[str, ...]) -> dict[str, str | None]:
     """Those of the process in which it is called, and the beginning of the proxy's script."""
-    found = {name: os.environ.get(name) for name in names}
+    switches = {name: os.environ.get(name) for name in names}
     path = os.environ.get(PROXY)
-    found[PROXY] = None
+    switches[PROXY] = None
     if path is not None:
         try:
             with open(path, "rb") as script:
-                found[PROXY] = _SCRIPT if _SCRIPT.encode() in script.read(4096) else path
+                switches[PROXY] = _SCRIPT if _SCRIPT.encode() in script.read(4096) else path
         except OSError:
-            found[PROXY] = path
-    return found
+            switches[PROXY] = path
+    return switches
 
 
-def switch_findings(where: str, found: Mapping[str, str | None], wanted: Mapping[str, str]) -> Iterator[Finding]:
+def switch_findings(where: str, actual: Mapping[str, str | None], expected: Mapping[str, str]) -> Iterator[Finding]:
     """Of one process."""
     wrong = {
-        name: value for name, value in wanted.items() if found[name] != value and (name not in _FREE or not found[name])
+        name: value
+        for name, value in expected.items()
+        if actual[name] != value and (name not in _FREE or not actual[name])
     }
     vital = {name: value for name, value in wrong.items() if name in _VITAL}
     if vital:
-        yield refused(_WHAT, where, f"without {_as_set(vital)}", "start Ray on every node with them in its environment")
+        yield refusal(
+            _WHAT, where, f"without {_format_switches(vital)}", "start Ray on every node with them in its environment"
+        )
     if rest := {name: value for name, value in wrong.items() if name not in _VITAL}:
-        yield warning(_WHAT, where, f"without {_as_set(rest)}", "docs/settings.md says what each is for")
-    if found[PROXY] != _SCRIPT:
+        yield warning(_WHAT, where, f"without {_format_switches(rest)}", "docs/settings.md says what each is for")
+    if actual[PROXY] != _SCRIPT:
         yield warning(
             _WHAT,
             where,
@@ -83,7 +89,7 @@ def switch_findings(where: str, found: Mapping[str, str | None], wanted: Mapping
         yield fine(_WHAT, where, "as they should be")
 
 
-def _as_set(switches: Mapping[str, str]) -> str:
+def _format_switches(switches: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in switches.items())
 
 
@@ -91,11 +97,11 @@ FOLDER: Final = "preflight"
 _CONTENT: Final = b"may be deleted"
 _OBJECTS_WHAT: Final = "object store"
 _WITHIN_S: Final = 5.0
-_MEND: Final = "objects.url and its credentials have to be right on every node: put, get, list and delete are needed"
+_REMEDY: Final = "objects.url and its credentials have to be right on every node: put, get, list and delete are needed"
 
 
-async def check_objects(settings: Settings, where: str, seen_before: str | None = None) -> list[Finding]:
-    """`seen_before` is the key of an object that another process wrote: all have to see the same store."""
+async def check_objects(settings: Settings, where: str, shared_key: str | None = None) -> list[Finding]:
+    """`shared_key` is the key of an object that another process wrote: all have to see the same store."""
     step = "opening it"
     key = f"{FOLDER}/{uuid.uuid4().hex}/{uuid.uuid4().hex}.txt"
     try:
@@ -105,25 +111,25 @@ async def check_objects(settings: Settings, where: str, seen_before: str | None 
             await store.put(key, _CONTENT, "text/plain")
             step = "get"
             if await store.get(key) != _CONTENT:
-                return [refused(_OBJECTS_WHAT, where, "it gives back something else", _MEND)]
+                return [refusal(_OBJECTS_WHAT, where, "it gives back something else", _REMEDY)]
             step = "list"
             if key not in await store.keys(key.rpartition("/")[0]):
-                return [refused(_OBJECTS_WHAT, where, "it does not list what was just written", _MEND)]
+                return [refusal(_OBJECTS_WHAT, where, "it does not list what was just written", _REMEDY)]
             step = "delete"
             await store.delete_prefix(key.rpartition("/")[0])
-            if seen_before is not None:
+            if shared_key is not None:
                 step = "get what another node wrote"
-                await store.get(seen_before)
+                await store.get(shared_key)
     except FileNotFoundError:
         remedy = "a bucket, or a folder that all nodes share, in objects.url"
-        return [refused(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", remedy)]
+        return [refusal(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", remedy)]
     except (*UNREACHABLE, ValueError, TimeoutError) as problem:
         # The store's own words may hold addresses with signatures: only what kind of problem it is.
-        return [refused(_OBJECTS_WHAT, where, f"{step} failed: {type(problem).__name__}", _MEND)]
+        return [refusal(_OBJECTS_WHAT, where, f"{step} failed: {type(problem).__name__}", _REMEDY)]
     return [fine(_OBJECTS_WHAT, where, "put, get, list, delete")]
 
 
-async def write_seen(settings: Settings) -> str | None:
+async def write_shared_object(settings: Settings) -> str | None:
     """Writes what others should see; returns its key, or None where nothing can be written."""
     key = f"{FOLDER}/{uuid.uuid4().hex}/seen.txt"
     try:
@@ -134,7 +140,7 @@ async def write_seen(settings: Settings) -> str | None:
     return key
 
 
-async def delete_seen(settings: Settings, key: str) -> None:
+async def delete_shared_object(settings: Settings, key: str) -> None:
     async with asyncio.timeout(_WITHIN_S):
         await ObjectStore(settings.objects_url, settings.objects.options).delete_prefix(key.rpartition("/")[0])
 
@@ -142,7 +148,7 @@ async def delete_seen(settings: Settings, key: str) -> None:
 _OLDEST: Final = (7, 0)
 _ROUNDS: Final = 5
 _SLOW_S: Final = 0.02
-_SKEWED_S: Final = 2.0
+_SKEW_WARNING_S: Final = 2.0
 _WRONG_CLOCK_S: Final = 30.0
 """Links, tokens and webhooks' signatures depend on the clocks of nodes."""
 _STORE_WHAT: Final = "Redis"
@@ -153,41 +159,44 @@ async def check_redis(settings: Settings, where: str) -> list[Finding]:
     try:
         redis = connection.connect(settings.redis_url, retries=0, timeout_s=1.0, answer_s=2.0)
     except ValueError as problem:
-        return [refused(_STORE_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
+        return [refusal(_STORE_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
     try:
-        return [*_kept(await redis.info("all"), settings, where), *await _timed(redis, where)]
+        return [
+            *_persistence_findings(await redis.info("all"), settings, where),
+            *await _latency_findings(redis, where),
+        ]
     except RedisError as problem:
         remedy = "redis.url has to be right, and the server reachable from every node"
-        return [refused(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", remedy)]
+        return [refusal(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", remedy)]
     finally:
         await redis.aclose()
 
 
-def _kept(info: Mapping[str, Any], settings: Settings, where: str) -> Iterator[Finding]:
-    told = str(info.get("valkey_version") or info.get("redis_version") or "0")
+def _persistence_findings(info: Mapping[str, Any], settings: Settings, where: str) -> Iterator[Finding]:
+    version_text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     name = "Valkey" if "valkey_version" in info else "Redis"
-    number = re.match(r"(\d+)\.(\d+)", told)
+    number = re.match(r"(\d+)\.(\d+)", version_text)
     if number is None or (int(number[1]), int(number[2])) < _OLDEST:
-        yield refused(_STORE_WHAT, where, f"{name} {told}", "Redis 7.0 or later, or Valkey")
+        yield refusal(_STORE_WHAT, where, f"{name} {version_text}", "Redis 7.0 or later, or Valkey")
     else:
-        yield fine(_STORE_WHAT, where, f"{name} {told}")
+        yield fine(_STORE_WHAT, where, f"{name} {version_text}")
     if not int(info.get("aof_enabled", 0)):
-        yield refused("persistence", where, "appendonly is off: a restart would lose accepted tasks", "appendonly yes")
+        yield refusal("persistence", where, "appendonly is off: a restart would lose accepted tasks", "appendonly yes")
     else:
         yield fine("persistence", where, "appendonly")
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        yield refused("eviction", where, f"{policy}: a full server would drop tasks", "maxmemory-policy noeviction")
+        yield refusal("eviction", where, f"{policy}: a full server would drop tasks", "maxmemory-policy noeviction")
     else:
         yield fine("eviction", where, "noeviction")
     prefix = settings.redis.prefix
     if int(info.get("cluster_enabled", 0)) and not re.search(r"\{[^}]+\}", prefix):
-        yield refused(
+        yield refusal(
             "cluster mode", where, f"redis.prefix {prefix} has no hash tag", f"redis.prefix: '{{{prefix.strip(':')}}}:'"
         )
     behind = int(info.get("connected_slaves", 0))
     if behind < settings.redis.replicas:
-        yield refused(
+        yield refusal(
             "replicas of Redis",
             where,
             f"{behind}, and redis.replicas is {settings.redis.replicas}: nothing would be accepted",
@@ -195,15 +204,15 @@ def _kept(info: Mapping[str, Any], settings: Settings, where: str) -> Iterator[F
         )
 
 
-async def _timed(redis: Any, where: str) -> list[Finding]:
+async def _latency_findings(redis: Any, where: str) -> list[Finding]:
     """How long an answer takes, and how far this machine's clock is from the server's."""
     took, skews = [], []
     for _ in range(_ROUNDS):
-        began, asked = time.perf_counter(), time.time()
+        began, sent_at = time.perf_counter(), time.time()
         seconds, micros = await redis.time()
         took.append(time.perf_counter() - began)
         # Compared with the middle of the call: that is right to half of what it took.
-        skews.append(int(seconds) + int(micros) / 1e6 - (asked + took[-1] / 2))
+        skews.append(int(seconds) + int(micros) / 1e6 - (sent_at + took[-1] / 2))
     delay, skew = statistics.median(took), min(skews, key=abs)
     slow = f"{delay * 1000:.0f} ms"
     latency = (
@@ -216,12 +225,12 @@ async def _timed(redis: Any, where: str) -> list[Finding]:
 
 def check_clock(skew_s: float, where: str) -> Finding:
     """`skew_s` is how much later it is at the server."""
-    told, remedy = f"{abs(skew_s):.1f} s {'behind' if skew_s > 0 else 'ahead of'} Redis' clock", "set clocks by NTP"
+    message, remedy = f"{abs(skew_s):.1f} s {'behind' if skew_s > 0 else 'ahead of'} Redis' clock", "set clocks by NTP"
     if abs(skew_s) > _WRONG_CLOCK_S:
-        return refused("clock", where, told, remedy)
-    if abs(skew_s) > _SKEWED_S:
-        return warning("clock", where, told, remedy)
-    return fine("clock", where, f"within {_SKEWED_S:g} s of Redis'")
+        return refusal("clock", where, message, remedy)
+    if abs(skew_s) > _SKEW_WARNING_S:
+        return warning("clock", where, message, remedy)
+    return fine("clock", where, f"within {_SKEW_WARNING_S:g} s of Redis'")
 
 
 def _first_line(problem: Exception) -> str:
@@ -229,46 +238,45 @@ def _first_line(problem: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class CheckRequest:
     bound: BoundSettings
     switches: Mapping[str, str] | None
     """None: this process serves nothing, so it need not have them."""
-    wanted: tuple[RequiredCheckpoint, ...]
+    checkpoints: tuple[RequiredCheckpoint, ...]
     release: str
-    seen_before: str | None
+    shared_key: str | None
 
 
-def answer_questions(questions: Questions, where: str) -> list[Finding]:
-    return [*_itself(questions, where), *asyncio.run(_reached(questions, where))]
+def run_checks(request: CheckRequest, where: str) -> list[Finding]:
+    return [*_itself(request, where), *asyncio.run(_store_findings(request, where))]
 
 
-def _itself(questions: Questions, where: str) -> Iterator[Finding]:
-    if questions.switches is not None:
-        yield from switch_findings(where, read_switches(tuple(questions.switches)), questions.switches)
+def _itself(request: CheckRequest, where: str) -> Iterator[Finding]:
+    if request.switches is not None:
+        yield from switch_findings(where, read_switches(tuple(request.switches)), request.switches)
         yield _token(where)
-    if (release := installed_release()) != questions.release:
-        yield refused("release", where, f"{release}, not {questions.release}", "install the same one on every node")
+    if (release := installed_release()) != request.release:
+        yield refusal("release", where, f"{release}, not {request.release}", "install the same one on every node")
     else:
         yield fine("release", where, release)
-    yield from check_weights(questions.wanted, where)
+    yield from check_weights(request.checkpoints, where)
 
 
-async def _reached(questions: Questions, where: str) -> list[Finding]:
+async def _store_findings(request: CheckRequest, where: str) -> list[Finding]:
     try:
-        settings = questions.bound.settings()
+        settings = request.bound.settings()
     except MissingSecret as problem:
-        return [refused("secrets", where, str(problem), "docs/settings.md says where secrets are looked for")]
-    found = await asyncio.gather(check_redis(settings, where), check_objects(settings, where, questions.seen_before))
-    return [fine("secrets", where, "all found"), *(finding for findings in found for finding in findings)]
+        return [refusal("secrets", where, str(problem), "docs/settings.md says where secrets are looked for")]
+    groups = await asyncio.gather(check_redis(settings, where), check_objects(settings, where, request.shared_key))
+    return [fine("secrets", where, "all found"), *(finding for findings in groups for finding in findings)]
 
 
 def _token(where: str) -> Finding:
-    from serve_app import ray_internals
 
-    if ray_internals.is_token_asked_for():
+    if ray_internals.requires_token():
         return fine("Ray's token", where, "asked for")
-    told = "not asked for: whoever reaches a port of Ray's can run code here"
-    return warning("Ray's token", where, told, "start Ray on every node with RAY_AUTH_MODE=token")
+    message = "not asked for: whoever reaches a port of Ray's can run code here"
+    return warning("Ray's token", where, message, "start Ray on every node with RAY_AUTH_MODE=token")
 
 
 COLUMNS = ("what", "where", "verdict", "found", "what to do")
@@ -277,23 +285,24 @@ _COLOURS = {Verdict.FINE: "green", Verdict.WARNING: "yellow", Verdict.REFUSED: "
 
 def run_preflight(settings: Settings, switches: Mapping[str, str]) -> bool:
     """Looks at the cluster that this process has joined, and prints what it finds. Returns whether it may serve."""
-    found = check_everything(settings, switches)
-    show_findings(found)
-    return may_serve(found)
+    findings = check_everything(settings, switches)
+    show_findings(findings)
+    return may_serve(findings)
 
 
 def check_everything(settings: Settings, switches: Mapping[str, str] | None) -> list[Finding]:
     """At this machine, and with `switches` at every node of the cluster that this process has joined."""
-    shares = list(check_gpu_memory(settings, catalogs.load(settings)))
+    catalog = catalogs.load(settings)
+    memory_findings = [*check_gpu_memory(settings, catalog), *check_pipelines(settings, catalog)]
     if switches is None:
-        return [*shares, *together(answer_questions(_questions(settings, None, None), "here"))]
+        return [*memory_findings, *together(run_checks(_check_request(settings, None, None), "here"))]
 
-    seen = asyncio.run(write_seen(settings))
+    shared_key = asyncio.run(write_shared_object(settings))
     try:
-        return [*shares, *together(ask_nodes(_questions(settings, switches, seen), switches))]
+        return [*memory_findings, *together(ask_nodes(_check_request(settings, switches, shared_key), switches))]
     finally:
-        if seen is not None:
-            asyncio.run(delete_seen(settings, seen))
+        if shared_key is not None:
+            asyncio.run(delete_shared_object(settings, shared_key))
 
 
 def may_serve(findings: Sequence[Finding]) -> bool:
@@ -301,23 +310,23 @@ def may_serve(findings: Sequence[Finding]) -> bool:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    drawn = Table(*COLUMNS, box=None)
+    grid = Table(*COLUMNS, box=None)
     for each in findings:
         verdict = Text(each.verdict.value, style=_COLOURS[each.verdict])
-        drawn.add_row(each.what, each.where, verdict, Text(each.message), Text(each.remedy))
+        grid.add_row(each.what, each.where, verdict, Text(each.message), Text(each.remedy))
     console = Console()
-    console.print(drawn) if console.is_terminal else Console(width=1000).print(drawn)
+    console.print(grid) if console.is_terminal else Console(width=1000).print(grid)
     count = Counter(each.verdict for each in findings)
     console.print(", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict))
 
 
-def _questions(settings: Settings, switches: Mapping[str, str] | None, seen: str | None) -> Questions:
-    return Questions(
-        BoundSettings.of(settings),
+def _check_request(settings: Settings, switches: Mapping[str, str] | None, shared_key: str | None) -> CheckRequest:
+    return CheckRequest(
+        BoundSettings.from_settings(settings),
         switches,
-        wanted(settings, catalogs.load(settings)),
+        required_checkpoints(settings, catalogs.load(settings)),
         installed_release(),
-        seen,
+        shared_key,
     )
 
 
@@ -325,49 +334,46 @@ _CLUSTER_WITHIN_S: Final = 8.0
 """For all of them together: the rest of ten seconds is for what is asked here."""
 
 
-def ask_nodes(questions: Questions, wanted: Mapping[str, str]) -> list[Finding]:
+def ask_nodes(request: CheckRequest, switches: Mapping[str, str]) -> list[Finding]:
     """Within some eight seconds; who has not answered by then is said to."""
-    processes = _processes(tuple(wanted))
-    nodes = _nodes(questions)
+    processes = _processes(tuple(switches))
+    nodes = _nodes(request)
     waiting: dict[Any, str] = {**processes, **nodes}
     done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=_CLUSTER_WITHIN_S)
-    answered = set(done)
-    found: list[Finding] = []
+    done_refs = set(done)
+    findings: list[Finding] = []
     # That a busy node is slow says nothing against it; that nobody at all was looked at leaves everything open.
-    late = warning if answered & set(nodes) else refused
+    late = warning if done_refs & set(nodes) else refusal
     for answer, where in waiting.items():
-        if answer not in answered:
+        if answer not in done_refs:
             remedy = "is it busy, or full? gen-serve check looks again, deploy --unchecked does not look"
-            found.append(late("answer", where, f"none within {_CLUSTER_WITHIN_S:g} s", remedy))
+            findings.append(late("answer", where, f"none within {_CLUSTER_WITHIN_S:g} s", remedy))
             continue
         try:
-            told: Any = ray.get(answer)
+            reply: Any = ray.get(answer)
         except RayError as problem:
             remedy = "install the same release of the service on every node"
-            found.append(refused("answer", where, str(problem).strip().splitlines()[-1], remedy))
+            findings.append(refusal("answer", where, str(problem).strip().splitlines()[-1], remedy))
             continue
-        found += switch_findings(where, told, wanted) if answer in processes else told
-    return found
+        findings += switch_findings(where, reply, switches) if answer in processes else reply
+    return findings
 
 
-def _nodes(questions: Questions) -> dict[Any, str]:
-    task: Any = ray.remote(num_cpus=0, max_retries=0)(answer_questions)
-    asked = {}
+def _nodes(request: CheckRequest) -> dict[Any, str]:
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(run_checks)
+    calls = {}
     for each in ray.nodes():
         if each["Alive"]:
             there = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
             where = f"node {each['NodeManagerAddress']}"
-            here = tuple(one for one in questions.wanted if one.fits(each["Resources"]))
-            asked[task.options(scheduling_strategy=there).remote(replace(questions, wanted=here), where)] = where
-    return asked
+            here = tuple(one for one in request.checkpoints if one.fits(each["Resources"]))
+            calls[task.options(scheduling_strategy=there).remote(replace(request, checkpoints=here), where)] = where
+    return calls
 
 
 def _processes(names: tuple[str, ...]) -> dict[Any, str]:
     """The controller and the proxies, where Serve runs; replicas have the environment of their nodes."""
-    return {
-        actor.__ray_call__.remote(_read, names): where
-        for where, actor in ray_internals.actors_of_serve(_CLUSTER_WITHIN_S)
-    }
+    return {actor.__ray_call__.remote(_read, names): where for where, actor in list_serve_actors(_CLUSTER_WITHIN_S)}
 
 
 def _read(_: object, names: tuple[str, ...]) -> dict[str, str | None]:

@@ -23,10 +23,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity_error
 
-from deployments.contract.hub_files import HubFiles, Kind, elsewhere, files_of, place_here
-from deployments.contract.model import DIFFUSION, NETWORKS, SIMULATED
+from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, linked_repositories, local_place
+from deployments.contract.model import ENGINE, NETWORKS, RESTORERS, SIMULATED, MattingConfig
 from serve_app.config.catalog import Catalog
-from serve_app.config.models import MattingSettings
 from serve_app.config.settings import Settings
 
 _TOKEN: Final = "set HF_TOKEN or HF_TOKEN_PATH where it is fetched to a token"
@@ -71,7 +70,7 @@ def _cause(problem: Exception) -> str:
     return type(problem if cause is None else cause).__name__
 
 
-_LISTS: Final = ("lexicon", "known-pictures")
+_LISTS: Final = ("lexicon", "known-images")
 """Classifiers that read a file here, and no model."""
 _ACCELERATOR: Final = 0.001
 """What Ray asks of a node's `accelerator_type:` resource."""
@@ -93,33 +92,33 @@ class RequiredCheckpoint:
 
     def files(self) -> HubFiles | None:
         """On the hub; None where it lies on the machine that is asked."""
-        return files_of(self.kind, self.checkpoint, self.revision)
+        return find_hub_files(self.kind, self.checkpoint, self.revision)
 
     def place(self) -> Path | None:
         """Where it is on this machine; None where its files are the hub's, and not all here."""
         files = self.files()
         if files is None:
-            return place_here(self.kind, self.checkpoint)
-        folder = files.here()
+            return local_place(self.kind, self.checkpoint)
+        folder = files.cached_folder()
         try:
-            return folder if folder and all(each.here() for each in elsewhere(folder)) else None
+            return folder if folder and all(each.cached_folder() for each in linked_repositories(folder)) else None
         except ValueError:  # no replica could read it either
             return None
 
     def fits(self, resources: Mapping[str, float]) -> bool:
         """Whether a replica could run on a node that has these in all, as Ray names them."""
-        asked = {
+        amounts = {
             "CPU": self.actor.get("num_cpus"),
             "GPU": self.actor.get("num_gpus"),
             "memory": self.actor.get("memory"),
         }
-        asked |= self.actor.get("resources") or {}
+        amounts |= self.actor.get("resources") or {}
         if accelerator := self.actor.get("accelerator_type"):
-            asked[f"accelerator_type:{accelerator}"] = _ACCELERATOR
-        return all(resources.get(name, 0) >= (amount or 0) for name, amount in asked.items())
+            amounts[f"accelerator_type:{accelerator}"] = _ACCELERATOR
+        return all(resources.get(name, 0) >= (amount or 0) for name, amount in amounts.items())
 
 
-def wanted(settings: Settings, catalog: Catalog) -> tuple[RequiredCheckpoint, ...]:
+def required_checkpoints(settings: Settings, catalog: Catalog) -> tuple[RequiredCheckpoint, ...]:
     """In the order of the catalog."""
     return (
         *_models(settings, catalog),
@@ -130,54 +129,59 @@ def wanted(settings: Settings, catalog: Catalog) -> tuple[RequiredCheckpoint, ..
 
 
 def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
-    finetuned = {each.model for each in catalog.served.values() if each.takes_finetunes}
+    finetunable = {each.model for each in catalog.served.values() if each.takes_finetunes}
     for name, model in catalog.models.items():
         chosen = settings.model(name)
-        backend = chosen.backend or model.backend
-        checkpoint = chosen.checkpoint or model.checkpoint
-        revision = None if chosen.checkpoint else model.revision
-        if checkpoint.startswith(SIMULATED):
+        config = model.config(chosen)
+        checkpoint, revision, diffusion = config.checkpoint, config.revision, config.backend not in RESTORERS
+        if checkpoint.startswith(SIMULATED) or config.backend == ENGINE:
             continue
-        if backend == DIFFUSION or backend in NETWORKS:
-            kind = Kind.PIPELINE if backend == DIFFUSION else Kind.NETWORK
-            gpus = float(chosen.actor.get("num_gpus") or 0)
-            yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, chosen.actor)
-        if model.redux and not chosen.checkpoint:
-            yield RequiredCheckpoint(f"image prompts of {name}", model.redux, actor=chosen.actor)
-        if backend == DIFFUSION:
-            yield from _matting(name, chosen.matting or model.matting, chosen.actor)
-        if name in finetuned:
-            who, where = f"uploads for {name}", settings.service.actor
+        if diffusion or config.backend in NETWORKS:
+            kind = Kind.PIPELINE if diffusion else Kind.NETWORK
+            gpus = float(chosen.ray_actor_options.get("num_gpus") or 0)
+            yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, chosen.ray_actor_options)
+        if config.redux:
+            yield RequiredCheckpoint(f"image prompts of {name}", config.redux, actor=chosen.ray_actor_options)
+        if diffusion:
+            yield from _matting(name, config.matting, chosen.ray_actor_options)
+        if name in finetunable:
+            who, where = f"uploads for {name}", settings.service.ray_actor_options
             yield RequiredCheckpoint(who, checkpoint, revision, Kind.CONFIGURATION, actor=where)
 
 
-def _matting(name: str, chosen: MattingSettings, actor: Mapping[str, Any]) -> Iterator[RequiredCheckpoint]:
+def _matting(name: str, chosen: MattingConfig, actor: Mapping[str, Any]) -> Iterator[RequiredCheckpoint]:
     if chosen.backend in NETWORKS and chosen.checkpoint:
         yield RequiredCheckpoint(f"matting of {name}", chosen.checkpoint, chosen.revision, Kind.NETWORK, actor=actor)
 
 
 def _encoders(settings: Settings) -> Iterator[RequiredCheckpoint]:
     for name, chosen in settings.text_encoders.items():
-        yield RequiredCheckpoint(f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.actor)
+        yield RequiredCheckpoint(
+            f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.ray_actor_options
+        )
 
 
 def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
     model, chosen = catalog.rewriter, settings.rewriter
     if model is not None and chosen.enabled:
         checkpoint, revision = chosen.checkpoint or model.checkpoint, None if chosen.checkpoint else model.revision
-        gpus = float(chosen.actor.get("num_gpus") or 0)
-        yield RequiredCheckpoint("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.actor)
+        gpus = float(chosen.ray_actor_options.get("num_gpus") or 0)
+        yield RequiredCheckpoint("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.ray_actor_options)
 
 
 def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
-    known, chosen = catalog.moderation, settings.moderation
-    if known is None or not chosen.enabled:
+    defaults, chosen = catalog.moderation, settings.moderation
+    if defaults is None or not chosen.enabled:
         return
-    for classifier in (*(chosen.text or known.text), *(chosen.pictures or known.pictures)):
+    for classifier in (*(chosen.text or defaults.text), *(chosen.images or defaults.images)):
         if classifier.checkpoint:
             kind = Kind.LIST if classifier.backend in _LISTS else Kind.PRETRAINED
             yield RequiredCheckpoint(
-                f"classifier {classifier.backend}", classifier.checkpoint, classifier.revision, kind, actor=chosen.actor
+                f"classifier {classifier.backend}",
+                classifier.checkpoint,
+                classifier.revision,
+                kind,
+                actor=chosen.ray_actor_options,
             )
 
 
@@ -186,7 +190,7 @@ _OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FetchResult:
     """What came of one repository."""
 
     checkpoint: str
@@ -204,7 +208,7 @@ class LocalCheckpoint:
     """Bytes, as far as they are known."""
 
 
-def fetch_weights(wanted: Sequence[RequiredCheckpoint]) -> Iterator[Ended]:
+def fetch_weights(checkpoints: Sequence[RequiredCheckpoint]) -> Iterator[FetchResult]:
     """Onto this machine, one repository after the other. The hub's own bars show how far it is, on a terminal.
 
     Processes that share a folder wait for each other's files by the hub's locks.
@@ -212,58 +216,58 @@ def fetch_weights(wanted: Sequence[RequiredCheckpoint]) -> Iterator[Ended]:
     set_verbosity_error()
     if not sys.stderr.isatty():
         disable_progress_bars()
-    done, waiting = set[HubFiles](), needed(wanted)
+    done, waiting = set[HubFiles](), hub_files(checkpoints)
     while waiting:
         files = waiting.pop(0)
         if files in done:
             continue
         done.add(files)
         try:
-            was_here = files.here() is not None
+            was_here = files.cached_folder() is not None
             files.clear()
             folder = files.fetch()
-            if files.here() is None:
+            if files.cached_folder() is None:
                 raise NothingThere
-            waiting += elsewhere(folder)
+            waiting += linked_repositories(folder)
         except Exception as problem:  # whatever it is, the others are fetched
-            yield Ended(files.repository, in_words(files, problem))
+            yield FetchResult(files.repository, in_words(files, problem))
         else:
-            yield Ended(files.repository, was_here=was_here)
+            yield FetchResult(files.repository, was_here=was_here)
 
 
-def find_weights(wanted: Sequence[RequiredCheckpoint]) -> list[LocalCheckpoint]:
+def find_weights(checkpoints: Sequence[RequiredCheckpoint]) -> list[LocalCheckpoint]:
     """On this machine, in their order. The hub is not asked."""
-    return [_kept(each) for each in wanted]
+    return [_locate(each) for each in checkpoints]
 
 
-def needed(wanted: Sequence[RequiredCheckpoint]) -> list[HubFiles]:
+def hub_files(checkpoints: Sequence[RequiredCheckpoint]) -> list[HubFiles]:
     """Of the hub, for all of it on one machine: a pipeline's configuration is part of the pipeline."""
-    pipelines = {(each.checkpoint, each.revision) for each in wanted if each.kind is Kind.PIPELINE}
-    found = (
+    pipelines = {(each.checkpoint, each.revision) for each in checkpoints if each.kind is Kind.PIPELINE}
+    files_by_checkpoint = (
         each.files()
-        for each in wanted
+        for each in checkpoints
         if each.kind is not Kind.CONFIGURATION or (each.checkpoint, each.revision) not in pipelines
     )
-    return list(dict.fromkeys(files for files in found if files))
+    return list(dict.fromkeys(files for files in files_by_checkpoint if files))
 
 
 class Nodes:
     """The nodes of the cluster that this process has joined which may run replicas that load any of it."""
 
-    def __init__(self, wanted: Sequence[RequiredCheckpoint]) -> None:
+    def __init__(self, checkpoints: Sequence[RequiredCheckpoint]) -> None:
         import ray
 
-        self.wanted: Mapping[str, tuple[RequiredCheckpoint, ...]] = {}
+        self.checkpoints: Mapping[str, tuple[RequiredCheckpoint, ...]] = {}
         """By node, what replicas there may load."""
         self._ids: dict[str, str] = {}
         for each in ray.nodes():
-            here = tuple(one for one in wanted if one.fits(each["Resources"]))
+            here = tuple(one for one in checkpoints if one.fits(each["Resources"]))
             if each["Alive"] and here:
                 where = f"node {each['NodeManagerAddress']}"
-                self.wanted = {**self.wanted, where: here}
+                self.checkpoints = {**self.checkpoints, where: here}
                 self._ids[where] = each["NodeID"]
 
-    def fetch(self) -> Iterator[tuple[str, Ended]]:
+    def fetch(self) -> Iterator[tuple[str, FetchResult]]:
         """On all of them at a time, with each node's own HF_HOME and token: where, and what came of one repository."""
         import ray
         from ray.exceptions import RayError
@@ -275,19 +279,19 @@ class Nodes:
             ready: Any = ray.wait(list(waiting))[0]
             [stream] = ready
             try:
-                ended: Any = ray.get(next(stream))
-                yield waiting[stream], ended
+                result: Any = ray.get(next(stream))
+                yield waiting[stream], result
             except StopIteration:
                 del waiting[stream]
             except RayError as problem:
-                yield waiting.pop(stream), Ended("", f"it does not answer: {_last_line(problem)}")
+                yield waiting.pop(stream), FetchResult("", f"it does not answer: {_last_line(problem)}")
 
     def look(self) -> Mapping[str, list[LocalCheckpoint]]:
         """By node, how what it may load is there. Raises RayError where one does not answer."""
         import ray
 
-        asked = {where: self._run(find_weights, where) for where in self._ids}
-        return {where: ray.get(answer) for where, answer in asked.items()}
+        calls = {where: self._run(find_weights, where) for where in self._ids}
+        return {where: ray.get(answer) for where, answer in calls.items()}
 
     def _run(self, function: Any, where: str, **options: Any) -> Any:
         import ray
@@ -300,7 +304,7 @@ class Nodes:
                 runtime_env={"env_vars": {name: os.environ.get(name, "0") for name in _OFFLINE}},
                 **options,
             )
-            .remote(self.wanted[where])
+            .remote(self.checkpoints[where])
         )
 
 
@@ -308,8 +312,8 @@ def _last_line(problem: Exception) -> str:
     return str(problem).strip().splitlines()[-1]
 
 
-def _kept(wanted: RequiredCheckpoint) -> LocalCheckpoint:
-    place, files = wanted.place(), wanted.files()
+def _locate(checkpoint: RequiredCheckpoint) -> LocalCheckpoint:
+    place, files = checkpoint.place(), checkpoint.files()
     if files is not None:
         return LocalCheckpoint(place is not None, files.size())
     if place is None or not place.exists():

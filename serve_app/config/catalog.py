@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from deployments.contract.model import DIFFUSION, REDUX, place_of
-from serve_app.config.models import Backend, MattingSettings, MemorySettings, ModelSettings
+from deployments.contract.capabilities import unsupported_fields
+from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
+from deployments.contract.strict_settings import StrictSettings
+from serve_app.config.model_settings import MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
 from serve_app.inputs.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
 from serve_app.schemas import REQUESTS, GenerationRequest
+from serve_app.schemas.custom import FORMS, FormSettings, custom_request
 from serve_app.schemas.plan import ModelDefaults
-from serve_app.schemas.tolerant import finetuned
-from serve_app.strict_settings import Section
+from serve_app.schemas.tolerant import with_finetune
 
 
-class Price(Section):
+class Price(StrictSettings):
     """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input.
 
     `per_second` makes the price of output that of one second of it.
@@ -47,7 +50,7 @@ class Price(Section):
         return self.millicredits(output_pixels=0, input_pixels=0)
 
 
-class Safety(Section):
+class Safety(StrictSettings):
     default: int = Field(default=2, ge=0)
     approved: int = Field(ge=0)
     """The highest tolerance that may be asked for."""
@@ -55,7 +58,7 @@ class Safety(Section):
     """By category, the highest tolerance that counts on this endpoint."""
 
 
-class Deprecated(Section):
+class Deprecation(StrictSettings):
     since: date
     sunset: date | None = None
     """The day it stops answering; None while that is not decided."""
@@ -63,28 +66,28 @@ class Deprecated(Section):
     """Endpoints to go to instead, by name."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> Deprecated:
+    def _in_order(self) -> Deprecation:
         if self.sunset is not None and self.sunset < self.since:
             raise ValueError("sunset must not be before since")
         return self
 
 
-class Finetuned(Section):
+class FinetunedVariant(StrictSettings):
     """What `<name>-finetuned` has of its own; the rest is as on the base endpoint."""
 
     request: str | None = None
-    deprecated: Deprecated | None = None
+    deprecated: Deprecation | None = None
     regions: tuple[str, ...] | None = None
 
 
-class OtherName(Section):
+class OtherName(StrictSettings):
     """A further name of an endpoint: requests to it are requests to the endpoint."""
 
-    deprecated: Deprecated | None = None
+    deprecated: Deprecation | None = None
 
 
-class Mode(Section):
-    """One of several ways of doing an endpoint's work; what it leaves out is as on the endpoint."""
+class Mode(StrictSettings):
+    """One of several modes of an endpoint's work; what it leaves out is as on the endpoint."""
 
     model: str | None = None
     steps: int | None = Field(default=None, ge=1)
@@ -92,12 +95,17 @@ class Mode(Section):
     price: Price | None = None
 
 
-class Endpoint(Section):
+class Endpoint(StrictSettings):
     model: str
     """The queue: the model deployment that does the work."""
     request: str
+    """The form of its requests: one of the service's own, or a custom one (`schemas/custom.py`)."""
+    fields: FormSettings = FormSettings()
+    """Ranges and defaults of a custom form."""
     price: Price
     safety: Safety
+    name: str = Field(default="", exclude=True)
+    """Its name in the catalog; never set in a file."""
     quotes_price: bool = True
     """Whether the submission reply carries numbers for `cost`, `input_mp` and `output_mp`."""
     summary: str = ""
@@ -105,20 +113,20 @@ class Endpoint(Section):
     """What every prompt begins with, for endpoints that do one thing."""
     modes: dict[str, Mode] = {}
     """By the names that requests have for them."""
-    deprecated: Deprecated | None = None
+    deprecated: Deprecation | None = None
     other_names: dict[str, OtherName] = {}
     regions: tuple[str, ...] = ()
     """Regions that serve it, by the names in `service.regions`; empty: all of them."""
 
-    finetuned: Finetuned | None = None
+    finetuned: FinetunedVariant | None = None
     """Makes `<name>-finetuned`, which takes tuned models (LoRA) of this endpoint's model."""
     takes_finetunes: bool = Field(default=False, exclude=True)
     """Whether this is such an endpoint; never set in a file."""
 
     @property
     def request_type(self) -> type[GenerationRequest]:
-        form = REQUESTS[self.request]
-        return finetuned(form) if self.takes_finetunes else form
+        form = _form(self.request, self.name, self.fields)
+        return with_finetune(form) if self.takes_finetunes else form
 
     @property
     def highest_tolerance(self) -> int:
@@ -131,11 +139,11 @@ class Endpoint(Section):
         return {self.model} | {mode.model for mode in self.modes.values() if mode.model is not None}
 
     @property
-    def ways(self) -> dict[str, Mode]:
-        """Its modes, or the only way there is, under the empty name."""
+    def modes_or_default(self) -> dict[str, Mode]:
+        """Its modes, or the only one there is, under the empty name."""
         return self.modes or {"": Mode()}
 
-    def price_of(self, mode: str) -> Price:
+    def get_price(self, mode: str) -> Price:
         own = self.modes[mode].price if mode else None
         return own or self.price
 
@@ -155,13 +163,16 @@ class Endpoint(Section):
         return self.model_copy(update=changes)
 
     @model_validator(mode="after")
-    def _known_request(self) -> Endpoint:
+    def _check_request(self) -> Endpoint:
         own = self.finetuned.request if self.finetuned else None
-        if self.request not in REQUESTS or (own is not None and own not in REQUESTS):
-            raise ValueError(f"request must be one of {sorted(REQUESTS)}")
+        forms = REQUESTS.keys() | FORMS.keys()
+        if self.request not in forms or (own is not None and own not in forms):
+            raise ValueError(f"request must be one of {sorted(forms)}")
+        if self.request in REQUESTS and "fields" in self.model_fields_set:
+            raise ValueError(f"fields: only for custom requests, one of {sorted(FORMS)}")
         if self.safety.approved > self.highest_tolerance:
             raise ValueError(f"safety.approved must be at most {self.highest_tolerance}, which requests can name")
-        form = REQUESTS[self.request]
+        form = _form(self.request, self.name, self.fields)
         if set(form.modes) != set(self.modes):
             raise ValueError(f"modes must be {sorted(form.modes)}, between which requests of this form choose")
         if self.finetuned is not None and not form.finetunable:
@@ -169,36 +180,55 @@ class Endpoint(Section):
         return self
 
 
+def _form(request: str, name: str, fields: FormSettings) -> type[GenerationRequest]:
+    return REQUESTS[request] if request in REQUESTS else custom_request(request, name, fields)
+
+
 T = TypeVar("T")
 DefaultsByMode: TypeAlias = Mapping[str, ModelDefaults]
 """By mode; the one of an endpoint without modes is under the empty name."""
 
 
-class Withdrawn(Deprecated):
+class Withdrawn(Deprecation):
     """What is not served any more."""
 
     advice: str = ""
     """What to do where it has no successor."""
 
 
-class Model(Section):
-    backend: Backend = DIFFUSION
-    checkpoint: str = ""
-    """Hub id, folder, or `bundled/<name>`; for restorers a file. A profile may override it, and the backend."""
-    revision: str | None = None
+_CHECKPOINT_FIELDS: Final = frozenset(
+    ("revision", "redux", "pipeline", "pipeline_kwargs", "quantization", "preview_decoder")
+)
+"""What of a model goes with its checkpoint: another one has its own."""
+
+
+class Model(ModelConfig):
+    """A model of the catalog. A profile may override every setting of it."""
+
     memory: MemorySettings | None = None
     """Of the checkpoint on a GPU; None: not known, or next to nothing."""
     steps: int | None = Field(default=None, ge=1)
-    """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
+    """For requests that don't say."""
     guidance: float | None = None
-    redux: str | None = None
-    """Of a Flux1 model: the checkpoint that reads image prompts. Those of profiles have it in a folder `redux`."""
-    distilled: bool = False
-    """Of a video model: whether it was made for a few noise levels, which it then gets."""
-    matting: MattingSettings = MattingSettings()
+
+    @model_validator(mode="after")
+    def _leaves_replicas_to_profiles(self) -> Model:
+        if own := {"max_running", "sharing"} & self.model_fields_set:
+            raise ValueError(f"{', '.join(sorted(own))}: how replicas share machines belongs in the profile")
+        return self
+
+    def config(self, profile: ModelSettings) -> ModelConfig:
+        """How replicas load and run the model, on this profile."""
+        names = ModelConfig.model_fields
+        if "engine" in profile.model_fields_set:  # which has a checkpoint of its own, and settings for it
+            replaced = frozenset(names.keys() - {"backend", "fps"})
+        else:
+            replaced = _CHECKPOINT_FIELDS if "checkpoint" in profile.model_fields_set else frozenset[str]()
+        own = {name: getattr(self, name) for name in self.model_fields_set & names.keys() - replaced}
+        return ModelConfig(**own | profile.overrides(names))
 
 
-class RewriterModel(Section):
+class RewriterModel(StrictSettings):
     checkpoint: str
     """A causal language model: hub id, folder, or `bundled/<name>`; a profile may override it."""
     revision: str | None = None
@@ -213,7 +243,7 @@ class RewriterModel(Section):
     temperature: float = Field(default=0.7, ge=0)
 
 
-class Catalog(Section):
+class Catalog(StrictSettings):
     endpoints: dict[str, Endpoint]
     withdrawn: dict[str, Withdrawn] = {}
     """By the name that it had."""
@@ -223,13 +253,21 @@ class Catalog(Section):
     licensed_models: tuple[str, ...] = ()
     """Models that organizations run on their own machines, and report the use of."""
 
+    @field_validator("endpoints", mode="before")
+    @classmethod
+    def _name_endpoints(cls, endpoints: Any) -> Any:
+        if not isinstance(endpoints, dict):
+            return endpoints
+        return {name: each | {"name": name} if isinstance(each, dict) else each for name, each in endpoints.items()}
+
     @model_validator(mode="after")
     def _models_exist(self) -> Catalog:
         for name, endpoint in self.endpoints.items():
             if unknown := endpoint.models - set(self.models):
                 raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
-            asks = "steps" in endpoint.request_type.model_fields
-            for mode in endpoint.ways.values():
+            steps = endpoint.request_type.model_fields.get("steps")
+            asks = steps is not None and steps.default is not None
+            for mode in endpoint.modes_or_default.values():
                 defaults = self._defaults(endpoint, mode, ModelSettings())
                 if not asks and defaults.steps is None:
                     raise ValueError(f"models.{defaults.model}.steps is missing, and requests to {name} don't say")
@@ -238,13 +276,13 @@ class Catalog(Section):
     @model_validator(mode="after")
     def _names_are_clear(self) -> Catalog:
         others = [other for endpoint in self.endpoints.values() for other in endpoint.other_names]
-        taken = set(self.served)
+        used_names = set(self.served)
         for other in (*others, *self.withdrawn):
-            if other in taken:
+            if other in used_names:
                 raise ValueError(f"{other} is the name of two endpoints")
-            taken.add(other)
-        for name, deprecated in self.deprecated.items():
-            if unknown := set(deprecated.successors) - set(self.names):
+            used_names.add(other)
+        for name, deprecation in self.deprecated.items():
+            if unknown := set(deprecation.successors) - set(self.names):
                 raise ValueError(f"{name}: there is no successor {', '.join(sorted(unknown))}")
         return self
 
@@ -261,12 +299,14 @@ class Catalog(Section):
         return {name: name for name in self.served} | others
 
     @property
-    def deprecated(self) -> dict[str, Deprecated]:
+    def deprecated(self) -> dict[str, Deprecation]:
         """By name, what is on its way out, and what is gone."""
-        told = {name: endpoint.deprecated for name, endpoint in self.served.items()}
+        deprecations = {name: endpoint.deprecated for name, endpoint in self.served.items()}
         for endpoint in self.endpoints.values():
-            told |= {name: other.deprecated for name, other in endpoint.other_names.items()}
-        return {name: deprecated for name, deprecated in told.items() if deprecated is not None} | self.withdrawn
+            deprecations |= {name: other.deprecated for name, other in endpoint.other_names.items()}
+        return {
+            name: deprecation for name, deprecation in deprecations.items() if deprecation is not None
+        } | self.withdrawn
 
     def without(self, models: Set[str]) -> Catalog:
         """Where those models are not served, nor the endpoints that need one of them."""
@@ -279,21 +319,28 @@ class Catalog(Section):
 
     def defaults(self, endpoint: Endpoint, settings: Settings) -> DefaultsByMode:
         """How each mode of the endpoint is done on this profile."""
-        return {
-            name: self._defaults(endpoint, mode, settings.model(mode.model or endpoint.model))
-            for name, mode in endpoint.ways.items()
-        }
+        by_mode: dict[str, ModelDefaults] = {}
+        for name, mode in endpoint.modes_or_default.items():
+            profile = settings.model(mode.model or endpoint.model)
+            defaults = self._defaults(endpoint, mode, profile)
+            config = self.models[defaults.model].config(profile)
+            # Native families take more than the pipelines of their checkpoints, by requests of their own.
+            known = config.engine is not None or endpoint.request in FORMS
+            by_mode[name] = replace(defaults, unsupported=unsupported_fields(config)) if known else defaults
+        return by_mode
 
     def _defaults(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> ModelDefaults:
         name = mode.model or endpoint.model
         model = self.models[name]
-        in_one_pass = (chosen.backend or model.backend) != DIFFUSION
+        config = model.config(chosen)
+        in_one_pass = config.backend in RESTORERS
         return ModelDefaults(
             model=name,
             steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
             guidance=_first(mode.guidance, chosen.guidance, model.guidance),
             instruction="" if in_one_pass else endpoint.instruction,
-            image_prompts=_reads_image_prompts(chosen.checkpoint) if chosen.checkpoint else model.redux is not None,
+            image_prompts=config.redux is not None or _reads_image_prompts(config.checkpoint),
+            fps=config.fps,
         )
 
 
@@ -316,9 +363,9 @@ def load(settings: Settings) -> Catalog:
 
 
 def _reads_image_prompts(checkpoint: str) -> bool:
-    """Whether a checkpoint of a profile does; of one on the hub that is not known before it is loaded."""
-    place = place_of(checkpoint)
-    return place is None or (place / REDUX).is_dir()
+    """Whether a folder brings what reads them; a checkpoint of the hub needs `redux`."""
+    place = local_path(checkpoint)
+    return place is not None and (place / REDUX).is_dir()
 
 
 def _first(*values: T | None) -> T | None:

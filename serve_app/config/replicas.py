@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
-from deployments.contract.model import DIFFUSION, SIMULATED, ModelSpec, RewriterSpec
+from deployments.contract.model import DIFFUSION, ENGINE, SIMULATED, ModelSpec, RewriterSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.config import settings as all_settings
 from serve_app.config.catalog import Model, RewriterModel
@@ -32,14 +32,15 @@ OBJECT_OPTIONS: Final = "objects.options"
 SEALING_KEYS: Final = "sealing.keys"
 CLIENT_SECRET: Final = "accounts.openid.client_secret"
 SECRETS: Final = (REDIS_URL, OBJECT_OPTIONS, SEALING_KEYS, CLIENT_SECRET)
-"""All that deployments need. `metrics.token` is for the process that serves the metrics alone."""
-_LEFT_OUT: Final[Any] = {
+"""All that deployments need."""
+_SECRET_FIELDS: Final[Any] = {
     "redis": {"url"},
     "objects": {"options"},
     "sealing": {"keys"},
     "accounts": {"openid": {"client_secret"}},
-    "metrics": {"token"},
+    "metrics": {"token", "host"},
 }
+"""And what is for the process that serves the metrics alone: its token, and the host that is refused without it."""
 
 
 class MissingSecret(ValueError):
@@ -52,26 +53,32 @@ class BoundSettings:
     """All sections without their secrets, in JSON."""
     secrets: tuple[str, ...]
     """Those that were set, by name."""
-    made: tuple[str, ...]
+    generated: tuple[str, ...]
     """Those of them that the service made itself, in `data_dir`: another service's are not taken for them."""
     file: Path | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        public = settings.model_dump(mode="json", exclude=_LEFT_OUT)
+    def from_settings(cls, settings: Settings) -> Self:
+        public = settings.model_dump(mode="json", exclude=_SECRET_FIELDS)
         public["objects"]["options"] = settings.objects.plain_options
-        values, made = secret_values(settings), made_values(settings.data_dir)
-        own = tuple(name for name in values if made.get(name) == values[name])
+        # What a profile leaves out is the catalog's: it must not come back as set.
+        unset = {name: model.model_dump(mode="json", exclude_unset=True) for name, model in settings.models.items()}
+        public["models"] = unset
+        values, generated = secret_values(settings), generated_secrets(settings.data_dir)
+        own = tuple(name for name in values if generated.get(name) == values[name])
         return cls(json.dumps(public, sort_keys=True), tuple(values), own, settings.file)
 
     def settings(self) -> Settings:
         """Whole again. Raises MissingSecret where this process lacks a secret that the application was built with."""
         sections = json.loads(self.public)
-        here, made = secret_values(all_settings.load_here(self.file)), made_values(Path(sections["data_dir"]))
+        here, generated = (
+            secret_values(all_settings.load_here(self.file)),
+            generated_secrets(Path(sections["data_dir"])),
+        )
         for name in self.secrets:
-            value = (made if name in self.made else here).get(name)
+            value = (generated if name in self.generated else here).get(name)
             if value is None:
-                raise MissingSecret(_missing(name, name in self.made))
+                raise MissingSecret(_missing(name, name in self.generated))
             *path, last = name.split(".")
             section = sections
             for part in path:
@@ -90,7 +97,7 @@ class WithheldOptions:
     file: Path | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self | None:
+    def from_settings(cls, settings: Settings) -> Self | None:
         """None where no option is secret."""
         return cls(settings.file) if settings.objects.secret_options else None
 
@@ -98,7 +105,7 @@ class WithheldOptions:
         """Raises MissingSecret."""
         options = all_settings.load_here(self.file).objects.secret_options
         if not options:
-            raise MissingSecret(_missing(OBJECT_OPTIONS, made=False))
+            raise MissingSecret(_missing(OBJECT_OPTIONS, is_generated=False))
         return options
 
 
@@ -107,21 +114,21 @@ def complete(settings: Settings) -> Settings:
 
     Raises ValueError where there is neither.
     """
-    made = made_values(settings.data_dir)
+    generated = generated_secrets(settings.data_dir)
     if settings.redis.url is None:
-        if REDIS_URL not in made:
+        if REDIS_URL not in generated:
             raise ValueError(
                 f"redis.url is not set, and no embedded server runs on {settings.data_dir}: gen-serve up starts one; "
                 f"elsewhere set {setting_variable(REDIS_URL)}, on every node"
             )
-        settings = settings.with_redis(made[REDIS_URL])
+        settings = settings.with_redis(generated[REDIS_URL])
     if not settings.has_sealing_keys:
-        if SEALING_KEYS not in made:
+        if SEALING_KEYS not in generated:
             raise ValueError(
                 f"sealing.keys is empty, and {settings.data_dir} has none: gen-serve init makes one, "
                 f"{setting_variable(SEALING_KEYS)} names yours"
             )
-        settings = settings.with_sealing_key(made[SEALING_KEYS][0])
+        settings = settings.with_sealing_key(generated[SEALING_KEYS][0])
     return settings
 
 
@@ -129,16 +136,24 @@ def secret_values(settings: Settings) -> dict[str, Any]:
     """The secrets that are set, by name."""
     openid = settings.accounts.openid
     secret = openid.client_secret if openid else None
-    found = {
+    values = {
         REDIS_URL: settings.redis.url,
         OBJECT_OPTIONS: settings.objects.secret_options,
         SEALING_KEYS: [key.get_secret_value() for key in settings.sealing.keys],
         CLIENT_SECRET: secret.get_secret_value() if isinstance(secret, SecretStr) else None,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
-def made_values(data_dir: Path) -> dict[str, Any]:
+def find_redis_url(file: Path | None, data_dir: Path) -> str:
+    """The address of the task store, where this process can find it. Raises MissingSecret."""
+    url = secret_values(all_settings.load_here(file)).get(REDIS_URL) or generated_secrets(data_dir).get(REDIS_URL)
+    if url is None:
+        raise MissingSecret(_missing(REDIS_URL, is_generated=False))
+    return str(url)
+
+
+def generated_secrets(data_dir: Path) -> dict[str, Any]:
     """The secrets that the service made itself, by name."""
     url, key = (
         path.read_text().strip() if path.is_file() else ""
@@ -147,24 +162,32 @@ def made_values(data_dir: Path) -> dict[str, Any]:
     return {**({REDIS_URL: url} if url else {}), **({SEALING_KEYS: [key]} if key else {})}
 
 
-def _missing(name: str, made: bool) -> str:
+def _missing(name: str, is_generated: bool) -> str:
     where = (
         "in data_dir, where gen-serve init puts it"
-        if made
+        if is_generated
         else "in the environment, in secrets_dir, or in the settings file of the same path"
     )
     return f"this node has no {name}: it has to be {where} ({setting_variable(name)})"
 
 
 _DIGITS: Final = 16
-_FOR_RAY: Final = {
-    "service": ("ingress_replicas", "max_ongoing_requests", "actor", "max_per_node", "proxies"),
-    "webhooks": ("replicas", "actor", "max_per_node"),
-    "dispatcher": ("actor", "max_per_node", "health_check_period_s"),
-    "moderation": ("actor", "max_per_node", "min_replicas", "max_replicas", "downscale_delay_s"),
+_RAY_FIELDS: Final = {
+    "service": ("num_replicas", "max_ongoing_requests", "ray_actor_options", "max_replicas_per_node", "proxies"),
+    "webhooks": ("num_replicas", "ray_actor_options", "max_replicas_per_node"),
+    "dispatcher": ("ray_actor_options", "max_replicas_per_node", "health_check_period_s"),
+    "moderation": ("ray_actor_options", "max_replicas_per_node", "min_replicas", "max_replicas", "downscale_delay_s"),
+    "metrics": ("port", "projects"),
 }
-_FOR_RAY_OF_MODELS: Final = ("actor", "health_check_period_s", "health_check_timeout_s", "drain_s")
-"""Of the settings, what says how Ray runs replicas. It decides by itself what of that takes new ones."""
+_RAY_MODEL_FIELDS: Final = (
+    "ray_actor_options",
+    "max_replicas_per_node",
+    "health_check_period_s",
+    "health_check_timeout_s",
+    "graceful_shutdown_timeout_s",
+)
+"""Of the settings, what says how Ray runs replicas, which decides by itself what of that takes new ones, and what no
+replica reads."""
 
 
 def installed_release() -> str:
@@ -181,9 +204,9 @@ def deployment_version(
     guesses on the secrets. Without a key there is no service.
     """
     own = {name: value for name, value in secrets.items() if name.partition(".")[0] in reads}
-    told = json.dumps([_document(bound, reads), own, revision], sort_keys=True)
+    text = json.dumps([_document(bound, reads), own, revision], sort_keys=True)
     return (
-        f"{installed_release()}-{hmac.new((key or '').encode(), told.encode(), hashlib.sha256).hexdigest()[:_DIGITS]}"
+        f"{installed_release()}-{hmac.new((key or '').encode(), text.encode(), hashlib.sha256).hexdigest()[:_DIGITS]}"
     )
 
 
@@ -192,7 +215,7 @@ def _document(bound: object, reads: Collection[str]) -> Any:
     if isinstance(bound, BoundSettings):
         return _read_by_replicas(json.loads(bound.public), reads)
     if isinstance(bound, BaseModel):
-        return bound.model_dump(mode="json")
+        return {name: _document(value, reads) for name, value in bound}
     if is_dataclass(bound):
         return {each.name: _document(getattr(bound, each.name), reads) for each in fields(bound)}
     if isinstance(bound, Mapping):
@@ -205,69 +228,44 @@ def _document(bound: object, reads: Collection[str]) -> Any:
 def _read_by_replicas(settings: dict[str, Any], reads: Collection[str]) -> dict[str, Any]:
     """Without what only says how many of them there are, and where."""
     sections = {name: value for name, value in settings.items() if name in reads}
-    for section, names in _FOR_RAY.items():
+    for section, names in _RAY_FIELDS.items():
         for name in names:
             sections.get(section, {}).pop(name, None)
     for model in sections.get("models", {}).values():
-        for name in _FOR_RAY_OF_MODELS:
+        for name in _RAY_MODEL_FIELDS:
             model.pop(name, None)
-        scaling = model.pop("autoscaling", {})
+        scaling, fixed = model.pop("autoscaling_config", {}), model.pop("num_replicas", None)
         if "dispatcher" in reads:  # which hands out as much as all replicas can take
-            model["max_replicas"] = scaling.get("max_replicas")
+            model["max_replicas"] = fixed or scaling.get("max_replicas")
     return sections
 
 
-_AS_SET: Final = frozenset(
-    (
-        "device",
-        "dtype",
-        "compile",
-        "threads",
-        "render_side",
-        "enlarge",
-        "channels_last",
-        "tile_above",
-        "preview_every",
-        "preview_interval_s",
-        "enhance_noise",
-        "keyframe_crf",
-        "max_running",
-        "max_batch",
-        "order",
-        "step_goal_s",
-        "step_limit_s",
-    )
-)
-"""Of a model's settings, what it is told as it is."""
+_ENGINE_SETTINGS: Final = {"backend", "engine", "fps", "max_running"}
+"""Of a model's settings, those that are read where an inference server runs it."""
 
 
 def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOptions | None) -> ModelSpec:
-    """Raises ValueError for a text encoder, or guidance, where nothing reads prompts."""
-    chosen = settings.model(name)
-    backend, checkpoint = chosen.backend or model.backend, chosen.checkpoint or model.checkpoint
-    if (chosen.text_encoder or chosen.cfg) and (backend != DIFFUSION or checkpoint.startswith(SIMULATED)):
-        reads_none = checkpoint if backend == DIFFUSION else backend
-        given = "text_encoder" if chosen.text_encoder else "cfg"
-        raise ValueError(f"models.{name}.{given} must be null: {reads_none} reads no prompts")
+    """Raises ValueError for a text encoder, or guidance, where nothing reads prompts, and for an engine without address
+    or with settings that it has itself."""
+    profile = settings.model(name)
+    config = model.config(profile)
+    if (config.engine is not None) != (config.backend == ENGINE):
+        raise ValueError(f"models.{name}.engine is needed for backend: engine, and for no other")
+    if config.engine and (strange := config.model_fields_set - _ENGINE_SETTINGS):
+        raise ValueError(f"models.{name}.{min(strange)} must be left out: an inference server has settings of its own")
+    if (profile.text_encoder or config.cfg) and (
+        config.backend != DIFFUSION or config.checkpoint.startswith(SIMULATED)
+    ):
+        reads_none = config.checkpoint if config.backend == DIFFUSION else config.backend
+        field = "text_encoder" if profile.text_encoder else "cfg"
+        raise ValueError(f"models.{name}.{field} must be null: {reads_none} reads no prompts")
     return ModelSpec(
-        backend=backend,
-        checkpoint=checkpoint,
-        revision=None if chosen.checkpoint else model.revision,
-        matting=(chosen.matting or model.matting).spec(),
-        sharing=chosen.sharing.spec() if chosen.sharing else None,
-        caches=chosen.caches.spec(),
-        cfg=chosen.cfg.spec() if chosen.cfg else None,
-        redux=None if chosen.checkpoint else model.redux,
-        video_guidance=chosen.video_guidance.spec() if chosen.video_guidance else None,
-        distilled=model.distilled if chosen.distilled is None else chosen.distilled,
+        **dict(config),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,
-        attention=tuple(chosen.attention),
-        packed_attention=tuple(chosen.packed_attention),
         tracing=settings.tracing.spec(),
         logs=settings.logs.spec(),
-        **chosen.model_dump(include=set(_AS_SET)),
     )
 
 
@@ -287,11 +285,11 @@ def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
     )
 
 
-def moderator_spec(known: ModerationCatalog, settings: Settings, withheld: WithheldOptions | None) -> ModeratorSpec:
+def moderator_spec(defaults: ModerationCatalog, settings: Settings, withheld: WithheldOptions | None) -> ModeratorSpec:
     chosen = settings.moderation
     return ModeratorSpec(
-        text=tuple(classifier.spec() for classifier in chosen.text or known.text),
-        pictures=tuple(classifier.spec() for classifier in chosen.pictures or known.pictures),
+        text=tuple(classifier.spec() for classifier in chosen.text or defaults.text),
+        images=tuple(classifier.spec() for classifier in chosen.images or defaults.images),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,

@@ -25,16 +25,19 @@ from pydantic_settings import (
 )
 from pydantic_settings.sources.utils import parse_env_vars
 
+from deployments.contract.strict_settings import RayActorOptions, StrictSettings
 from deployments.telemetry.logs import Format, LogSpec, checked_level
 from deployments.telemetry.tracing import TracingSpec
 from serve_app.accounts.settings import AccountSettings
-from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
+from serve_app.config.model_settings import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.encryption import AtRest, SealingSettings
 from serve_app.inputs.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.storage.connection import RedisSettings
-from serve_app.strict_settings import Actor, Section
 from serve_app.tasks.limits import TaskSettings
+
+_PACKAGED: Final = Path(__file__).parent / "files"
+"""Profiles and catalogs that came with the package; in a checkout a link to `configs`."""
 
 
 def is_loopback(host: str) -> bool:
@@ -59,7 +62,7 @@ def reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-class TracingSettings(Section):
+class TracingSettings(StrictSettings):
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+/")] | None = None
     sample: float = Field(default=1.0, ge=0, le=1)
 
@@ -68,13 +71,13 @@ class TracingSettings(Section):
         return None if self.endpoint is None else TracingSpec(self.endpoint, self.sample)
 
 
-class LogSettings(Section):
+class LogSettings(StrictSettings):
     format: Format = "text"
     levels: dict[str, str] = {}
 
     @field_validator("levels")
     @classmethod
-    def _known(cls, levels: dict[str, str]) -> dict[str, str]:
+    def _check_levels(cls, levels: dict[str, str]) -> dict[str, str]:
         for module, level in levels.items():
             checked_level(module, level)
         return levels
@@ -83,11 +86,12 @@ class LogSettings(Section):
         return LogSpec(self.format, self.levels)
 
 
-class MetricsSettings(Section):
+class MetricsSettings(StrictSettings):
     host: str = "127.0.0.1"
     port: int | None = Field(default=9464, ge=1, le=65535)
     token: SecretStr | None = None
     projects: int = Field(default=50, ge=0, le=1000)
+    grafana_url: Annotated[str, Field(pattern=r"^https?://[^/?#]")] | None = None
 
     @model_validator(mode="after")
     def _not_for_everyone(self) -> MetricsSettings:
@@ -132,7 +136,7 @@ def settings_files(config: Path | None) -> list[Path]:
     return [*(settings_files(config.parent / base) if base else ()), config]
 
 
-def ordered_sources(
+def order_sources(
     settings_cls: type[BaseSettings],
     environment: PydanticBaseSettingsSource,
     config: Sequence[Path],
@@ -140,8 +144,8 @@ def ordered_sources(
 ) -> tuple[PydanticBaseSettingsSource, ...]:
     """The sources of settings; of the settings files a later one goes before."""
     files = () if secrets_dir is None else (SecretFiles(settings_cls, secrets_dir),)
-    written = [YamlConfigSettingsSource(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
-    return (environment, *files, *written)
+    yaml_sources = [YamlConfigSettingsSource(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
+    return (environment, *files, *yaml_sources)
 
 
 LOOPBACK_ORIGINS: Final = "loopback"
@@ -151,7 +155,7 @@ _Origin = Annotated[
 ]
 
 
-class ServiceSettings(Section):
+class ServiceSettings(StrictSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     public_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+/?$")] | None = None
@@ -161,12 +165,12 @@ class ServiceSettings(Section):
     max_body_mb: int = Field(default=288, ge=1)
     max_inflight_mb: int = Field(default=1024, ge=1)
     max_body_s: float = Field(default=900.0, gt=0)
-    decoders: int = Field(default=4, ge=1)
+    decoders: int | None = Field(default=None, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/", "bfl-python/"]
-    ingress_replicas: int = Field(default=1, ge=1)
-    max_ongoing_requests: int = Field(default=2000, ge=1)
-    actor: Actor = {"num_cpus": 0}
-    max_per_node: int | None = Field(default=None, ge=1, le=100)
+    num_replicas: int = Field(default=1, ge=1)
+    max_ongoing_requests: int = Field(default=4000, ge=1)
+    ray_actor_options: RayActorOptions = {"num_cpus": 0}
+    max_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
     proxies: Literal["head", "every_node"] = "every_node"
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
@@ -194,14 +198,14 @@ class ServiceSettings(Section):
         return self
 
 
-class OpenAISettings(Section):
+class OpenAISettings(StrictSettings):
     image_model: str | None = None
     video_model: str | None = None
     wait_s: float = Field(default=150.0, gt=0, le=170)
     """Less than the proxy waits for an answer."""
 
 
-class FinetuneSettings(Section):
+class FinetuneSettings(StrictSettings):
     max_mb: int = Field(default=1024, ge=1)
     max_per_project: int = Field(default=100, ge=1)
     max_parallel: int = Field(default=8, ge=2)
@@ -210,11 +214,11 @@ class FinetuneSettings(Section):
     check_s: int = Field(default=60, ge=1)
 
 
-class WebhookSettings(Section):
+class WebhookSettings(StrictSettings):
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
-    replicas: int = Field(default=1, ge=1)
-    actor: Actor = {"num_cpus": 0}
-    max_per_node: int | None = Field(default=None, ge=1, le=100)
+    num_replicas: int = Field(default=1, ge=1)
+    ray_actor_options: RayActorOptions = {"num_cpus": 0}
+    max_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
     schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
     jitter: float = Field(default=0.1, ge=0, le=1)
     timeout_s: float = Field(default=15.0, gt=0)
@@ -227,10 +231,10 @@ class WebhookSettings(Section):
     max_circuit_open_s: float = Field(default=600.0, gt=0)
 
 
-class DispatcherSettings(Section):
-    replicas: int = Field(default=2, ge=1)
-    actor: Actor = {"num_cpus": 0}
-    max_per_node: int | None = Field(default=None, ge=1, le=100)
+class DispatcherSettings(StrictSettings):
+    num_replicas: int = Field(default=2, ge=1)
+    ray_actor_options: RayActorOptions = {"num_cpus": 0}
+    max_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
     headroom: int = Field(default=4, ge=1)
     max_preparing: int = Field(default=256, ge=1)
     start_s: float = Field(default=600.0, gt=0)
@@ -239,7 +243,7 @@ class DispatcherSettings(Section):
     health_check_period_s: float = Field(default=2.0, gt=0)
 
 
-class RaySettings(Section):
+class RaySettings(StrictSettings):
     address: str | None = None
     num_cpus: int | None = Field(default=None, ge=1)
     object_store_mb: int = Field(default=100, ge=80)
@@ -284,19 +288,24 @@ class Settings(BaseSettings):
 
     _file: Path | None = PrivateAttr(default=None)
 
-    @field_validator("data_dir", "secrets_dir", "catalog")
+    @field_validator("data_dir", "secrets_dir")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().resolve()
 
+    @field_validator("catalog")
+    @classmethod
+    def _find_catalog(cls, path: Path) -> Path:
+        return find_file(path.expanduser()).resolve()
+
     @model_validator(mode="after")
     def _lease_outlives_downscale(self) -> Settings:
         for name, model in self.models.items():
-            scaling = model.autoscaling
-            fixed = scaling.min_replicas == scaling.max_replicas
-            if not fixed and scaling.downscale_delay_s < 3 * self.tasks.lease_s:
+            scaling = model.autoscaling_config
+            is_fixed = model.min_replicas == model.max_replicas
+            if not is_fixed and scaling.downscale_delay_s < 3 * self.tasks.lease_s:
                 raise ValueError(
-                    f"models.{name}.autoscaling.downscale_delay_s must be at least three times tasks.lease_s: "
+                    f"models.{name}.autoscaling_config.downscale_delay_s must be at least three times tasks.lease_s: "
                     "the demand of a dispatcher that died is back only after a lease"
                 )
         return self
@@ -305,8 +314,8 @@ class Settings(BaseSettings):
     def _text_encoders_are_there(self) -> Settings:
         for name, model in self.models.items():
             if model.text_encoder is not None and model.text_encoder not in self.text_encoders:
-                known = ", ".join(self.text_encoders) or "there is none"
-                raise ValueError(f"models.{name}.text_encoder: no {model.text_encoder!r} in text_encoders ({known})")
+                names = ", ".join(self.text_encoders) or "there is none"
+                raise ValueError(f"models.{name}.text_encoder: no {model.text_encoder!r} in text_encoders ({names})")
         return self
 
     @model_validator(mode="after")
@@ -375,6 +384,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings
 
 
+def find_file(path: Path) -> Path:
+    """The path; in place of `configs/NAME`, where no such file is here, the one that came with the package."""
+    packaged = _PACKAGED / path.name
+    return packaged if path.parent == Path("configs") and not path.exists() and packaged.is_file() else path
+
+
 def load(path: Path) -> Settings:
     """Reads the environment, then `secrets_dir`, then the file. Raises FileNotFoundError, or ValueError naming the key
     at fault."""
@@ -385,10 +400,10 @@ def load(path: Path) -> Settings:
 
 def load_here(path: Path | None) -> Settings:
     """As `load`, but a file that is not there says nothing."""
-    written = _written(path)
-    if path is not None and (base := written.get("extends")) and not (path.parent / base).is_file():
+    document = _read_yaml(path)
+    if path is not None and (base := document.get("extends")) and not (path.parent / base).is_file():
         raise FileNotFoundError(f"{path}: extends: no such config file: {path.parent / base}")
-    folder = os.environ.get(setting_variable("secrets_dir")) or written.get("secrets_dir")
+    folder = os.environ.get(setting_variable("secrets_dir")) or document.get("secrets_dir")
 
     class FromFile(Settings):
         @classmethod
@@ -401,15 +416,15 @@ def load_here(path: Path | None) -> Settings:
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             files = settings_files(path)
-            return ordered_sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
+            return order_sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
 
     # As plain Settings again: the class above is local.
-    loaded = Settings.model_construct(**dict(FromFile()))
-    loaded._file = path.resolve() if path else None
-    return loaded
+    settings = Settings.model_construct(**dict(FromFile()))
+    settings._file = path.resolve() if path else None
+    return settings
 
 
-def _written(path: Path | None) -> dict[str, Any]:
+def _read_yaml(path: Path | None) -> dict[str, Any]:
     if path is None or not path.is_file():
         return {}
     try:

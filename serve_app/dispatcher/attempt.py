@@ -18,8 +18,8 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
-from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
-from serve_app.moderation.gate import RESULTS, UNMODERATED, DispatcherDraining, Gate, Unmoderated
+from serve_app.dispatcher.generation import build_result, checkpoint_key, generation_job
+from serve_app.moderation.gate import DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
@@ -47,7 +47,7 @@ class Unavailable(Exception):
     """The attempt ended without an outcome, and it is not the job's fault."""
 
 
-class GivenUp(Unavailable):
+class Aborted(Unavailable):
     """The model gave the attempt up, and does not blame the job. Its text is fit for the client."""
 
 
@@ -73,11 +73,13 @@ class Attempt:
     started: bool = False
     stopped: bool = False
     """Its task was cancelled or has ended, or belongs to someone else: nothing more is to be done for it."""
+    ended: bool = False
+    """Its task has ended: no other attempt will go on from its checkpoint."""
     completing: bool = False
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
     device_s: float = 0.0
     """How much of its device's time the model spent on it, once it has told."""
-    leased: float = field(default_factory=time.monotonic)
+    leased_at: float = field(default_factory=time.monotonic)
     """Monotonic, as `work_began`: the wall clock may be set meanwhile."""
     work_began: float = field(default_factory=time.monotonic)
     traceparent: str = ""
@@ -141,13 +143,16 @@ class Dependencies:
     rewrite_edit: Write | None = None
     ratio: Write | None = None
     tracer: Tracer = OFF
+    on_report: Callable[[Mapping[str, float], Mapping[str, str]], None] = lambda counts, setup: None
+    """Gets what replicas tell of themselves."""
+    on_step: Callable[[int, float], None] = lambda batch, step_s: None
+    """Gets how many took a step together, and its seconds."""
 
 
 MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"
 UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
-_REPORT_S = 1.0
 
 
 async def _at_once() -> None:
@@ -176,28 +181,31 @@ async def run_attempt(
         return
     job = Job.decode(attempt.lease.job)
     try:
-        if not await _is_refused(job, writer, dependencies.gate, draining):
-            generation = await _decided(job, writer, dependencies, draining)
+        if not await _moderate_request(job, writer, dependencies.gate, draining):
+            generation = await _resolve_job(job, writer, dependencies, draining)
             await turn()
             if attempt.stopped:
                 raise Stale
             if draining():
                 raise NotStarted
-            output = await _made(job, generation, writer, dependencies, on_start)
+            output = await _run_model(job, generation, writer, dependencies, on_start)
             if output is not None:
                 await _publish_result(job, generation, output, writer, dependencies, draining)
+        attempt.ended = True
     except Unmoderated:
         await writer.publish(Status.ERROR, details={"error": UNMODERATED_ERROR})
+        attempt.ended = True
     except DispatcherDraining:
         raise Unavailable("the moderator") from None
-    if dependencies.objects is not None and job.clip is not None:
-        await _forget_checkpoint(dependencies.objects, attempt.lease.id)
+    finally:
+        if attempt.ended and dependencies.objects is not None and job.video is not None:
+            await _forget_checkpoint(dependencies.objects, attempt.lease.id)
 
 
 async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
-    """What can't be deleted now is found later: see Maintenance."""
+    """What can't be deleted now goes with the task's other objects."""
     try:
-        await objects.delete([checkpoint_of(task_id)])
+        await objects.delete([checkpoint_key(task_id)])
     except (BaseError, OSError) as problem:
         logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
 
@@ -206,19 +214,21 @@ def _tolerance(job: Job) -> Tolerance:
     return Tolerance(job.safety_tolerance, job.safety_ceilings)
 
 
-async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]) -> bool:
+async def _moderate_request(job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]) -> bool:
     """Whether the request was too much for the moderator, and the task has ended with that."""
     if gate is None:
         return False
     single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
     with writer.span("moderate request"):
-        reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
+        reasons = await gate.request(
+            f"{job.prompt}\n{job.negative_prompt}".strip(), [*job.references, *single], _tolerance(job), draining
+        )
     if reasons:
         await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
     return bool(reasons)
 
 
-async def _decided(
+async def _resolve_job(
     job: Job, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
 ) -> GenerationJob:
     """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
@@ -228,30 +238,29 @@ async def _decided(
         await writer.advance(Status.REASONING)
     if rewrite is not None:
         with writer.span("rewrite"):
-            written = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
-        if written and await _may_be_used(written, job, writer, dependencies.gate, draining):
-            prompt = written
+            rewritten_prompt = await _rewrite(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
+        if rewritten_prompt and await _is_prompt_allowed(rewritten_prompt, job, writer, dependencies.gate, draining):
+            prompt = rewritten_prompt
     if job.width is None and dependencies.ratio is not None:
         with writer.span("choose ratio"):
-            ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
-    folder = RESULTS if dependencies.gate is None else UNMODERATED
-    return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
+            ratio_said = await _rewrite(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
+    return generation_job(job, writer.attempt.lease, prompt, ratio_said)
 
 
-async def _may_be_used(
-    written: str, job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
+async def _is_prompt_allowed(
+    rewritten_prompt: str, job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
 ) -> bool:
     """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
-    if gate is None or written == job.prompt:
+    if gate is None or rewritten_prompt == job.prompt:
         return True
     with writer.span("moderate rewritten"):
-        reasons = await gate.request(written, [], _tolerance(job), draining)
+        reasons = await gate.request(rewritten_prompt, [], _tolerance(job), draining)
     if reasons:
         logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
     return not reasons
 
 
-async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> str:
+async def _rewrite(write: Write, prompt: str, seed: int, timeout_s: float) -> str:
     """What the rewriter writes, or nothing when it fails or takes too long: no task is worth less for it."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -261,26 +270,26 @@ async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> st
         return ""
 
 
-async def _made(
+async def _run_model(
     job: Job, generation: GenerationJob, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
 ) -> Output | None:
     """What the model makes of the job; None where it can't be done, and the task has ended with that."""
     with writer.span("model", "client") as span:
         # Below this span the model writes its own.
-        told = replace(
+        model_job = replace(
             generation,
-            seconds_left=_seconds_left(writer.attempt, dependencies.timeouts),
+            remaining_s=_remaining_s(writer.attempt, dependencies.timeouts),
             traceparent=span.traceparent,
         )
-        writer.attempt.stream = dependencies.call(told)
+        writer.attempt.stream = dependencies.call(model_job)
         return await _follow(job, writer, dependencies, on_start)
 
 
-def _seconds_left(attempt: Attempt, timeouts: Timeouts) -> float | None:
+def _remaining_s(attempt: Attempt, timeouts: Timeouts) -> float | None:
     """By the store's clock at the lease, and this process' since."""
-    if attempt.lease.left_s is None:
+    if attempt.lease.remaining_s is None:
         return timeouts.run_s
-    return max(0.0, attempt.lease.left_s - (time.monotonic() - attempt.leased))
+    return max(0.0, attempt.lease.remaining_s - (time.monotonic() - attempt.leased_at))
 
 
 async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]) -> Output | None:
@@ -296,11 +305,11 @@ async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_star
                 on_start()
                 await writer.advance(Status.GENERATING, progress=0.0)
             case Progress(fraction):
-                await writer.note(progress=fraction, pace=event.pace)
+                if timing := event.step_timing:
+                    dependencies.on_step(*timing)
+                await writer.note(progress=fraction)
             case Preview(key, step, steps):
-                if gate is not None:
-                    key = await gate.preview(key, _tolerance(job))
-                if key is not None:
+                if gate is None or await gate.preview(key, _tolerance(job)):
                     await writer.note(preview={"key": key, "step": step, "steps": steps})
             case Done(output):
                 return output
@@ -310,10 +319,10 @@ async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_star
             case Interrupted(reason, blame, counts):
                 if blame:
                     raise Broke(reason)
-                raise GivenUp(reason) if counts else Unavailable(reason)
+                raise Aborted(reason) if counts else Unavailable(reason)
             case Alive():
                 if event.report is not None:
-                    await writer.report(*event.report)
+                    dependencies.on_report(*event.report)
     raise WorkerLost("the stream ended without an outcome")
 
 
@@ -341,28 +350,22 @@ async def _publish_result(
 ) -> None:
     """Publishes the result, if it may be shown. Of a task that was cancelled meanwhile, no file stays."""
     gate, objects = dependencies.gate, dependencies.objects
-    result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
+    result = build_result(generation, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
         with writer.span("moderate result"):
-            reasons = await gate.output(output.key, _tolerance(job), draining)
+            reasons = await gate.output(output.proxy or output.key, _tolerance(job), draining)
         if reasons:
-            await gate.discard(*filter(None, (output.key, output.draft, output.thumbnail)))
+            await gate.discard(output.files)
             await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
             return
-        for name in ("key", "thumbnail"):
-            if name in result:
-                result[name] = await gate.release(result[name])
-        if draft := result.get("draft"):
-            draft["key"] = await gate.release(draft["key"])
     warnings = [*job.warnings, *output.warnings]
     details = {WARNINGS: warnings} if warnings else None
     try:
         await writer.publish(Status.READY, result=result, details=details)
     except Stale:
-        files = (result["key"], result.get("thumbnail"), result.get("draft", {}).get("key"))
         with suppress(*UNREACHABLE):  # else they go with the task's other objects
             if objects is not None:
-                await objects.delete([key for key in files if key])
+                await objects.delete(output.files)
         raise
 
 
@@ -374,7 +377,7 @@ class _Writer:
         self._tracer = tracer
         self._store = store
         self._run_s = run_s
-        self._noted = 0.0
+        self._last_write = 0.0
 
     def span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
         """Of a part of the attempt."""
@@ -382,7 +385,7 @@ class _Writer:
 
     async def advance(self, status: Status, **fields: Any) -> None:
         """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
-        attempt = self.attempt
+        attempt, self._last_write = self.attempt, time.monotonic()
         try:
             current = await self._store.advance(attempt.queue, *attempt.key, status, run_s=self._run_s, **fields)
         except RedisError as problem:
@@ -392,19 +395,9 @@ class _Writer:
             raise Stale
 
     async def note(self, **fields: Any) -> None:
-        """As `advance`, at most five times a second."""
-        now = time.monotonic()
-        if now - self._noted >= _PROGRESS_EVERY_S or "preview" in fields:
-            self._noted = now
+        """As `advance`, at most five times a second all in all."""
+        if time.monotonic() - self._last_write >= _PROGRESS_EVERY_S or "preview" in fields:
             await self.advance(Status.GENERATING, **fields)
-
-    async def report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        """Figures of the replica: not worth waiting for a store that is out of reach."""
-        try:
-            async with asyncio.timeout(_REPORT_S):
-                await self._store.report(self.attempt.queue, counts, setup)
-        except (RedisError, TimeoutError) as problem:
-            logger.debug("a report of queue %s is lost: %s", self.attempt.queue, type(problem).__name__)
 
     async def publish(self, status: Status, **outcome: Any) -> None:
         """Insists until the store took the outcome or refused it. Raises Stale when refused."""
@@ -414,12 +407,12 @@ class _Writer:
             span.note("gen.status", status.value)
             while True:
                 try:
-                    published = await self._store.complete(
+                    is_accepted = await self._store.complete(
                         attempt.queue, *attempt.key, status, device_s=attempt.device_s, **outcome
                     )
                     break
                 except RedisError as problem:
                     logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
                     await asyncio.sleep(0.5)
-        if not published:
+        if not is_accepted:
             raise Stale

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.background import rest
-from serve_app.dispatcher.generation import CHECKPOINTS, checkpoint_of
+from serve_app.dispatcher.generation import checkpoint_key, stored_files
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -20,14 +20,10 @@ _REAP_EVERY_S = 0.5
 _SWEEP_EVERY_S = 10.0
 _SLOW_S = 0.5
 _GAP_S = 2.0
-PLACES: Final = ("inputs", "results", "unmoderated")
+PLACES: Final = ("inputs", "results")
 """Where a task has objects, each below its id."""
-_TRIED: Final = 3
+_MAX_FAILURES: Final = 3
 """Tasks whose objects can't be deleted one by one either, after which the object store is taken to be away."""
-
-
-def _places_of(*ids: str) -> list[str]:
-    return [f"{place}/{task_id}" for task_id in ids for place in PLACES]
 
 
 class Maintenance:
@@ -45,34 +41,33 @@ class Maintenance:
         steady_since = last_answer = time.monotonic()
         while True:
             await rest(_REAP_EVERY_S)
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             try:
                 await self._store.ping()
             except RedisError:
                 steady_since = time.monotonic()
                 continue
             now = time.monotonic()
-            if now - asked > _SLOW_S or now - last_answer > _GAP_S:
+            if now - sent_at > _SLOW_S or now - last_answer > _GAP_S:
                 steady_since = now
             last_answer = now
             if now - steady_since > self._store.limits.lease_s:
                 await self._round()
 
     async def _round(self) -> None:
-        if reaped := await self._store.reap(*self._queues):
-            logger.warning("took back %d tasks whose lease ran out", reaped)
+        if count := await self._store.reap(*self._queues):
+            logger.warning("took back %d tasks whose lease ran out", count)
         if overdue := await self._store.end_overdue(*self._queues):
             logger.warning("ended %d tasks that were past their deadline", overdue)
 
     async def sweep(self) -> None:
-        """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
+        """Deletes the objects and records of tasks whose retention is over."""
         while True:
             await self._watch_memory()
-            for drop in (self._drop_checkpoints, self._drop_tasks):
-                try:
-                    await drop()
-                except UNREACHABLE as problem:
-                    logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
+            try:
+                await self._drop_tasks()
+            except UNREACHABLE as problem:
+                logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
             await rest(_SWEEP_EVERY_S)
 
     async def _drop_tasks(self) -> None:
@@ -85,37 +80,37 @@ class Maintenance:
         """Those whose objects are gone now: one that can't be deleted keeps none of the others. Raises what the object
         store does where it deletes none."""
         try:
-            await self._objects.delete_prefixes(_places_of(*ids))
+            await self._delete_objects(*ids)
             return ids
         except UNREACHABLE as problem:
-            refused = problem
+            failure = problem
         gone: list[str] = []
         for number, task_id in enumerate(ids, 1):
             try:
-                await self._objects.delete_prefixes(_places_of(task_id))
+                await self._delete_objects(task_id)
                 gone.append(task_id)
             except UNREACHABLE as problem:
-                refused = problem
-            if number == _TRIED and not gone:
+                failure = problem
+            if number == _MAX_FAILURES and not gone:
                 break
         if not gone:
-            raise refused
+            raise failure
         return gone
 
+    async def _delete_objects(self, *ids: str) -> None:
+        """By their names in the tasks' records: object stores charge for listings."""
+        tasks = await self._store.get_many(ids)
+        files = {task_id: stored_files(task) for task_id, task in zip(ids, tasks, strict=True)}
+        unknown = [task_id for task_id in ids if files[task_id] is None]
+        keys = [key for named in files.values() for key in named or ()]
+        await self._objects.delete([*keys, *map(checkpoint_key, unknown)])
+        await self._objects.delete_prefixes([f"{place}/{task_id}" for task_id in unknown for place in PLACES])
+
     async def _watch_memory(self) -> None:
-        used, most = await self._store.memory()
-        if most and used > self._store.limits.max_memory * most:
+        used_bytes, most = await self._store.memory()
+        if most and used_bytes > self._store.limits.max_memory * most:
             logger.warning(
                 "the task store uses %d %% of its memory: nothing new is accepted until it is below %d %%",
-                100 * used // most,
+                100 * used_bytes // most,
                 100 * self._store.limits.max_memory,
             )
-
-    async def _drop_checkpoints(self) -> None:
-        """Those of videos that will not go on: whoever ended them was not there to delete them, or they came later."""
-        for key in await self._objects.keys(CHECKPOINTS.rstrip("/")):
-            task_id = key.removeprefix(CHECKPOINTS).removesuffix(".safetensors")
-            task = await self._store.get(task_id)
-            if key == checkpoint_of(task_id) and (task is None or task.status.terminal):
-                await self._objects.delete([key])
-            await rest(0)

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -16,13 +18,13 @@ from redis.exceptions import RedisError
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.background import idle, rest
-from serve_app.config.models import ModelSettings
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatcher.attempt import (
+    Aborted,
     Attempt,
     Broke,
     Dependencies,
-    GivenUp,
     NotStarted,
     Stale,
     Unavailable,
@@ -42,16 +44,16 @@ _SHORTEST_S: Final = 0.001
 _NEWEST_COUNTS: Final = 0.2
 """Weight of the newest in the mean times that preparing and running take."""
 _AT_FIRST: Final = 4
-"""Tasks prepared at a time while nothing is known of the pace, as a multiple of the headroom."""
+"""Tasks prepared at a time while nothing is known of the start rate, as a multiple of the headroom."""
 _AMPLE: Final = 2
-"""Times what Little's law asks for: the pace can only grow if more are prepared than it needs."""
+"""Times what Little's law asks for: the start rate can only grow if more are prepared than it needs."""
 
 
 class Flow:
     """The attempts of one queue in one process, from their lease to their end.
 
     `headroom` bounds those that the model was called for and has not begun with; `max_preparing` those that are being
-    prepared, whatever the pace.
+    prepared, whatever the start rate.
     """
 
     def __init__(self, headroom: int, max_preparing: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,8 +61,8 @@ class Flow:
         self._max_preparing = max_preparing
         self._clock = clock
         self._preparing: dict[Key, float] = {}
-        self._prepared: dict[Key, asyncio.Event] = {}
-        self._called: set[Key] = set()
+        self._ready: dict[Key, asyncio.Event] = {}
+        self._starting: set[Key] = set()
         self._running: dict[Key, float] = {}
         self._preparing_s = 0.0
         self._running_s: float | None = None
@@ -69,7 +71,7 @@ class Flow:
     def room(self) -> int:
         """How many tasks to lease now; none if not positive."""
         ahead = self._ahead()
-        backlog = len(self._prepared) + len(self._called) - self._headroom
+        backlog = len(self._ready) + len(self._starting) - self._headroom
         preparing = min(max(_AT_FIRST * self._headroom, ahead), self._max_preparing) - len(self._preparing)
         return min(ahead - backlog, preparing - max(0, backlog))
 
@@ -81,38 +83,38 @@ class Flow:
         """The attempt is prepared. Returns when the model may be called for it: first prepared, first called."""
         took_s = self._clock() - self._preparing.pop(key)
         self._preparing_s += _NEWEST_COUNTS * (took_s - self._preparing_s)
-        turn = self._prepared[key] = asyncio.Event()
-        self._give_turns()
+        turn = self._ready[key] = asyncio.Event()
+        self._grant_turns()
         await turn.wait()
 
     def start(self, key: Key) -> None:
         """The model has begun with it."""
         self._running[key] = self._clock()
-        self._called.discard(key)
-        self._give_turns()
+        self._starting.discard(key)
+        self._grant_turns()
 
     def leave(self, key: Key) -> None:
         """The attempt is over. May be told more than once."""
         began = self._running.pop(key, None)
         if began is not None:
             took_s = self._clock() - began
-            known = took_s if self._running_s is None else self._running_s
-            self._running_s = known + _NEWEST_COUNTS * (took_s - known)
+            mean_s = took_s if self._running_s is None else self._running_s
+            self._running_s = mean_s + _NEWEST_COUNTS * (took_s - mean_s)
         self._preparing.pop(key, None)
-        self._prepared.pop(key, None)
-        self._called.discard(key)
-        self._give_turns()
+        self._ready.pop(key, None)
+        self._starting.discard(key)
+        self._grant_turns()
 
     def close(self) -> None:
         """Nobody waits for a turn any more: whoever gets one looks whether it may still be taken."""
         self._open = False
-        self._give_turns()
+        self._grant_turns()
 
-    def _give_turns(self) -> None:
-        while self._prepared and (len(self._called) < self._headroom or not self._open):
-            key = next(iter(self._prepared))
-            self._called.add(key)
-            self._prepared.pop(key).set()
+    def _grant_turns(self) -> None:
+        while self._ready and (len(self._starting) < self._headroom or not self._open):
+            key = next(iter(self._ready))
+            self._starting.add(key)
+            self._ready.pop(key).set()
 
     def _ahead(self) -> int:
         """What the model will have begun with by the time that a task leased now is prepared, and as much again."""
@@ -149,17 +151,27 @@ class ModelQueue:
         settings: DispatcherSettings,
         model: ModelSettings,
         has_turn: Callable[[], Awaitable[bool]] | None = None,
+        dispatcher: str = "",
     ) -> None:
-        """`has_turn`: whether it is the model's turn, where models take turns on a device. Asked before each lease."""
+        """`has_turn`: whether it is the model's turn, where models take turns on a device. Asked before each lease.
+        `dispatcher` is the name by which the store wakes it."""
         self.name = name
         self.wake = asyncio.Event()
         self._store = store
-        self._dependencies = dependencies
+        self._dependencies = replace(dependencies, on_report=self._on_report, on_step=self._on_step)
+        self._counts: Counter[str] = Counter()
+        self._setup: Mapping[str, str] = {}
+        self._last_step: tuple[int, float] | None = None
         self._flow = Flow(settings.headroom, settings.max_preparing)
         # Enough to keep every replica full and, by the headroom, to ask for one more.
         ahead = settings.headroom + settings.max_preparing
-        self._max_leased = model.max_running * model.autoscaling.max_replicas + ahead * settings.replicas
+        self._max_leased = model.max_running * model.max_replicas + ahead * settings.num_replicas
         self._has_turn = has_turn
+        self._dispatcher = dispatcher
+        self._called = False
+        """The store has woken it since its last lease, and for this task nobody else."""
+        self._listed = False
+        """The store wakes it for the next task: there was none left at its last lease."""
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -169,9 +181,11 @@ class ModelQueue:
         while not self._draining:
             # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
             self.wake.clear()
-            room = self._flow.room()
-            may = room > 0 and (self._has_turn is None or await self._has_turn())
-            leases = await self._store.lease(self.name, room, self._max_leased) if may else []
+            room, called, self._called = max(0, self._flow.room()), self._called, False
+            if room and self._has_turn is not None and not await self._has_turn():
+                room = 0
+            leases = await self._lease(room) if room or called else []
+            self._listed = len(leases) < room
             for lease in leases:
                 if self._draining:
                     await self._store.release(self.name, lease.id, lease.attempt, crash=False)
@@ -179,30 +193,55 @@ class ModelQueue:
                     self._start(lease)
             # Those that need no preparing are committed now, and count as such when there is room to be found.
             await asyncio.sleep(0)
-            if not leases:
+            if self._listed or not room:
                 with idle():
                     await self.wake.wait()
+        await self._lease(0)  # somebody else is to be woken
+
+    def call(self) -> None:
+        """There may be a task that no other dispatcher was told of."""
+        self._called = True
+        self.wake.set()
+
+    async def _lease(self, room: int) -> list[Lease]:
+        return await self._store.lease(self.name, room, self._max_leased, self._dispatcher)
 
     async def heartbeat(self) -> None:
         """Prolongs the leases; work whose lease is lost stops."""
         while True:
             attempts = dict(self._attempts)
-            for held in await self._store.heartbeat(self.name, list(attempts)):
-                attempt = attempts[held]
+            for key in await self._store.heartbeat(self.name, list(attempts)):
+                attempt = attempts[key]
                 if not attempt.completing:
-                    logger.info("lost the lease of %s, attempt %d: its work stops", *held)
+                    logger.info("lost the lease of %s, attempt %d: its work stops", *key)
                     attempt.stop()
             await rest(self._store.limits.lease_s / 4)
+
+    async def report(self) -> None:
+        """Stores what replicas told of themselves since the last call; it is lost where the store is out of reach."""
+        counts, self._counts = self._counts, Counter()
+        last_step, self._last_step = self._last_step, None
+        if counts or last_step:
+            await self._store.report(self.name, counts, self._setup, last_step)
+
+    def _on_step(self, batch: int, step_s: float) -> None:
+        self._last_step = batch, step_s
+
+    def _on_report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self._counts.update(counts)
+        self._setup = setup
 
     def stop(self, task_id: str) -> None:
         """Stops the work on a task that was cancelled or ran out of time."""
         for (running, _), attempt in list(self._attempts.items()):
             if running == task_id:
+                attempt.ended = True
                 attempt.stop()
 
     async def drain(self, limit_s: float) -> None:
         """Gives back what has not begun, waits for what has, gives back what is left after `limit_s`."""
         self._draining = True
+        self.wake.set()
         self._flow.close()
         for attempt in self._attempts.values():
             if not attempt.started and attempt.stream is not None:
@@ -214,17 +253,17 @@ class ModelQueue:
                 attempt.stream.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_S)
-        await self._give_back_the_rest()
+        await self._release_rest()
 
-    async def _give_back_the_rest(self) -> None:
+    async def _release_rest(self) -> None:
         """Tasks that wait for moderation or a store. A lease of theirs that ran out would count as a crash."""
-        left = [attempt for attempt in self._attempts.values() if not attempt.completing]
-        for attempt in left:
+        attempts = [attempt for attempt in self._attempts.values() if not attempt.completing]
+        for attempt in attempts:
             if attempt.work is not None:
                 attempt.work.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_S):
-                await asyncio.gather(*(self._give_back(attempt, NotStarted()) for attempt in left))
+                await asyncio.gather(*(self._release(attempt, NotStarted()) for attempt in attempts))
 
     def _start(self, lease: Lease) -> None:
         attempt = Attempt(self.name, lease)
@@ -252,28 +291,28 @@ class ModelQueue:
         except Stale:
             logger.info("%s, attempt %d, belongs to someone else by now or has ended", *attempt.key)
         except _NOT_ITS_FAULT as reason:
-            await self._give_back(attempt, reason)
-        except GivenUp as reason:
+            await self._release(attempt, reason)
+        except Aborted as reason:
             await asyncio.sleep(_PAUSE_S * min(attempt.lease.attempt, _LONGEST_PAUSE))
             # What was refused before it began says nothing, however often: a broken replica refuses all.
-            await self._give_back(attempt, reason, interrupted=attempt.started, why=str(reason))
+            await self._release(attempt, reason, interrupted=attempt.started, why=str(reason))
         except _PAUSE as reason:
             await asyncio.sleep(_PAUSE_S)
-            await self._give_back(attempt, reason)
+            await self._release(attempt, reason)
         except Broke as reason:
             # The engine made sure that nothing else was to blame, so it counts as a crash the task suffered alone.
-            await self._give_back(attempt, reason, crash=True, alone=True, why=str(reason))
+            await self._release(attempt, reason, crash=True, alone=True, why=str(reason))
         except _LOST as reason:
-            await self._give_back(attempt, reason, crash=True, alone=attempt.lease.exclusive and attempt.started)
+            await self._release(attempt, reason, crash=True, alone=attempt.lease.exclusive and attempt.started)
         except Exception as reason:
             logger.exception("attempting %s failed", attempt.lease.id)
-            await self._give_back(attempt, reason, crash=True)
+            await self._release(attempt, reason, crash=True)
         finally:
             if attempt.stream is not None:
                 attempt.stream.cancel()
             del self._attempts[attempt.key]
             self._flow.leave(attempt.key)
-            self.wake.set()
+            self._lease_more()
 
     async def _attempt(self, attempt: Attempt) -> None:
         lease, tracer = attempt.lease, self._dependencies.tracer
@@ -286,15 +325,20 @@ class ModelQueue:
                 self._dependencies,
                 self._store,
                 turn=lambda: self._flow.turn(attempt.key),
-                on_start=lambda: self._begun(attempt),
+                on_start=lambda: self._on_start(attempt),
                 draining=lambda: self._draining,
             )
 
-    def _begun(self, attempt: Attempt) -> None:
+    def _on_start(self, attempt: Attempt) -> None:
         self._flow.start(attempt.key)
-        self.wake.set()
+        self._lease_more()
 
-    async def _give_back(
+    def _lease_more(self) -> None:
+        """There may be more room."""
+        if not self._listed:
+            self.wake.set()
+
+    async def _release(
         self,
         attempt: Attempt,
         reason: Exception,

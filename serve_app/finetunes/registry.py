@@ -73,14 +73,14 @@ class FinetuneRegistry:
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
         finetune = Finetune(finetune_id, name, project, endpoint, queue, key, round(time.time(), 3))
-        if not await self._put(finetune, new=True):
+        if not await self._write(finetune, new=True):
             raise ProjectClosed
         return finetune
 
     async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:
         """Makes the entry `Ready`. Raises Removed."""
         ready = dataclasses.replace(finetune, status="Ready", rank=rank, layers=layers, size=size)
-        if not await self._put(ready, new=False):
+        if not await self._write(ready, new=False):
             raise Removed
         return ready
 
@@ -110,7 +110,7 @@ class FinetuneRegistry:
         record, index = self._key(finetune.id), self._index(finetune.project)
         await self._drop(keys=[self._prefix], args=[record, index, finetune.id])
 
-    async def _put(self, finetune: Finetune, *, new: bool) -> bool:
+    async def _write(self, finetune: Finetune, *, new: bool) -> bool:
         mapping: dict[Any, Any] = dataclasses.asdict(finetune) | {"name": self._at_rest.seal(finetune.name)}
         record, index = self._key(finetune.id), self._index(finetune.project)
         project = f"{self._prefix}project:{finetune.project}"
@@ -163,5 +163,5 @@ class TooSlow(Exception):
     """The file did not come in time."""
 
 
-class OutOfReach(Exception):
+class ObjectStoreUnreachable(Exception):
     """The object store is away, full or refuses to store or delete a file."""

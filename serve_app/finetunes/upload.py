@@ -23,7 +23,7 @@ from serve_app.finetunes.registry import (
     CheckFailed,
     Finetune,
     FinetuneRegistry,
-    OutOfReach,
+    ObjectStoreUnreachable,
     Refused,
     Removed,
     TooMany,
@@ -37,7 +37,7 @@ GRACE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class UploadLimits:
     max_mb: int
     """MiB."""
     receive_s: float
@@ -50,23 +50,23 @@ class Bounds:
         return min(self.receive_s, GRACE_S + size / (self.min_kb_per_s * 1024))
 
 
-async def save(chunks: AsyncIterator[bytes], file: Path, bounds: Bounds) -> int:
+async def save(chunks: AsyncIterator[bytes], file: Path, limits: UploadLimits) -> int:
     """Writes what comes, in a thread. Returns how much. Raises Refused or TooSlow."""
     began = asyncio.get_running_loop().time()
     size = 0
     try:
-        async with asyncio.timeout_at(began + bounds.time_for(0)) as patience:
+        async with asyncio.timeout_at(began + limits.time_for(0)) as patience:
             with await asyncio.to_thread(file.open, "wb") as target:
                 async for chunk in chunks:
                     size += len(chunk)
-                    if size > bounds.max_mb * 2**20:
-                        raise Refused(f"a tuned model may have at most {bounds.max_mb} MiB")
+                    if size > limits.max_mb * 2**20:
+                        raise Refused(f"a tuned model may have at most {limits.max_mb} MiB")
                     await asyncio.to_thread(target.write, chunk)
-                    patience.reschedule(began + bounds.time_for(size))
+                    patience.reschedule(began + limits.time_for(size))
     except TimeoutError:
         raise TooSlow(
             "The upload came too slowly: "
-            f"it must be whole within {bounds.receive_s:g} s, and come at {bounds.min_kb_per_s:g} KiB/s or more"
+            f"it must be whole within {limits.receive_s:g} s, and come at {limits.min_kb_per_s:g} KiB/s or more"
         ) from None
     if size == 0:
         raise Refused("the body is empty: send the safetensors file itself")
@@ -82,12 +82,12 @@ _MEMORY_PER_MB: Final = 4
 """Beside what every check needs: the file as it was read, its tensors, and what is computed of the largest."""
 
 
-async def checked(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
+async def check_file(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
     """Its `rank` and `layers`. `size` is its length in bytes. Raises Refused or CheckFailed."""
     memory_mb = _MEMORY_MB + _MEMORY_PER_MB * size // 2**20
-    bounds = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb))
+    options = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb))
     process = await asyncio.create_subprocess_exec(
-        *(*_CHECK, *bounds, checkpoint, str(file), *([revision] if revision else [])),
+        *(*_CHECK, *options, checkpoint, str(file), *([revision] if revision else [])),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -100,20 +100,20 @@ async def checked(file: Path, size: int, checkpoint: str, revision: str | None, 
         if process.returncode is None:
             process.kill()
             await process.wait()
-    told = [json.loads(line) for line in output.splitlines()]
+    messages = [json.loads(line) for line in output.splitlines()]
     if process.returncode:
-        logger.error("the check of a tuned model ended with %d: %s", process.returncode, _end_of(errors))
-        if not told:
+        logger.error("the check of a tuned model ended with %d: %s", process.returncode, _tail(errors))
+        if not messages:
             raise CheckFailed  # before it came to the file's tensors
         if process.returncode == -signal.SIGXCPU:
             raise Refused(f"its check takes more than {cpu_s} s")
         raise Refused("it is damaged, or its check takes too much memory")
-    if "error" in told[-1]:
-        raise Refused(told[-1]["error"])
-    return told[-1]
+    if "error" in messages[-1]:
+        raise Refused(messages[-1]["error"])
+    return messages[-1]
 
 
-def _end_of(errors: bytes) -> str:
+def _tail(errors: bytes) -> str:
     return errors.decode(errors="replace")[-2000:]
 
 
@@ -139,25 +139,25 @@ class Uploads:
         if await self._registry.count(project.id) >= most:
             raise TooMany(f"This project may have {most} tuned models; delete one first")
         with self._places.one(project.id, project.organization):
-            return await self._received(chunks, name, project.id, endpoint)
+            return await self._receive_file(chunks, name, project.id, endpoint)
 
-    async def _received(self, chunks: AsyncIterator[bytes], name: str, project: str, endpoint: str) -> Finetune:
+    async def _receive_file(self, chunks: AsyncIterator[bytes], name: str, project: str, endpoint: str) -> Finetune:
         chosen = self._settings.finetunes
-        bounds = Bounds(chosen.max_mb, chosen.receive_s, chosen.min_kb_per_s)
+        limits = UploadLimits(chosen.max_mb, chosen.receive_s, chosen.min_kb_per_s)
         base = self._catalog.endpoints[endpoint]
         with tempfile.TemporaryDirectory(prefix="finetune-") as folder:
             file = Path(folder) / "weights.safetensors"
-            size = await save(chunks, file, bounds)
+            size = await save(chunks, file, limits)
             async with self._checks:
-                found = await checked(file, size, *self._checkpoint(base.model), chosen.check_s)
+                metadata = await check_file(file, size, *self._checkpoint(base.model), chosen.check_s)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
             try:
                 await self._objects.put_file(finetune.key, file, "application/octet-stream")
             except UNREACHABLE as problem:
                 await self._registry.remove(finetune)
-                raise OutOfReach from problem
+                raise ObjectStoreUnreachable from problem
         try:
-            return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
+            return await self._registry.finish(finetune, rank=metadata["rank"], layers=metadata["layers"], size=size)
         except Removed:
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
             raise
@@ -168,7 +168,7 @@ class Uploads:
         try:
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
         except UNREACHABLE as problem:
-            raise OutOfReach from problem
+            raise ObjectStoreUnreachable from problem
         await self._registry.remove(finetune)
 
     def _checkpoint(self, name: str) -> tuple[str, str | None]:
@@ -182,7 +182,7 @@ class Places:
     def __init__(self, places: int) -> None:
         """A project has one of them at a time, an organization half."""
         self._places = places
-        self._of_organization = max(1, places // 2)
+        self._per_organization = max(1, places // 2)
         self._projects: set[str] = set()
         self._organizations: Counter[str] = Counter()
 
@@ -191,7 +191,7 @@ class Places:
         """Raises TooMany."""
         if project in self._projects:
             raise TooMany("This project uploads a tuned model already; try again when that has ended")
-        most = self._of_organization
+        most = self._per_organization
         if self._organizations[organization] >= most:
             raise TooMany(
                 f"This organization uploads {most} tuned models already, as many as it may at a time; try again shortly"

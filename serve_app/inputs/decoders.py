@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from dataclasses import replace
 from io import BufferedReader, BufferedWriter
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from serve_app.inputs.images import InputPicture, Unreadable, check_length
-from serve_app.inputs.settings import PICTURES, PictureLimits
+from serve_app.inputs.images import InputImage, Unreadable, check_length
+from serve_app.inputs.settings import IMAGES, ImageLimits
 
 T = TypeVar("T")
 
@@ -39,11 +40,11 @@ class FairThreads:
         await self._turn(owner)
         running = self._threads.submit(work)
 
-        def ended(_: Future[Any]) -> None:
+        def on_done(_: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and with it every wait
                 loop.call_soon_threadsafe(self._end, owner)
 
-        running.add_done_callback(ended)
+        running.add_done_callback(on_done)
         return await asyncio.wrap_future(running)
 
     def close(self) -> None:
@@ -94,12 +95,12 @@ class FairThreads:
 Work: TypeAlias = Literal["file", "text", "base64"]
 
 MEMORY: Final = 1024 * 2**20
-"""Bytes of address space of one process: several times what the largest picture takes."""
-_PATIENCE: Final = 6
+"""Bytes of address space of one process: several times what the largest image takes."""
+_PATIENCE: Final = 15
 """So many times a file's seconds of a processor it may take on the clock, where others keep the processors busy."""
 
 
-class _Ended(Exception):
+class _DecoderGone(Exception):
     """The process is gone before it answered; `by_limit`: for what it was given to do."""
 
     def __init__(self, by_limit: bool) -> None:
@@ -110,20 +111,22 @@ class _Ended(Exception):
 class Decoders:
     """They start when they are needed first, and one that took too much is replaced. For one event loop."""
 
-    def __init__(self, processes: int) -> None:
-        """One owner has at most half of them at a time, and at least one."""
+    def __init__(self, processes: int | None) -> None:
+        """One owner has at most half of them at a time, and at least one. None: one less than there are processors, and
+        2 to 4."""
+        processes = processes or max(2, min(4, len(os.sched_getaffinity(0)) - 1))
         self._threads = FairThreads(processes, max(1, processes // 2), "decoders")
         self._idle: list[_Process] = []
         self._closed = False
 
-    async def picture(self, sent: str | bytes, owner: str, limits: PictureLimits) -> InputPicture:
-        """The picture in a file, or in text as base64 or a `data:` URI. Raises Unreadable."""
-        told, data = await self._decode("text" if isinstance(sent, str) else "file", sent, owner, limits)
-        return InputPicture(data, told["width"], told["height"], told["has_alpha"])
+    async def image(self, file: str | bytes, owner: str, limits: ImageLimits) -> InputImage:
+        """The image in a file, or in text as base64 or a `data:` URI. Raises Unreadable."""
+        reply, data = await self._decode("text" if isinstance(file, str) else "file", file, owner, limits)
+        return InputImage(data, reply["width"], reply["height"], reply["has_alpha"])
 
     async def base64(self, text: str, owner: str, max_bytes: int) -> bytes:
         """The file in base64 or a `data:` URI. Raises Unreadable."""
-        return (await self._decode("base64", text, owner, replace(PICTURES, max_bytes=max_bytes)))[1]
+        return (await self._decode("base64", text, owner, replace(IMAGES, max_bytes=max_bytes)))[1]
 
     def close(self) -> None:
         self._closed = True
@@ -132,23 +135,23 @@ class Decoders:
             self._idle.pop().close()
 
     async def _decode(
-        self, work: Work, sent: str | bytes, owner: str, limits: PictureLimits
+        self, work: Work, file: str | bytes, owner: str, limits: ImageLimits
     ) -> tuple[dict[str, Any], bytes]:
-        told, decoded = await self._threads.run(owner, lambda: self._answer(work, sent, limits))
-        if "refused" in told:
-            raise Unreadable(told["refused"])
-        return told, decoded
+        reply, body = await self._threads.run(owner, lambda: self._answer(work, file, limits))
+        if "refused" in reply:
+            raise Unreadable(reply["refused"])
+        return reply, body
 
-    def _answer(self, work: Work, sent: str | bytes, limits: PictureLimits) -> tuple[dict[str, Any], bytes]:
+    def _answer(self, work: Work, file: str | bytes, limits: ImageLimits) -> tuple[dict[str, Any], bytes]:
         """Of a process that is idle, or a new one. A second try where one was lost through no fault of the file."""
-        data = _ascii(sent, limits.max_bytes) if isinstance(sent, str) else sent
+        data = _ascii(file, limits.max_bytes) if isinstance(file, str) else file
         for last in (False, True):
             process = self._idle.pop() if self._idle else _Process()
             try:
                 answer = process.ask(work, data, limits)
-            except _Ended as ended:
+            except _DecoderGone as failure:
                 process.close()
-                if last or ended.by_limit:
+                if last or failure.by_limit:
                     return {"refused": "the file takes too much work to decode"}, b""
             else:
                 self._idle.append(process)
@@ -163,10 +166,10 @@ class _Process:
         command = [sys.executable, "-m", "serve_app.inputs.decoder_process", str(MEMORY)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, work: Work, data: bytes, limits: PictureLimits) -> tuple[dict[str, Any], bytes]:
-        """Raises _Ended."""
-        bounds = {"max_bytes": limits.max_bytes, "max_pixels": limits.max_pixels, "cpu_s": limits.cpu_s}
-        request = {"work": work, "size": len(data), **bounds}
+    def ask(self, work: Work, data: bytes, limits: ImageLimits) -> tuple[dict[str, Any], bytes]:
+        """Raises _DecoderGone."""
+        image_limits = {"max_bytes": limits.max_bytes, "max_pixels": limits.max_pixels, "cpu_s": limits.cpu_s}
+        request = {"work": work, "size": len(data), **image_limits}
         late = threading.Event()
 
         def end() -> None:
@@ -177,20 +180,20 @@ class _Process:
         clock.daemon = True
         clock.start()
         try:
-            to, of = cast(BufferedWriter, self._process.stdin), cast(BufferedReader, self._process.stdout)
-            to.write(json.dumps(request).encode() + b"\n")
-            to.write(data)
-            to.flush()
-            told = json.loads(of.readline())
-            decoded = of.read(told["size"])
-            if len(decoded) < told["size"]:
+            stdin, stdout = cast(BufferedWriter, self._process.stdin), cast(BufferedReader, self._process.stdout)
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.write(data)
+            stdin.flush()
+            reply = json.loads(stdout.readline())
+            body = stdout.read(reply["size"])
+            if len(body) < reply["size"]:
                 raise EOFError
         except (OSError, EOFError, ValueError):
             code = self._process.wait()
-            raise _Ended(by_limit=late.is_set() or code == -signal.SIGXCPU) from None
+            raise _DecoderGone(by_limit=late.is_set() or code == -signal.SIGXCPU) from None
         finally:
             clock.cancel()
-        return told, decoded
+        return reply, body
 
     def close(self) -> None:
         self._process.kill()

@@ -17,13 +17,13 @@ import brotli
 import httpx2
 
 from serve_app.inputs.settings import NetworkSettings
-from serve_app.inputs.url_guard import AnswerRefused, Turns, UrlGuard, UrlRefused, connection_problem, destination_of
+from serve_app.inputs.url_guard import AnswerRefused, Turns, UrlGuard, UrlRefused, connection_problem, parse_destination
 
 
-def _unbounded(size: int) -> None: ...
+def _accept_any_size(size: int) -> None: ...
 
 
-hold: ContextVar[Callable[[int], None]] = ContextVar("hold", default=_unbounded)
+hold: ContextVar[Callable[[int], None]] = ContextVar("hold", default=_accept_any_size)
 """To be called with each further number of bytes, which are held until the request ends; raises where there is no room
 for them."""
 
@@ -68,18 +68,18 @@ class FetchTurns:
         self._patience_s = patience_s
 
     @classmethod
-    def of(cls, settings: NetworkSettings) -> FetchTurns:
+    def from_settings(cls, settings: NetworkSettings) -> FetchTurns:
         return cls(settings.fetches_per_organization, settings.fetches_per_origin)
 
     @asynccontextmanager
-    async def taken(self, owner: str, origin: str) -> AsyncIterator[None]:
+    async def acquire(self, owner: str, origin: str) -> AsyncIterator[None]:
         """Raises TooManyFetches after `patience_s`."""
         async with AsyncExitStack() as turns:
             try:
                 async with asyncio.timeout(self._patience_s):
                     # In this order, so that an owner's fetches before others' at an origin are no more than its turns.
-                    await turns.enter_async_context(self._owners.of(owner))
-                    await turns.enter_async_context(self._origins.of(origin))
+                    await turns.enter_async_context(self._owners.get(owner))
+                    await turns.enter_async_context(self._origins.get(origin))
             except TimeoutError:
                 raise TooManyFetches from None
             yield
@@ -107,21 +107,21 @@ class Fetcher:
 
     async def _follow(self, client: httpx2.AsyncClient, url: str, owner: str, limits: FileLimits) -> bytes:
         """The body behind `url` and up to `max_redirects` redirects, each of which passes the client's guard anew."""
-        target, left_s = httpx2.URL(url), limits.timeout_s
+        target, remaining_s = httpx2.URL(url), limits.timeout_s
         now = asyncio.get_running_loop().time
         for _ in range(limits.max_redirects + 1):
-            async with self._turns.taken(owner, destination_of(str(target))):
+            async with self._turns.acquire(owner, parse_destination(str(target))):
                 began = now()
-                async with asyncio.timeout(left_s), _answer(client, target) as response:
+                async with asyncio.timeout(remaining_s), _answer(client, target) as response:
                     location = response.headers.get("location")
                     if response.status_code not in _REDIRECTS or location is None:
                         return await _body(response, limits)
-                    target = _joined(target, location, limits)
-                left_s -= now() - began
+                    target = _join(target, location, limits)
+                remaining_s -= now() - began
         raise limits.refuse(f"the URL redirects more than {limits.max_redirects} times")
 
 
-def _joined(base: httpx2.URL, location: str, limits: FileLimits) -> httpx2.URL:
+def _join(base: httpx2.URL, location: str, limits: FileLimits) -> httpx2.URL:
     try:
         return base.join(location)
     except (httpx2.InvalidURL, ValueError):
@@ -140,7 +140,7 @@ async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
     try:
         async with asyncio.timeout_at(patient_until) as too_slow:
             async for raw in response.aiter_raw():
-                chunk = decompressor.unfolded(raw, limits.max_bytes + 1 - len(body)) if decompressor else raw
+                chunk = decompressor.decompress(raw, limits.max_bytes + 1 - len(body)) if decompressor else raw
                 body += chunk
                 if len(body) > limits.max_bytes:
                     raise limits.refuse("the file is too large")
@@ -158,18 +158,18 @@ class _Zlib:
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with a header of either kind
-        self._begun = False
+        self._has_output = False
 
-    def unfolded(self, raw: bytes, most: int) -> bytes:
+    def decompress(self, raw: bytes, most: int) -> bytes:
         """At most `most` bytes. Raises zlib.error."""
         try:
             plain = self._inner.decompress(self._inner.unconsumed_tail + raw, most)
         except zlib.error:
-            if self._begun:
+            if self._has_output:
                 raise
             self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # many write deflate without its header
             plain = self._inner.decompress(raw, most)
-        self._begun = True
+        self._has_output = True
         return plain
 
 
@@ -179,7 +179,7 @@ class _Brotli:
     def __init__(self) -> None:
         self._inner = brotli.Decompressor()
 
-    def unfolded(self, raw: bytes, most: int) -> bytes:
+    def decompress(self, raw: bytes, most: int) -> bytes:
         """At most a block of 32 KiB more than `most` bytes. Raises brotli.error."""
         plain = self._inner.process(raw, output_buffer_limit=most)
         while len(plain) < most and not self._inner.can_accept_more_data():

@@ -15,11 +15,10 @@ from math import ceil, isqrt, log
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from deployments.contract.job import MEGAPIXEL
+
 Ratio: TypeAlias = Fraction
 """Width over height."""
-
-MEGAPIXEL: Final = 1024 * 1024
-"""Square pixels in one megapixel, as it is counted and billed."""
 
 MIN_SIDE: Final = 64
 MAX_SIDE: Final = 6256
@@ -62,10 +61,10 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PictureSize:
-    """What is known about the size of a picture when its request is accepted.
+class ImageSize:
+    """What is known about the size of an image when its request is accepted.
 
-    `area` is the one to price: of the picture itself, or of its tier while `size` is None, since the ratio is still to
+    `area` is the one to price: of the image itself, or of its tier while `size` is None, since the ratio is still to
     be chosen from the prompt. `size_within` keeps to that price then.
     """
 
@@ -118,17 +117,17 @@ def scale_to(width: int, height: int, area: int) -> Size:
     return fit(max(1, isqrt(int(area * ratio))), max(1, isqrt(int(area / ratio))))
 
 
-def picture_size(
+def image_size(
     *,
     width: int | None = None,
     height: int | None = None,
     aspect_ratio: str = AUTO,
     resolution: str | None = None,
     reference: tuple[int, int] | None = None,
-) -> PictureSize:
-    """The size of the picture to make.
+) -> ImageSize:
+    """The size of the image to make.
 
-    An exact `width` and `height` win over all else. `reference` is the size of the first reference picture, None for
+    An exact `width` and `height` win over all else. `reference` is the size of the first reference image, None for
     text-to-image. With a ratio of `auto` an edit keeps the reference's ratio, at its own size unless `resolution` asks
     for a tier, and text-to-image leaves the ratio open. With a named ratio, an edit without `resolution` takes the tier
     nearest to the reference. Raises KeyError for a ratio or resolution that has no such name.
@@ -142,7 +141,7 @@ def picture_size(
     if resolution is None:
         resolution = DEFAULT_TIER if reference is None else nearest_tier(*reference)
     area = TIERS[resolution]
-    return PictureSize(area, None) if aspect_ratio == AUTO else _exact(size_for(RATIOS[aspect_ratio], area))
+    return ImageSize(area, None) if aspect_ratio == AUTO else _exact(size_for(RATIOS[aspect_ratio], area))
 
 
 def megapixels(area: int) -> float:
@@ -155,8 +154,8 @@ def billed_megapixels(area: int) -> int:
     return max(ceil(megapixels(area)), 1 if area else 0)
 
 
-def _exact(size: Size) -> PictureSize:
-    return PictureSize(size.area, size)
+def _exact(size: Size) -> ImageSize:
+    return ImageSize(size.area, size)
 
 
 def _nearest_on_grid(square: Fraction, grid: int) -> int:
@@ -165,33 +164,33 @@ def _nearest_on_grid(square: Fraction, grid: int) -> int:
     return max(1, (halves + 1) // 2) * grid
 
 
-CLIP_RATIOS: Final = tuple(RATIOS[name] for name in ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"))
+VIDEO_RATIOS: Final = tuple(RATIOS[name] for name in ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"))
 """Those that requests for videos can name, widest first."""
 
-CLIP_AREAS: Final[Mapping[str, int]] = MappingProxyType({"hd": 1280 * 704, "fhd": 1920 * 1088})
+VIDEO_AREAS: Final[Mapping[str, int]] = MappingProxyType({"hd": 1280 * 704, "fhd": 1920 * 1088})
 """Areas of the named resolutions; their sizes at 16:9 give them."""
 
 _GRID: Final = 64
 _DRAFT_GRID: Final = _GRID // 2
 
 
-def clip_area(resolution: str, *, draft: bool = False) -> int:
+def video_area(resolution: str, *, draft: bool = False) -> int:
     """The nominal area of what is made, to price and to size. Raises KeyError for a resolution without such a name."""
-    return CLIP_AREAS[resolution] // (4 if draft else 1)
+    return VIDEO_AREAS[resolution] // (4 if draft else 1)
 
 
-def clip_size(ratio: Ratio, area: int, *, draft: bool = False) -> Size:
+def video_size(ratio: Ratio, area: int, *, draft: bool = False) -> Size:
     """The size of about `area` with about `ratio`. That of a draft is exactly half of the full one, each way."""
     return size_for(ratio, area, _DRAFT_GRID if draft else _GRID)
 
 
-def clip_ratio(ratio: Ratio) -> Ratio:
-    """The one of `CLIP_RATIOS` closest to `ratio`, by factor."""
-    return min(CLIP_RATIOS, key=lambda known: abs(log(known / ratio)))
+def video_ratio(ratio: Ratio) -> Ratio:
+    """The one of `VIDEO_RATIOS` closest to `ratio`, by factor."""
+    return min(VIDEO_RATIOS, key=lambda option: abs(log(option / ratio)))
 
 
 _LONGEST: Final = 4
-"""Pairs beyond this ratio are not about the shape of a picture: a scale of 1:100."""
+"""Pairs beyond this ratio are not about the shape of an image: a scale of 1:100."""
 _NUMBER: Final = r"\d{1,5}(?:\.\d{1,3})?"
 _TIMES: Final = r"\s?[x\u00d7]\s?"
 _PAIR: Final = re.compile(
@@ -202,11 +201,11 @@ _WORDS: Final[Mapping[str, str]] = {
     "ultra ?wide|panorama|panoramic|cinemascope": "21:9",
     "wide ?screen|desktop wallpaper|youtube thumbnail|horizontal (?:picture|image|photo|format)": "16:9",
     "landscape (?:format|orientation|mode)": "3:2",
-    "square (?:picture|image|photo|painting|format|crop)|album cover|profile picture|app icon": "1:1",
+    "square (?:picture|image|photo|painting|format|crop)|album cover|profile (?:picture|image)|app icon": "1:1",
     "portrait (?:format|orientation|mode)|movie poster|book cover": "2:3",
     "(?:phone|mobile) wallpaper|lock ?screen|instagram story|vertical (?:picture|image|photo|video|format)": "9:16",
 }
-"""Words that only ever name a shape, or something with a fixed one; `landscape` alone may be in the picture."""
+"""Words that only ever name a shape, or something with a fixed one; `landscape` alone may be in the image."""
 _PHRASES: Final = tuple(
     (re.compile(rf"\b(?:{words.replace(' ', '[ -]+').replace('[ -]+?', '[ -]?')})\b", re.IGNORECASE), ratio)
     for words, ratio in _WORDS.items()
@@ -224,5 +223,5 @@ def ratio_from_prompt(prompt: str) -> str | None:
         if not pair[2] and width == height and 1 < width < MIN_SIDE:
             continue  # a 4x4 truck
         return nearest_ratio(width / height)
-    found = [(match.start(), ratio) for words, ratio in _PHRASES if (match := words.search(prompt))]
-    return min(found)[1] if found else None
+    matches = [(match.start(), ratio) for words, ratio in _PHRASES if (match := words.search(prompt))]
+    return min(matches)[1] if matches else None

@@ -1,6 +1,6 @@
 """The gate of input files: base64, a `data:` URI or a URL in, a checked image or video out.
 
-Nothing of what was sent is decoded in this process, and no organization keeps others waiting: pictures are decoded, and
+Nothing of what was sent is decoded in this process, and no organization keeps others waiting: images are decoded, and
 written anew, by processes that may be lost (`decoders.py`), videos are read by ffmpeg (`videos.py`).
 """
 
@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 from deployments.video.reader import probe
 from deployments.video.writer import VideoError
 from serve_app.inputs.decoders import Decoders, FairThreads
-from serve_app.inputs.fetch import Fetcher, FetchTurns, hold, is_url
-from serve_app.inputs.images import InputPicture, Unreadable
-from serve_app.inputs.settings import PICTURES, VIDEOS, PictureLimits, VideoLimits
+from serve_app.inputs.fetch import Fetcher, FetchTurns, FileLimits, hold, is_url
+from serve_app.inputs.images import InputImage, Unreadable
+from serve_app.inputs.settings import IMAGES, VIDEOS, ImageLimits, VideoLimits
 from serve_app.inputs.url_guard import UrlGuard
 
 
@@ -40,62 +40,65 @@ def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
         file = Path(folder, "video.mp4")
         file.write_bytes(data)
         try:
-            probed = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
+            info = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
         except VideoError as error:
             raise limits.refuse(str(error)) from None
-    if probed.seconds > limits.max_seconds:
+    if info.seconds > limits.max_seconds:
         raise limits.refuse("the video is too long")
-    sides = (probed.width, probed.height)
+    sides = (info.width, info.height)
     if min(sides) < limits.min_side or max(sides) > limits.max_side:
-        raise limits.refuse(f"the video has {probed.width}x{probed.height} pixels")
-    return InputVideo(data, probed.width, probed.height)
+        raise limits.refuse(f"the video has {info.width}x{info.height} pixels")
+    return InputVideo(data, info.width, info.height)
 
 
 T = TypeVar("T")
 
 _VIDEOS_AT_A_TIME: Final = 2
-_PREPARED_AT_A_TIME: Final = 2
+_PREPARATIONS_AT_A_TIME: Final = 2
 
 
 class Inputs:
     """For one event loop. `owner` is whoever shares nothing with others: an organization."""
 
     def __init__(
-        self, guard: UrlGuard, decoders: int, turns: FetchTurns | None = None, about: str | None = None
+        self, guard: UrlGuard, decoders: int | None, turns: FetchTurns | None = None, about: str | None = None
     ) -> None:
-        """`decoders` is how many processes decode pictures at a time; `turns` has its defaults unless it is given;
+        """`decoders` is as in Decoders; `turns` has its defaults unless it is given;
         `about` is as in Fetcher."""
         self._fetcher = Fetcher(guard, turns or FetchTurns(), about)
         self._decoders = Decoders(decoders)
         self._videos = FairThreads(_VIDEOS_AT_A_TIME, 1, "videos")
-        self._preparing = FairThreads(_PREPARED_AT_A_TIME, 1, "preparing")
+        self._preparing = FairThreads(_PREPARATIONS_AT_A_TIME, 1, "preparing")
 
-    async def picture(self, value: str, owner: str, limits: PictureLimits = PICTURES) -> InputPicture:
-        """The picture behind `value`, base64, `data:` URI or URL. Raises BadPicture, or TooManyFetches."""
-        value = value.strip()
-        fetched = await self._fetcher.fetch(value, owner, limits) if is_url(value) else None
+    async def image(self, value: str | bytes, owner: str, limits: ImageLimits = IMAGES) -> InputImage:
+        """The image in a file, or behind base64, a `data:` URI or a URL. Raises BadImage, or TooManyFetches."""
+        file = await self._fetch(value, owner, limits)
         try:
-            picture = await self._decoders.picture(value if fetched is None else fetched, owner, limits)
+            image = await self._decoders.image(file, owner, limits)
         except Unreadable as problem:
             raise limits.refuse(str(problem)) from None
-        if fetched is not None:
-            hold.get()(len(picture.data))
-        return picture
+        if isinstance(file, bytes):
+            hold.get()(len(image.data))
+        return image
 
-    async def video(self, value: str, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
-        """The video behind `value`, base64, `data:` URI or URL. Raises BadVideo, or TooManyFetches."""
-        value = value.strip()
-        if is_url(value):
-            data = await self._fetcher.fetch(value, owner, limits)
-        else:
+    async def video(self, value: str | bytes, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
+        """The video in a file, or behind base64, a `data:` URI or a URL. Raises BadVideo, or TooManyFetches."""
+        data = await self._fetch(value, owner, limits)
+        if isinstance(data, str):
             try:
-                data = await self._decoders.base64(value, owner, limits.max_bytes)
+                data = await self._decoders.base64(data, owner, limits.max_bytes)
             except Unreadable as problem:
                 raise limits.refuse(str(problem)) from None
         return await self._videos.run(owner, lambda: read_video(data, limits))
 
-    async def prepared(self, owner: str, work: Callable[[], T]) -> T:
-        """What `work` makes of pictures that came through here, in a thread."""
+    async def _fetch(self, value: str | bytes, owner: str, limits: FileLimits) -> str | bytes:
+        """The file; text that is no URL as it is."""
+        if isinstance(value, bytes) or not is_url(value.strip()):
+            return value if isinstance(value, bytes) else value.strip()
+        return await self._fetcher.fetch(value.strip(), owner, limits)
+
+    async def prepare(self, owner: str, work: Callable[[], T]) -> T:
+        """What `work` makes of images that came through here, in a thread."""
         return await self._preparing.run(owner, work)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Signed links to results in a local store: each opens one object until it expires.
+"""Signed links to objects of a local store: each opens a result, or takes an upload, until it expires.
 
 The signature is HMAC-SHA256 over method, path and expiry, so neither can be changed. Expiry times lie on a grid of half
 a life: polls within one such half get the same URL, which lets clients and caches keep what they have fetched. A link
@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from redis.asyncio import Redis
 
-PREFIX: Final = "/v1/results/"
+PREFIXES: Final = {"GET": "/v1/results/", "PUT": "/v1/uploads/"}
 _MIN_SECRET_BYTES: Final = 16
 _MAX_EXPIRY_DIGITS: Final = 12
 
@@ -30,7 +30,7 @@ class LinkSigner:
             raise ValueError(f"the secret that signs links must have at least {_MIN_SECRET_BYTES} bytes")
         self._secret = secret
 
-    def sign(self, key: str, life_s: float, now: float, *, exact: bool = False) -> str:
+    def sign(self, key: str, life_s: float, now: float, *, exact: bool = False, method: str = "GET") -> str:
         """The path and query that open the object `key` for `life_s` seconds; or, so that links that are asked for
         again are mostly the same, up to half as long again.
 
@@ -41,30 +41,32 @@ class LinkSigner:
         life = ceil(life_s)
         step = 1 if exact else max(1, life // 2)
         expires = ceil((now + life) / step) * step
-        path = _path(key)
-        return f"{path}?se={expires}&sig={self._signature(path, str(expires))}"
+        path = _path(key, method)
+        return f"{path}?se={expires}&sig={self._signature(method, path, str(expires))}"
 
-    def verify(self, key: str, se: str, sig: str, now: float) -> bool:
+    def verify(self, key: str, se: str, sig: str, now: float, method: str = "GET") -> bool:
         """Whether `se` and `sig`, as they stand in a query, open `key` at `now` (epoch seconds). Never raises."""
         if not (se.isascii() and se.isdigit() and len(se) <= _MAX_EXPIRY_DIGITS):
             return False
-        genuine = hmac.compare_digest(self._signature(_path(key), se).encode(), sig.encode(errors="replace"))
+        genuine = hmac.compare_digest(
+            self._signature(method, _path(key, method), se).encode(), sig.encode(errors="replace")
+        )
         return genuine and now < int(se)
 
-    def _signature(self, path: str, expires: str) -> str:
-        digest = hmac.digest(self._secret, f"GET\n{path}\n{expires}".encode(), sha256)
+    def _signature(self, method: str, path: str, expires: str) -> str:
+        digest = hmac.digest(self._secret, f"{method}\n{path}\n{expires}".encode(), sha256)
         return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-async def shared_secret(redis: Redis, prefix: str) -> bytes:
+async def get_link_secret(redis: Redis, prefix: str) -> bytes:
     """One secret for all replicas and restarts: the first to ask makes it."""
     key = f"{prefix}secret:links"
     # Read first: a store that is full refuses to be asked to write, and a start then must not fail.
-    if (found := await cast(Awaitable[str | None], redis.get(key))) is None:
+    if (secret := await cast(Awaitable[str | None], redis.get(key))) is None:
         await redis.set(key, secrets.token_hex(32), nx=True)
-        found = await cast(Awaitable[str], redis.get(key))
-    return bytes.fromhex(found)
+        secret = await cast(Awaitable[str], redis.get(key))
+    return bytes.fromhex(secret)
 
 
-def _path(key: str) -> str:
-    return PREFIX + quote(key, safe="/", errors="replace")
+def _path(key: str, method: str) -> str:
+    return PREFIXES[method] + quote(key, safe="/", errors="replace")

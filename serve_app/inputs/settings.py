@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from deployments.contract.strict_settings import StrictSettings
 from serve_app.inputs.geometry import MEGAPIXEL
-from serve_app.strict_settings import Section
 
 _PLAIN_OPTIONS: Final = frozenset(
     (
@@ -30,7 +30,7 @@ _PLAIN_OPTIONS: Final = frozenset(
 _PROVIDERS: Final = ("aws_", "azure_storage_", "azure_", "google_")
 
 
-class ObjectSettings(Section):
+class ObjectSettings(StrictSettings):
     url: str | None = None
     options: dict[str, Any] = {}
 
@@ -48,19 +48,19 @@ def _is_plain(option: str) -> bool:
     return any(name.removeprefix(provider) in _PLAIN_OPTIONS for provider in ("", *_PROVIDERS))
 
 
-class LinkSettings(Section):
+class LinkSettings(StrictSettings):
     image_life_s: int = Field(default=600, ge=10)
     video_life_s: int = Field(default=3600, ge=10)
 
 
-class NetworkSettings(Section):
+class NetworkSettings(StrictSettings):
     allow: list[str] = []
     fetches_per_organization: int = Field(default=32, ge=1)
     fetches_per_origin: int = Field(default=64, ge=1)
 
 
-class BadPicture(ValueError):
-    """Not a picture the service takes. The message tells the client what was wrong and what would be accepted."""
+class BadImage(ValueError):
+    """Not an image the service takes. The message tells the client what was wrong and what would be accepted."""
 
 
 class BadVideo(ValueError):
@@ -68,7 +68,7 @@ class BadVideo(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class PictureLimits:
+class ImageLimits:
     """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
 
     `cpu_s` is the time of a processor that decoding and writing anew may take.
@@ -80,10 +80,10 @@ class PictureLimits:
     timeout_s: float = 10.0
     cpu_s: int = 10
 
-    def refuse(self, problem: str) -> BadPicture:
+    def refuse(self, problem: str) -> BadImage:
         """The error for `problem`, with what would be accepted instead."""
-        return BadPicture(
-            f"{problem}; expected a JPEG, PNG or WebP picture as base64, a data: URI or an http(s) URL, "
+        return BadImage(
+            f"{problem}; expected a JPEG, PNG or WebP image as base64, a data: URI or an http(s) URL, "
             f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
         )
 
@@ -112,5 +112,5 @@ class VideoLimits:
         )
 
 
-PICTURES: Final = PictureLimits()
+IMAGES: Final = ImageLimits()
 VIDEOS: Final = VideoLimits()

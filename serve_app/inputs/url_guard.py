@@ -50,22 +50,22 @@ class SystemResolver:
         loop, who = asyncio.get_running_loop(), asker.get()
         async with AsyncExitStack() as waiting:
             # The domain's first, so that a silent one takes no more of its asker's turns than its own.
-            taken = [self._domains.of((who, _domain(host))), self._askers.of(who)]
-            for turn in taken:
+            turns = [self._domains.get((who, _domain(host))), self._askers.get(who)]
+            for turn in turns:
                 await waiting.enter_async_context(turn)
             lookup = self._threads.submit(self._look_up, host, port)
             waiting.pop_all()
 
         # The turns last as long as the thread is busy, also where nobody waits for it any more.
         def release() -> None:
-            for turn in taken:
+            for turn in turns:
                 turn.release()
 
-        def ended(_: Future[Any]) -> None:
+        def on_done(_: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed, and with it every wait
                 loop.call_soon_threadsafe(release)
 
-        lookup.add_done_callback(ended)
+        lookup.add_done_callback(on_done)
         return await asyncio.wrap_future(lookup)
 
 
@@ -83,17 +83,17 @@ class Turns:
 
     def __init__(self, per_key: int) -> None:
         self._per_key: Final = per_key
-        self._of: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+        self._semaphores: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
-    def of(self, key: Hashable) -> asyncio.Semaphore:
+    def get(self, key: Hashable) -> asyncio.Semaphore:
         """Keep it for as long as the turn is taken: it is forgotten with whoever holds it last."""
-        turns = self._of.get(key)
+        turns = self._semaphores.get(key)
         if turns is None:
-            turns = self._of[key] = asyncio.Semaphore(self._per_key)
+            turns = self._semaphores[key] = asyncio.Semaphore(self._per_key)
         return turns
 
 
-ROW_BYTES: Final = 16 * 1024
+HEAD_BYTES: Final = 16 * 1024
 """What may come in a row without any of a body in it: a head, the framing of chunks, trailers."""
 FREE_PIECES: Final = 256
 PIECE_BYTES: Final = 256
@@ -107,7 +107,7 @@ class AnswerRefused(Exception):
     """The answer goes beyond these bounds; its connection is closed. The message is fit for the client's eyes."""
 
 
-class LoopShare:
+class LoopSlice:
     """A slice of each turn of the event loop, for all readers together."""
 
     def __init__(self) -> None:
@@ -146,27 +146,27 @@ class _Pieces:
 class BoundedStream(httpcore2.AsyncNetworkStream):
     """A connection whose answers are bounded. `BoundedBody` tells it what of them is body."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkStream, share: LoopShare) -> None:
+    def __init__(self, inner: httpcore2.AsyncNetworkStream, loop_slice: LoopSlice) -> None:
         self._inner = inner
-        self.share = share
+        self.loop_slice = loop_slice
         self._expect_answer()
 
     def _expect_answer(self) -> None:
         self._reads = _Pieces()
-        self._row = 0
+        self._head_size = 0
         self._read_bytes = _HEAD_READ
 
     def body_came(self) -> None:
-        self._row = 0
+        self._head_size = 0
         self._read_bytes = _BODY_READ
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the base's name
-        if self._row > ROW_BYTES:
-            raise AnswerRefused(f"its answer has more than {ROW_BYTES // 1024} KiB of headers")
+        if self._head_size > HEAD_BYTES:
+            raise AnswerRefused(f"its answer has more than {HEAD_BYTES // 1024} KiB of headers")
         part = await self._inner.read(min(max_bytes, self._read_bytes), timeout)
         self._reads.add(part)
-        self._row += len(part)
-        await self.share.wait()
+        self._head_size += len(part)
+        await self.loop_slice.wait()
         return part
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
@@ -182,7 +182,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - as above
     ) -> httpcore2.AsyncNetworkStream:
-        return BoundedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self.share)
+        return BoundedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self.loop_slice)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -200,7 +200,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             chunks.add(chunk)
             self._stream.body_came()
-            await self._stream.share.wait()
+            await self._stream.loop_slice.wait()
             yield chunk
 
     async def aclose(self) -> None:
@@ -226,7 +226,7 @@ class UrlGuard:
     def __init__(self, allow: Sequence[str] = (), resolve: Resolver | None = None) -> None:
         """`allow` opens host names (exact) and networks (CIDR or single addresses) that would be refused."""
         self._resolve = resolve or SystemResolver()
-        self.loop_share = LoopShare()
+        self.loop_slice = LoopSlice()
         """For all answers that come by this guard's clients."""
         self._hosts: set[str] = set()
         self._networks: list[_Network] = []
@@ -238,23 +238,23 @@ class UrlGuard:
 
     async def check(self, url: str) -> None:
         """Raises UrlRefused when the service must not call `url`, or when its host is not known."""
-        parsed = parse_url(url)
-        await self.addresses(parsed.raw_host.decode("ascii"), _port(parsed))
+        parts = parse_url(url)
+        await self.addresses(parts.raw_host.decode("ascii"), _port(parts))
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`, all of them open to the service. Raises UrlRefused otherwise."""
         try:
             async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
-                found = list(dict.fromkeys(await self._resolve(host, port)))
+                addresses = list(dict.fromkeys(await self._resolve(host, port)))
         except TimeoutError:
             raise UrlRefused("the host name of the URL could not be resolved in time") from None
         except (OSError, UnicodeError):
-            found = []
-        if not found:
+            addresses = []
+        if not addresses:
             raise UrlRefused("the host name of the URL cannot be resolved")
-        if _plain(host) not in self._hosts and not all(map(self._is_open, found)):
+        if _plain(host) not in self._hosts and not all(map(self._is_open, addresses)):
             raise UrlRefused("the host of the URL is not on the public internet")
-        return found
+        return addresses
 
     def client(
         self,
@@ -282,7 +282,7 @@ class UrlGuard:
         return httpx2.create_ssl_context(trust_env=False)
 
     def _is_open(self, address: str) -> bool:
-        ip = _unwrapped(address)
+        ip = _unwrap(address)
         return any(ip in network for network in self._networks) or is_public(ip)
 
 
@@ -305,19 +305,19 @@ def connection_problem(error: Exception) -> str:
 def parse_url(url: str) -> httpx2.URL:
     """The parts of `url`. Raises UrlRefused unless it is an http(s) URL with a host and without credentials."""
     try:
-        parsed = httpx2.URL(url)
+        parts = httpx2.URL(url)
         # Undoes what a name outside ASCII is written by, as the client will: a ValueError where it is no such name.
-        _ = parsed.host
+        _ = parts.host
     except (httpx2.InvalidURL, ValueError):
         raise UrlRefused("not a valid URL") from None
-    _check_parts(parsed)
-    return parsed
+    _check_parts(parts)
+    return parts
 
 
-def destination_of(url: str) -> str:
+def parse_destination(url: str) -> str:
     """Scheme, host and port of `url`: whom a call of it reaches. Raises UrlRefused like `parse_url`."""
-    parsed = parse_url(url)
-    return f"{parsed.scheme}://{_plain(parsed.raw_host.decode('ascii'))}:{_port(parsed)}"
+    parts = parse_url(url)
+    return f"{parts.scheme}://{_plain(parts.raw_host.decode('ascii'))}:{_port(parts)}"
 
 
 def is_public(ip: IPv4Address | IPv6Address) -> bool:
@@ -372,7 +372,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
                 connection = await self._connect_first(addresses, port, local_address, socket_options)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout("connecting took too long") from error
-        return BoundedStream(connection, self._guard.loop_share)
+        return BoundedStream(connection, self._guard.loop_slice)
 
     async def _connect_first(
         self, addresses: Sequence[str], port: int, local_address: str | None, socket_options: Iterable[Any] | None
@@ -408,7 +408,7 @@ def _check_parts(url: httpx2.URL) -> None:
         raise UrlRefused("the URL must not contain credentials")
 
 
-def _unwrapped(address: str) -> IPv4Address | IPv6Address:
+def _unwrap(address: str) -> IPv4Address | IPv6Address:
     """The address without its zone, and without its IPv6 wrapping where it is an IPv4 address."""
     ip = ip_address(address.partition("%")[0])
     return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip

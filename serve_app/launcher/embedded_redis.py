@@ -44,11 +44,11 @@ def free_ports(n: int) -> list[int]:
     """
     chance = SystemRandom()
     ports: list[int] = []
-    with ExitStack() as held:
+    with ExitStack() as probes:
         for _ in range(_TRIES):
             if len(ports) == n:
                 return ports
-            probe = held.enter_context(socket.socket())
+            probe = probes.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", chance.randrange(_LOWEST, _first_outgoing())))
             except OSError:

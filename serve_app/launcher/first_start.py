@@ -33,7 +33,7 @@ def with_key(settings: Settings) -> Settings:
     return settings.with_sealing_key(path.read_text().strip())
 
 
-def with_key_if_made(settings: Settings) -> Settings:
+def with_existing_key(settings: Settings) -> Settings:
     """The same, but where there is no such key yet, none is made."""
     return with_key(settings) if sealing_key_file(settings.data_dir).exists() else settings
 
@@ -61,18 +61,18 @@ def ray_token_file(settings: Settings) -> Path:
 def make_files(settings: Settings) -> list[Thing]:
     """All that needs no store: the folder, and the secrets that neither the settings nor a cluster have."""
     folder = settings.data_dir
-    made = [Thing("data", folder, not folder.is_dir())]
+    things = [Thing("data", folder, not folder.is_dir())]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not settings.has_sealing_keys:
         path = sealing_key_file(folder)
-        made.append(Thing("key that seals", path, not path.exists()))
+        things.append(Thing("key that seals", path, not path.exists()))
         with_key(settings)
     if settings.ray.address is None:
         path = ray_token_file(settings)
-        made.append(Thing("Ray's token", path, not path.exists()))
+        things.append(Thing("Ray's token", path, not path.exists()))
         if not path.exists():
             write_secret(path, secrets.token_hex(32))
-    return made
+    return things
 
 
 async def make_keys(settings: Settings, redis: Redis) -> list[Thing]:
@@ -89,11 +89,11 @@ async def _key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> 
     keys = KeyStore(redis, prefix)
     if secret and await Callers(redis, prefix).authenticate(secret):
         return Thing(what, path, is_new=False)
-    kept = None if secret and await keys.is_revoked(secret) else secret
-    made = (await keys.create("local", secret=kept, role=role, once=False))[1]
-    if made != secret:
-        await asyncio.to_thread(write_secret, path, made)
-    return Thing(what, path, is_new=made != secret)
+    reusable = None if secret and await keys.is_revoked(secret) else secret
+    new_secret = (await keys.create("local", secret=reusable, role=role, once=False))[1]
+    if new_secret != secret:
+        await asyncio.to_thread(write_secret, path, new_secret)
+    return Thing(what, path, is_new=new_secret != secret)
 
 
 def _read(path: Path) -> str | None:

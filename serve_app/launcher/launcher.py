@@ -48,7 +48,7 @@ class Launcher:
         self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
         self._server: EmbeddedRedis | None = None
         self._ask_replicas: AskReplicas = unknown_replicas
-        self._started = ExitStack()
+        self._resources = ExitStack()
 
     def __enter__(self) -> Launcher:
         _listen_to_signals()
@@ -86,7 +86,7 @@ class Launcher:
         first_start.make_files(settings)
         if settings.redis.url is None:
             self._server = EmbeddedRedis(settings.data_dir / "redis")
-            self._started.callback(self._server.stop)
+            self._resources.callback(self._server.stop)
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
         self.settings = settings = with_key(settings)
@@ -98,7 +98,7 @@ class Launcher:
         host, port = self.settings.metrics.host, self.settings.metrics.port
         if port is not None:
             app = create_metrics_app(self.settings, catalog.load(self.settings), self._replicas)
-            self._started.enter_context(MetricsServer(app, listen(host, port, "metrics.port")))
+            self._resources.enter_context(MetricsServer(app, listen(host, port, "metrics.port")))
 
     async def _replicas(self) -> Replicas:
         """Those of the service, while it runs here: Serve, asked at another time, would start a Ray of its own."""
@@ -113,18 +113,18 @@ class Launcher:
     def _start_own(self) -> None:
         settings = self.settings
         # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
-        folder = self._started.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
+        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
         ray_flags.apply_to_own(Path(folder), settings.service.host, first_start.ray_token_file(settings))
 
         import ray  # after the switches are set: Ray reads them when it is imported
         from ray import serve
         from ray.serve.config import HTTPOptions
 
-        from serve_app.ray_internals import begun_as_own
+        from serve_app.ray_internals import start_own_node
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         try:
-            with begun_as_own():
+            with start_own_node():
                 ray.init(
                     address="local",
                     num_cpus=settings.ray.num_cpus,
@@ -136,11 +136,11 @@ class Launcher:
         except Exception as problem:
             # On a busy machine, most often: Ray gives a node 30 s to start.
             raise RayNotStarted(f"Ray did not start: {problem} Nothing is lost; try again") from problem
-        self._started.callback(ray.shutdown)
+        self._resources.callback(ray.shutdown)
         _listen_to_signals()
         # Replicas and all else are for the proxy alone, which serves on the service's host.
         serve.start(http_options=HTTPOptions(host="127.0.0.1", port=settings.service.port))
-        self._started.callback(serve.shutdown)
+        self._resources.callback(serve.shutdown)
 
         from serve_app import application
 
@@ -150,11 +150,11 @@ class Launcher:
     def _join(self, address: str) -> None:
         """Serves on a cluster that others started; at the end only the application is taken away again."""
         ray_flags.apply()
-        from serve_app.cluster.deploy import NotJoined, joined  # after the switches, as above
+        from serve_app.cluster.deploy import ClusterUnreachable, connect  # after the switches, as above
 
         try:
-            self._started.enter_context(joined(address))
-        except NotJoined as problem:
+            self._resources.enter_context(connect(address))
+        except ClusterUnreachable as problem:
             raise RayNotStarted(str(problem)) from problem
         _listen_to_signals()
 
@@ -166,7 +166,7 @@ class Launcher:
             raise RayNotStarted("the cluster is not fit to serve: fix what is refused above")
         if elsewhere := listen_everywhere(self.settings):
             logger.warning(elsewhere)
-        self._started.callback(remove_application)
+        self._resources.callback(remove_application)
         deploy_application(application.build(self.settings))
         self._ask_for_replicas()
 
@@ -175,7 +175,7 @@ class Launcher:
         from serve_app import application
 
         self._ask_replicas = partial(application.replicas, application.APP_NAME)
-        self._started.callback(setattr, self, "_ask_replicas", unknown_replicas)
+        self._resources.callback(setattr, self, "_ask_replicas", unknown_replicas)
 
     def _close(self) -> None:
         # A second Ctrl-C must not leave processes behind.
@@ -183,7 +183,7 @@ class Launcher:
             signal.signal(number, signal.SIG_IGN)
         # Ray talks about its own going down as if something were wrong.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            self._started.close()
+            self._resources.close()
 
 
 async def _make_keys(settings: Settings) -> None:

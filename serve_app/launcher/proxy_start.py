@@ -63,7 +63,7 @@ class Limits:
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_OUT_OF_REACH = "The service is starting or out of reach; try again"
+_UNAVAILABLE = "The service is starting or out of reach; try again"
 _ERRORS = {
     400: "Not a valid HTTP request",
     403: "Forbidden",
@@ -72,8 +72,8 @@ _ERRORS = {
     500: "Internal Server Error",
     501: "Not Implemented",
     # The file of 502 says 503, too.
-    502: _OUT_OF_REACH,
-    503: _OUT_OF_REACH,
+    502: _UNAVAILABLE,
+    503: _UNAVAILABLE,
     504: "No answer came in time; what was asked may have been done all the same: GET /v1/tasks lists the tasks",
 }
 
@@ -100,20 +100,20 @@ def _body(status: int, detail: str) -> str:
     return json.dumps({"detail": detail, "code": _CODES[status]})
 
 
-def _returned(status: int, detail: str, condition: str, header: str = "") -> str:
-    told = f"status {status} content-type application/json {header} string '{_body(status, detail)}'"
-    return f"http-request return {told} {condition}"
+def _return_rule(status: int, detail: str, condition: str, header: str = "") -> str:
+    action = f"status {status} content-type application/json {header} string '{_body(status, detail)}'"
+    return f"http-request return {action} {condition}"
 
 
-_KNOWN = ", ".join(_METHODS)
-_ALLOW = f"hdr Allow '{_KNOWN}'"
+_METHOD_LIST = ", ".join(_METHODS)
+_ALLOW = f"hdr Allow '{_METHOD_LIST}'"
 _RULES = (
     "http-request disable-l7-retry if !METH_GET",
     f"http-request return status 204 {_ALLOW} if METH_OPTIONS {{ url -m str * }}",
-    _returned(405, f"Method Not Allowed: only {_KNOWN}", f"if !{{ method {' '.join(_METHODS)} }}", _ALLOW),
-    _returned(400, "The request names no path: it has to begin with /", "if !{ path_beg / }"),
-    _returned(414, f"The URL is too long: at most {_URL_BYTES} bytes", f"if {{ url,length gt {_URL_BYTES} }}"),
-    _returned(
+    _return_rule(405, f"Method Not Allowed: only {_METHOD_LIST}", f"if !{{ method {' '.join(_METHODS)} }}", _ALLOW),
+    _return_rule(400, "The request names no path: it has to begin with /", "if !{ path_beg / }"),
+    _return_rule(414, f"The URL is too long: at most {_URL_BYTES} bytes", f"if {{ url,length gt {_URL_BYTES} }}"),
+    _return_rule(
         431,
         f"The headers are too large: at most {_HEADER_BYTES} bytes in all",
         f"if {{ req.hdrs,length gt {_HEADER_BYTES} }}",
@@ -128,7 +128,7 @@ _NO_REQUEST = (
 )
 
 
-def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limits | None = None) -> str:
+def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits: Limits | None = None) -> str:
     """HAProxy's configuration, as Ray wrote it, with the changes above. `errors` is the folder of the error files."""
     limits = limits or Limits()
     defaults = (
@@ -147,14 +147,14 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         "stick-table type binary len 20 size 100k expire 1m store conn_cur",
         "http-request track-sc0 req.hdr(x-key),sha1 if METH_POST { req.hdr(x-key) -m found }",
         "http-request track-sc0 req.hdr(authorization),sha1 if METH_POST { req.hdr(authorization) -m found }",
-        _returned(429, many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
+        _return_rule(429, many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
         f"http-request wait-for-body time {limits.request}s",
         _NO_REQUEST,
     )
     changes = (
         (
             r"http-request return status 404 .*for available routes.*",
-            _returned(503, _OUT_OF_REACH, "", "hdr Retry-After 1"),
+            _return_rule(503, _UNAVAILABLE, "", "hdr Retry-After 1"),
         ),
         (r"^( +retry-on conn-failure)$", r"\1 empty-response"),
         (r"^ +timeout (client|server|http-request|http-keep-alive) .*\n", ""),
@@ -168,8 +168,8 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         (r"^( +stats socket .*)mode 666", r"\1mode 600"),
     )
     for pattern, replacement in changes:
-        config, found = re.subn(pattern, replacement, config, flags=re.MULTILINE)
-        if not found:
+        config, count = re.subn(pattern, replacement, config, flags=re.MULTILINE)
+        if not count:
             # Ray's template has changed: without limits for slow and many requests the proxy must not run.
             raise LookupError(f"HAProxy's configuration has nothing like {pattern!r}")
     if bind is not None:
@@ -209,7 +209,7 @@ def main() -> None:
         if option == "-f":
             file = Path(value)
             write_errors(file.parent)
-            file.write_text(changed(file.read_text(), file.parent, bind=bind))
+            file.write_text(rewrite_config(file.read_text(), file.parent, bind=bind))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     os.execv(command[0], command)
 

@@ -44,10 +44,10 @@ def folder() -> Path:
 
 
 @contextmanager
-def announced(service: RunningService) -> Iterator[None]:
+def announce(service: RunningService) -> Iterator[None]:
     """Leaves the note, and takes it away at the end. Where none can be left, the service runs all the same."""
     try:
-        path, handle = _written(service)
+        path, handle = _write_note(service)
     except (OSError, RuntimeError) as problem:
         logger.warning("no note of this service can be left, so commands need --base-url and --config: %s", problem)
         yield
@@ -61,15 +61,15 @@ def announced(service: RunningService) -> Iterator[None]:
 
 def running() -> list[RunningService]:
     """Those that run now, in a steady order."""
-    found = []
+    services = []
     for path in sorted(folder().glob("*.json")):
         with suppress(OSError, ValidationError):
-            if _is_held(path):
-                found.append(RunningService.model_validate_json(path.read_text()))
-    return found
+            if _is_locked(path):
+                services.append(RunningService.model_validate_json(path.read_text()))
+    return services
 
 
-def _written(service: RunningService) -> tuple[Path, int]:
+def _write_note(service: RunningService) -> tuple[Path, int]:
     """The note, and what holds its lock, which ends with this process."""
     path = folder() / f"{os.getpid()}.json"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _written(service: RunningService) -> tuple[Path, int]:
     return path, handle
 
 
-def _is_held(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 
 class MetricsServer:
-    """Use as a context manager; it answers on `listener` meanwhile, or `until_stopped`."""
+    """Use as a context manager; it answers on `listener` meanwhile, or in `run`."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_keep_alive=30))
@@ -123,7 +123,7 @@ class MetricsServer:
         self._thread.join()
         self._listener.close()
 
-    def until_stopped(self) -> None:
+    def run(self) -> None:
         """Answers in this thread, the main one, until SIGTERM or Ctrl-C."""
         with self._listener:
             self._server.run([self._listener])

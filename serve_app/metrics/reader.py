@@ -21,10 +21,11 @@ from deployments.contract.counts import Histogram
 from serve_app.accounts.credits import Credits
 from serve_app.metrics import series as all_series
 from serve_app.metrics.series import ALL, Series
-from serve_app.storage.tally import TIMES, Tallied, tallied
+from serve_app.storage.tally import TIMES, CounterName, read_counters
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import WAIT, WORK, load_of
+from serve_app.tasks.views import WAIT, WORK, get_queue_load
+from serve_app.tasks.windows import WindowReader
 from serve_app.webhooks.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -42,15 +43,15 @@ class Scrape(Collector):
     def add(self, series: Series, value: float, **labels: str) -> None:
         cast(Any, self._families[series]).add_metric(_values(series, labels), value)
 
-    def add_histogram(self, series: Series, found: Histogram, **labels: str) -> None:
-        buckets = [(floatToGoString(bound), count) for bound, count in found.buckets]
-        cast(HistogramMetricFamily, self._families[series]).add_metric(_values(series, labels), buckets, found.sum)
+    def add_histogram(self, series: Series, histogram: Histogram, **labels: str) -> None:
+        buckets = [(floatToGoString(bound), count) for bound, count in histogram.buckets]
+        cast(HistogramMetricFamily, self._families[series]).add_metric(_values(series, labels), buckets, histogram.sum)
 
     def add_summary(self, series: Series, count: float, total: float, **labels: str) -> None:
         cast(SummaryMetricFamily, self._families[series]).add_metric(_values(series, labels), int(count), total)
 
-    def add_info(self, series: Series, told: Mapping[str, str], **labels: str) -> None:
-        cast(InfoMetricFamily, self._families[series]).add_metric(_values(series, labels), dict(told))
+    def add_info(self, series: Series, values: Mapping[str, str], **labels: str) -> None:
+        cast(InfoMetricFamily, self._families[series]).add_metric(_values(series, labels), dict(values))
 
 
 def _values(series: Series, labels: Mapping[str, str]) -> list[str]:
@@ -59,11 +60,11 @@ def _values(series: Series, labels: Mapping[str, str]) -> list[str]:
     return [labels[name] for name in series.labels]
 
 
-_ASKED_S: Final = 2.0
+_REPLICAS_TIMEOUT_S: Final = 2.0
 """How long Serve may take to tell of replicas."""
 
 
-class FiguresReader:
+class MetricsReader:
     def __init__(
         self,
         redis: Redis,
@@ -78,6 +79,7 @@ class FiguresReader:
         """
         self._redis = redis
         self._tasks = tasks
+        self._windows = WindowReader(tasks)
         self._queues = tuple(queues)
         self._projects = projects
         self._replicas = replicas
@@ -88,41 +90,41 @@ class FiguresReader:
         """Raises RedisError."""
         scrape, tasks = Scrape(), self._tasks
         for queue in self._queues:
-            await tell_of_queue(tasks, queue, scrape)
-            await tell_of_model(tasks, queue, scrape)
-        await tell_of_money(self._credits, tasks, self._projects, scrape)
-        await tell_of_tallies(self._redis, tasks.prefix, scrape)
-        await tell_of_webhooks(self._outbox, scrape)
+            await collect_queue(tasks, self._windows, queue, scrape)
+            await collect_model(tasks, queue, scrape)
+        await collect_credits(self._credits, tasks, self._projects, scrape)
+        await collect_counters(self._redis, tasks.prefix, scrape)
+        await collect_webhooks(self._outbox, scrape)
         scrape.add(all_series.SWEEPER_LAG, await tasks.sweep_lag())
-        used, most = await tasks.memory()
-        scrape.add(all_series.STORE_MEMORY, used)
+        used_bytes, most = await tasks.memory()
+        scrape.add(all_series.STORE_MEMORY, used_bytes)
         scrape.add(all_series.STORE_LIMIT, most)
-        await self._tell_of_replicas(scrape)
+        await self._collect_replicas(scrape)
         return scrape
 
-    async def _tell_of_replicas(self, scrape: Scrape) -> None:
+    async def _collect_replicas(self, scrape: Scrape) -> None:
         try:
-            async with asyncio.timeout(_ASKED_S):
-                found = await self._replicas()
+            async with asyncio.timeout(_REPLICAS_TIMEOUT_S):
+                replicas = await self._replicas()
         except Exception as problem:
             # Whatever it is that keeps Serve from telling: all else is still told.
             logger.warning("Serve does not tell of its replicas: %s", type(problem).__name__)
             return
-        for deployment, states in sorted(found.items()):
+        for deployment, states in sorted(replicas.items()):
             for state, count in sorted(states.items()):
                 scrape.add(all_series.REPLICAS, count, deployment=deployment, state=state)
 
 
-async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
-    requests = await tallied(redis, prefix, Tallied.REQUESTS)
+async def collect_counters(redis: Redis, prefix: str, scrape: Scrape) -> None:
+    requests = await read_counters(redis, prefix, CounterName.REQUESTS)
     for name in _histograms(requests):
         method, status, route = name.split(" ", 2)
-        found = TIMES.read(name, requests)
-        scrape.add_histogram(all_series.HTTP, found, method=method, status=status, route=route)
-    moderation = await tallied(redis, prefix, Tallied.MODERATION)
+        histogram = TIMES.read(name, requests)
+        scrape.add_histogram(all_series.HTTP, histogram, method=method, status=status, route=route)
+    moderation = await read_counters(redis, prefix, CounterName.MODERATION)
     for what in _histograms(moderation):
         scrape.add_histogram(all_series.MODERATION, TIMES.read(what, moderation), what=what)
-    for name, count in sorted((await tallied(redis, prefix, Tallied.REFUSALS)).items()):
+    for name, count in sorted((await read_counters(redis, prefix, CounterName.REFUSALS)).items()):
         reason, endpoint = name.split(" ", 1)
         scrape.add(all_series.REFUSED, float(count), endpoint=endpoint, reason=reason)
 
@@ -134,14 +136,14 @@ def _histograms(raw: Mapping[str, str]) -> list[str]:
 _PER_CREDIT = 1000
 
 
-async def tell_of_money(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
+async def collect_credits(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
     """Of at most so many `projects`."""
-    for endpoint, (made, cost) in sorted((await credits.made()).items()):
-        scrape.add(all_series.RESULTS, made, endpoint=endpoint)
-        scrape.add(all_series.CREDITS_OF_RESULTS, cost / _PER_CREDIT, endpoint=endpoint)
-    for project, cost in (await credits.paid(projects)).items():
+    for endpoint, (tasks_ready, cost) in sorted((await credits.sum_by_endpoint()).items()):
+        scrape.add(all_series.RESULTS, tasks_ready, endpoint=endpoint)
+        scrape.add(all_series.RESULT_CREDITS, cost / _PER_CREDIT, endpoint=endpoint)
+    for project, cost in (await credits.list_top_spenders(projects)).items():
         scrape.add(all_series.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
-    for project, seconds in (await tasks.device_seconds_of_projects(projects)).items():
+    for project, seconds in (await tasks.device_seconds_by_project(projects)).items():
         scrape.add(all_series.PROJECT_DEVICE, seconds, project=project)
     sums = await credits.sums()
     scrape.add(all_series.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
@@ -150,12 +152,12 @@ async def tell_of_money(credits: Credits, tasks: TaskStore, projects: int, scrap
     scrape.add(all_series.CREDITS_GRANTED, sums.granted / _PER_CREDIT)
 
 
-async def tell_of_webhooks(outbox: Outbox, scrape: Scrape) -> None:
+async def collect_webhooks(outbox: Outbox, scrape: Scrape) -> None:
     pending, oldest_s = await outbox.backlog()
     scrape.add(all_series.WEBHOOKS_PENDING, pending)
     scrape.add(all_series.WEBHOOKS_OLDEST, oldest_s)
-    came_of_it, delay = await outbox.delivered()
-    for event, count in came_of_it.items():
+    events, delay = await outbox.count_outcomes()
+    for event, count in events.items():
         scrape.add(all_series.WEBHOOK_EVENTS, count, event=event)
     scrape.add_histogram(all_series.WEBHOOK_DELAY, delay)
 
@@ -176,8 +178,8 @@ _NEVER: Final = dict.fromkeys(
 """Each event is told of from the beginning: of a counter that is not there yet, nobody sees the first increase."""
 
 
-async def tell_of_queue(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
-    load = await load_of(tasks, queue)
+async def collect_queue(tasks: TaskStore, windows: WindowReader, queue: str, scrape: Scrape) -> None:
+    load = await get_queue_load(tasks, windows, queue)
     scrape.add(all_series.QUEUED, load.queued, model=queue)
     scrape.add(all_series.QUARANTINED, load.quarantined, model=queue)
     scrape.add(all_series.LEASED, load.running, model=queue)
@@ -189,12 +191,14 @@ async def tell_of_queue(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     scrape.add(all_series.REAPER_LAG, ages.deadline, model=queue, what="deadlines")
     scrape.add_histogram(all_series.TASK_WAIT, load.histograms[WAIT], model=queue)
     scrape.add_histogram(all_series.TASK_WORK, load.histograms[WORK], model=queue)
+    if (error := (await windows.read(queue, "1h")).prediction_error) is not None:
+        scrape.add(all_series.PREDICTION_ERROR, error, model=queue)
     if load.queued_s is not None and load.wait_s is not None:
         scrape.add(all_series.QUEUED_WORK, load.queued_s, model=queue)
         scrape.add(all_series.PREDICTED_WAIT, load.wait_s, model=queue)
 
 
-async def tell_of_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
+async def collect_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     """As far as any replica has told.
 
     The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by

@@ -110,6 +110,14 @@ PREDICTED_WAIT: Final = Series(
     MODEL,
     "absent until a task has succeeded",
 )
+PREDICTION_ERROR: Final = Series(
+    "gen_prediction_error_ratio",
+    Kind.GAUGE,
+    Source.STEPS,
+    "Mean error of predicted device seconds, of tasks of the last hour",
+    MODEL,
+    "0.1: ten percent; absent without any",
+)
 TASK_EVENTS: Final = Series(
     "gen_task_events_total",
     Kind.COUNTER,
@@ -233,7 +241,7 @@ PROJECT_DEVICE: Final = Series(
     "the top `metrics.projects` only",
 )
 RESULTS: Final = Series("gen_results_total", Kind.COUNTER, Source.STEPS, "Successful tasks", ("endpoint",))
-CREDITS_OF_RESULTS: Final = Series(
+RESULT_CREDITS: Final = Series(
     "gen_results_credits_total", Kind.COUNTER, Source.STEPS, "Credits spent on successful tasks", ("endpoint",)
 )
 PROJECT_CREDITS: Final = Series(
@@ -332,8 +340,8 @@ def table() -> str:
 
 def _row(series: Series) -> str:
     labels = f" `{{{', '.join(series.labels)}}}`" if series.labels else ""
-    told = f"{series.help}; {series.about}" if series.about else series.help
-    return f"| `{series.name}`{labels} | {series.kind} | {told} | {series.source} |"
+    meaning = f"{series.help}; {series.about}" if series.about else series.help
+    return f"| `{series.name}`{labels} | {series.kind} | {meaning} | {series.source} |"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The moderation gate: inputs are moderated before any work, results before anyone can see them.
 
+A result is stored once, where it stays. Nothing there can be fetched without a signed link, and a link is signed for
+what a task's record names alone, which a result enters after it has passed.
+
 It fails closed. While the moderator can't be reached a task waits here, and after `wait_s` it ends; nothing passes
 unmoderated, unless the configuration says so.
 """
@@ -13,24 +16,23 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from obstore.exceptions import BaseError
 
 from deployments.contract.job import media_type
-from deployments.contract.moderation import Scores, Thresholds, Tolerance
+from deployments.contract.moderation import Scores, Thresholds, Tolerance, highest
 from deployments.contract.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-RESULTS: Final = "results/"
-"""Where objects are that links may lead to."""
-UNMODERATED: Final = "unmoderated/"
-"""Where the models write while there is a gate. No link leads there."""
-
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 _LOOK_EVERY_S: Final = 1.0
 _PLACES: Final = 32
+
+
+Classify: TypeAlias = Callable[[str], Awaitable[Scores]]
+"""Of a text, or of the object at a key. Whatever it raises means that nothing was moderated."""
 
 
 class Calls:
@@ -42,7 +44,7 @@ class Calls:
 
     def __init__(self, at_a_time: int) -> None:
         self._places = asyncio.Semaphore(at_a_time)
-        self.answered = -math.inf
+        self.last_answer = -math.inf
         """When one last was, by the monotonic clock: for so long the moderator is surely within reach."""
 
     @property
@@ -84,8 +86,8 @@ class Gate:
     """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end. A task's
     request, or its output, waits until the moderator has answered nobody for `wait_s`."""
 
-    moderate_text: Callable[[str], Awaitable[Scores]]
-    moderate_object: Callable[[str], Awaitable[Scores]]
+    moderate_text: Classify
+    moderate_object: Classify
     thresholds: Thresholds
     objects: ObjectStore
     call_s: float = 10.0
@@ -100,57 +102,47 @@ class Gate:
     async def request(
         self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, leaving: Callable[[], bool]
     ) -> list[str]:
-        """Why a prompt and the input pictures at these keys are refused; empty when they may pass.
+        """Why a prompt and the input images at these keys are refused; empty when they may pass.
 
         Raises Unmoderated, DispatcherDraining.
         """
-        calls = [self._about(prompt)] if prompt.strip() else []
-        calls += [self._looking_at(key) for key in inputs]
-        return await self._timed("request", self._reasons(calls, tolerance, leaving))
+        calls = [self._text_call(prompt)] if prompt.strip() else []
+        calls += [self._object_call(key) for key in inputs]
+        return await self._measure("request", self._reasons(calls, tolerance, leaving))
 
     async def output(self, key: str, tolerance: Tolerance, leaving: Callable[[], bool]) -> list[str]:
-        """The same for a result that is stored at `key`."""
-        return await self._timed("output", self._reasons([self._looking_at(key)], tolerance, leaving))
+        """The same for a result whose proxy is stored at `key`."""
+        return await self._measure("output", self._reasons([self._object_call(key)], tolerance, leaving))
 
-    async def preview(self, key: str, tolerance: Tolerance) -> str | None:
-        """Where a preview can be seen; None if it may not be. It is not worth waiting for: in doubt it may not."""
+    async def preview(self, key: str, tolerance: Tolerance) -> bool:
+        """Whether a preview may be seen. It is not worth waiting for: in doubt it may not."""
         if self.calls.is_full:
-            return None
+            return False
         try:
             async with self.calls.place(lambda: False), asyncio.timeout(self.call_s):
-                refused = self.thresholds.refused(await self.moderate_object(key), tolerance)
-                return None if refused else await self.release(key)
+                return not self.thresholds.categories_over(await self.moderate_object(key), tolerance)
         except Exception as problem:
-            logger.warning("a preview is not shown, since moderation it failed: %s", type(problem).__name__)
-            return None
+            logger.warning("a preview is not shown, since its moderation failed: %s", type(problem).__name__)
+            return False
 
-    async def release(self, key: str) -> str:
-        """Moves what passed to where links may lead, and tells its new key."""
-        released = RESULTS + key.removeprefix(UNMODERATED)
-        try:
-            await self.objects.rename(key, released)
-        except (BaseError, OSError) as problem:
-            raise DispatcherDraining from problem
-        return released
-
-    async def discard(self, *keys: str) -> None:
+    async def discard(self, keys: Sequence[str]) -> None:
         """Deletes what did not pass. What can't be deleted now goes with the task's other objects."""
         try:
             await self.objects.delete(keys)
         except (BaseError, OSError) as problem:
             logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
 
-    async def _timed(self, what: str, moderation: Awaitable[list[str]]) -> list[str]:
+    async def _measure(self, what: str, moderation: Awaitable[list[str]]) -> list[str]:
         began = time.monotonic()
         try:
             return await moderation
         finally:
             self.took(what, time.monotonic() - began)
 
-    def _about(self, text: str) -> _Call:
+    def _text_call(self, text: str) -> _Call:
         return _Call(lambda: self.moderate_text(text), self.call_s, self.calls)
 
-    def _looking_at(self, key: str) -> _Call:
+    def _object_call(self, key: str) -> _Call:
         if media_type(key).startswith("video/"):
             return _Call(lambda: self.moderate_object(key), self.video_call_s, self.video_calls)
         return _Call(lambda: self.moderate_object(key), self.call_s, self.calls)
@@ -161,33 +153,29 @@ class Gate:
         tolerance: Tolerance,
         leaving: Callable[[], bool],
     ) -> list[str]:
-        moderation = [asyncio.ensure_future(self._moderated(call, leaving)) for call in calls]
+        moderation = [asyncio.ensure_future(self._moderate(call, leaving)) for call in calls]
         try:
-            moderated = await asyncio.gather(*moderation)
+            scores_by_call = await asyncio.gather(*moderation)
         finally:
             # Where one failed, the others' retries would hold places that other tasks wait for.
             for each in moderation:
                 each.cancel()
-        highest: dict[str, float] = {}
-        for scores in moderated:
-            for name, score in scores.items():
-                highest[name] = max(score, highest.get(name, 0.0))
-        return self.thresholds.refused(highest, tolerance)
+        return self.thresholds.categories_over(highest(scores_by_call), tolerance)
 
-    async def _moderated(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
-        pause, first_tried = _FIRST_PAUSE_S, None
+    async def _moderate(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
+        pause, first_try = _FIRST_PAUSE_S, None
         while True:
             async with call.among.place(leaving):
-                first_tried = first_tried or time.monotonic()
+                first_try = first_try or time.monotonic()
                 try:
                     async with asyncio.timeout(call.limit_s):
                         scores = await call.scores()
-                    call.among.answered = time.monotonic()
+                    call.among.last_answer = time.monotonic()
                     return scores
-                except Exception as failed:
-                    problem = failed
+                except Exception as error:
+                    problem = error
                 logger.warning("the moderator could not classify: %s", type(problem).__name__)
-                if time.monotonic() + pause > max(first_tried, call.among.answered) + self.wait_s:
+                if time.monotonic() + pause > max(first_try, call.among.last_answer) + self.wait_s:
                     if self.open_when_down:
                         return {}
                     raise Unmoderated from problem

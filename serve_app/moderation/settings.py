@@ -8,20 +8,20 @@ from pydantic import AfterValidator, Field, model_validator
 
 from deployments.contract.model import Precision
 from deployments.contract.moderation import CATEGORIES, IMAGE_CLASSIFIERS, TEXT_CLASSIFIERS, ClassifierSpec
-from serve_app.strict_settings import Actor, Section
+from deployments.contract.strict_settings import RayActorOptions, StrictSettings
 
 
-def _known_category(name: str) -> str:
+def _check_category(name: str) -> str:
     if name not in CATEGORIES:
         raise ValueError(f"must be one of {', '.join(CATEGORIES)}")
     return name
 
 
-Category = Annotated[str, AfterValidator(_known_category)]
+Category = Annotated[str, AfterValidator(_check_category)]
 Level = Annotated[int, Field(ge=0)]
 
 
-class Classifier(Section):
+class Classifier(StrictSettings):
     backend: str
     checkpoint: str | None = None
     """Hub id, folder or file, whatever the backend reads."""
@@ -35,19 +35,19 @@ class Classifier(Section):
         return ClassifierSpec(**self.model_dump())
 
 
-class _Classifiers(Section):
+class _Classifiers(StrictSettings):
     text: tuple[Classifier, ...] = ()
-    pictures: tuple[Classifier, ...] = ()
+    images: tuple[Classifier, ...] = ()
 
     @model_validator(mode="after")
-    def _known_backends(self) -> _Classifiers:
-        for kind, classifiers, known in (
+    def _check_backends(self) -> _Classifiers:
+        for kind, classifiers, backends in (
             ("text", self.text, TEXT_CLASSIFIERS),
-            ("pictures", self.pictures, IMAGE_CLASSIFIERS),
+            ("images", self.images, IMAGE_CLASSIFIERS),
         ):
             for classifier in classifiers:
-                if classifier.backend not in known:
-                    raise ValueError(f"{kind}: backend {classifier.backend!r} must be one of {', '.join(known)}")
+                if classifier.backend not in backends:
+                    raise ValueError(f"{kind}: backend {classifier.backend!r} must be one of {', '.join(backends)}")
         return self
 
 
@@ -59,8 +59,8 @@ class ModerationCatalog(_Classifiers):
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
 
     @model_validator(mode="after")
-    def _classifiers_of_both_kinds(self) -> ModerationCatalog:
-        for kind, classifiers in (("text", self.text), ("pictures", self.pictures)):
+    def _check_both_kinds(self) -> ModerationCatalog:
+        for kind, classifiers in (("text", self.text), ("images", self.images)):
             if not classifiers:
                 raise ValueError(f"{kind}: at least one classifier, or what is not moderated would pass")
         return self
@@ -77,7 +77,7 @@ class ModerationCatalog(_Classifiers):
 
 
 class ModerationSettings(_Classifiers):
-    """`text` and `pictures` take the place of the catalog's, each where it is not empty."""
+    """`text` and `images` take the place of the catalog's, each where it is not empty."""
 
     enabled: bool = True
     call_s: float = Field(default=10.0, gt=0)
@@ -89,5 +89,5 @@ class ModerationSettings(_Classifiers):
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=1, ge=1)
     downscale_delay_s: float = Field(default=600.0, ge=0)
-    actor: Actor = {"num_cpus": 0}
-    max_per_node: int | None = Field(default=None, ge=1, le=100)
+    ray_actor_options: RayActorOptions = {"num_cpus": 0}
+    max_replicas_per_node: int | None = Field(default=None, ge=1, le=100)

@@ -11,7 +11,7 @@ import yaml
 
 from deployments.contract.job import media_type
 
-TUNED: Final = {"finetune_id": "4f0c1d2e9a7b6c5d", "finetune_strength": 1.1}
+FINETUNE_FIELDS: Final = {"finetune_id": "4f0c1d2e9a7b6c5d", "finetune_strength": 1.1}
 """What a body for a `-finetuned` endpoint has besides. The id is that of no tuned model."""
 DRAFT: Final = "DRAFT"
 """Stands for the id of a draft's task."""
@@ -22,19 +22,19 @@ _FILE: Final = "file:"
 
 def examples(request: str, *, tuned: bool) -> dict[str, dict[str, Any]]:
     """Bodies for a request of the catalog, by what they ask for. `tuned`: for its `-finetuned` endpoint."""
-    return {name: _filled(body) | (TUNED if tuned else {}) for name, body in _written()[request].items()}
+    return {name: _fill_in(body) | (FINETUNE_FIELDS if tuned else {}) for name, body in _load()[request].items()}
 
 
 @cache
-def _written() -> dict[str, dict[str, dict[str, Any]]]:
+def _load() -> dict[str, dict[str, dict[str, Any]]]:
     return yaml.safe_load((_HERE / "examples.yaml").read_text())
 
 
-def _filled(value: Any) -> Any:
+def _fill_in(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _filled(each) for name, each in value.items()}
+        return {name: _fill_in(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_filled(each) for each in value]
+        return [_fill_in(each) for each in value]
     if isinstance(value, str) and value.startswith(_FILE):
         return _data_uri(_HERE / "example_files" / value.removeprefix(_FILE))
     return value

@@ -1,6 +1,6 @@
 """Shared field types, and the base of generation requests.
 
-Whole numbers are JSON numbers: a boolean, a string or 1.5 is refused, 3.0 is taken for 3. Secrets and pictures appear
+Whole numbers are JSON numbers: a boolean, a string or 1.5 is refused, 3.0 is taken for 3. Secrets and images appear
 in no `repr` and in no error.
 """
 
@@ -32,15 +32,15 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefa
 
 from deployments.contract import job
 from serve_app.inputs.geometry import MAX_AREA
-from serve_app.inputs.images import InputPicture
+from serve_app.inputs.images import InputImage
 from serve_app.inputs.url_guard import UrlRefused, parse_url
 from serve_app.schemas.plan import Plan
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
-"""What a picture is to the model, named as in GenerationJob. Only `references` may be several."""
+"""What an image is to the model, named as in GenerationJob. Only `references` may be several."""
 
 
-class SentPicture(NamedTuple):
+class ImageField(NamedTuple):
     """Base64, `data:` URI or URL, at its location in the body."""
 
     loc: tuple[str, ...]
@@ -48,13 +48,13 @@ class SentPicture(NamedTuple):
     role: Role
 
 
-class Picture(NamedTuple):
+class RequestImage(NamedTuple):
     role: Role
-    image: InputPicture
+    image: InputImage
 
 
-class PictureProblem(ValueError):
-    """Pictures that are fine by themselves, but not together. The message is fit for the client's eyes."""
+class ImageProblem(ValueError):
+    """Images that are fine by themselves, but not together. The message is fit for the client's eyes."""
 
     def __init__(self, field: str, message: str, kind: LiteralString) -> None:
         super().__init__(message)
@@ -62,11 +62,11 @@ class PictureProblem(ValueError):
         self.kind = kind
 
 
-def check_mask_size(mask: InputPicture, image: InputPicture) -> None:
-    """Raises PictureProblem when they differ in size."""
+def check_mask_size(mask: InputImage, image: InputImage) -> None:
+    """Raises ImageProblem when they differ in size."""
     if (mask.width, mask.height) != (image.width, image.height):
         sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"
-        raise PictureProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")
+        raise ImageProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")
 
 
 MAX_PROMPT_CHARS: Final = 32_768
@@ -88,9 +88,9 @@ _LONGEST_NAME: Final = 100
 """Longer names are not compared: whoever sends them chose how long that would take."""
 
 
-def nearest(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
-    """The one of `known` whose name is nearly the same: `likeness` is how much of it must be, from 0 to 1."""
-    near = get_close_matches(name.lower(), known, n=1, cutoff=likeness) if len(name) <= _LONGEST_NAME else []
+def nearest(name: str, names: Iterable[str], likeness: float = 0.8) -> str | None:
+    """The one of `names` whose name is nearly the same: `likeness` is how much of it must be, from 0 to 1."""
+    near = get_close_matches(name.lower(), names, n=1, cutoff=likeness) if len(name) <= _LONGEST_NAME else []
     return near[0] if near else None
 
 
@@ -98,11 +98,11 @@ _COUNTS: Final = frozenset(("n", "num_images", "num_outputs", "num_images_per_pr
 """Of how many images are made, in the dialects of other services."""
 
 
-def advice(name: str, known: Iterable[str]) -> str | None:
+def advice(name: str, names: Iterable[str]) -> str | None:
     """What to send in place of a field that is not known."""
     if name in _COUNTS:
         return "a task makes one image; send several, or n to /v1/images/generations"
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f"did you mean {near}?" if near else None
 
 
@@ -190,7 +190,7 @@ def _webhook_url(value: str) -> str:
 
 def _webhook_secret(value: SecretStr) -> SecretStr:
     try:
-        key = key_of(value.get_secret_value())
+        key = decode_secret(value.get_secret_value())
     except ValueError:
         key = b""
     if not key:
@@ -221,7 +221,7 @@ WideSeed = Annotated[int, Field(le=MAX_WIDE_SEED), JSON_NUMBER, AfterValidator(_
 -1 above all, are what clients send who want a random one: they mean the same as null.
 """
 
-PictureFormat = Annotated[job.PictureFormat, BeforeValidator(_format_name)]
+ImageFormat = Annotated[job.ImageFormat, BeforeValidator(_format_name)]
 """However it is written, and `jpg` for `jpeg`."""
 
 WebhookUrl = Annotated[
@@ -244,16 +244,17 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     image_fields: ClassVar[Mapping[str, Role]] = {}
-    """The fields that hold pictures, each one picture or a list of them."""
+    """The fields that hold images, each one image or a list of them."""
     modes: ClassVar[tuple[str, ...]] = ()
     """All that `chosen_mode` may answer; none on endpoints that have one way only."""
+    makes_video: ClassVar[bool] = False
     finetunable: ClassVar[bool] = True
     """Whether there may be an endpoint that takes tuned models with it."""
 
     webhook_url: WebhookUrl | None = Field(
         default=None,
         description="URL that receives the result as a POST once the task has one. It must be reachable publicly.",
-        examples=["https://example.com/hooks/pictures"],
+        examples=["https://example.com/hooks/images"],
     )
     webhook_secret: WebhookSecret | None = Field(
         default=None,
@@ -286,7 +287,7 @@ class GenerationRequest(BaseModel):
 
     @abstractmethod
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        """What to make, given the width and height of each picture that `prepared` returned, in the same order.
+        """What to make, given the width and height of each image that `prepared` returned, in the same order.
 
         Of the video, where there is one, they follow.
 
@@ -305,27 +306,27 @@ class GenerationRequest(BaseModel):
         """Which of the endpoint's modes does the work; empty on endpoints that have one way only."""
         return ""
 
-    def image_inputs(self) -> list[SentPicture]:
-        """The pictures as sent, in the order the model is to see them."""
-        found: list[SentPicture] = []
+    def image_inputs(self) -> list[ImageField]:
+        """The images as sent, in the order the model is to see them."""
+        inputs: list[ImageField] = []
         for name, role in self.image_fields.items():
             value: str | list[str] | None = getattr(self, name)
             if isinstance(value, str):
-                found.append(SentPicture((name,), value, role))
+                inputs.append(ImageField((name,), value, role))
             elif value is not None:
-                found.extend(SentPicture((name, str(index)), item, role) for index, item in enumerate(value))
-        return found
+                inputs.extend(ImageField((name, str(index)), item, role) for index, item in enumerate(value))
+        return inputs
 
     def video_input(self) -> str | None:
         """The video as sent, in the field `start_video`; None on endpoints without."""
         return None
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        """What the model is to get, given the pictures of `image_inputs` in the same order. Call it in a thread.
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        """What the model is to get, given the images of `image_inputs` in the same order. Call it in a thread.
 
-        Raises PictureProblem when they don't go together.
+        Raises ImageProblem when they don't go together.
         """
-        return pictures
+        return images
 
 
 def random_seed() -> int:
@@ -336,7 +337,7 @@ def random_seed() -> int:
 PREFIX: Final = "whsec_"
 
 
-def key_of(secret: str) -> bytes:
+def decode_secret(secret: str) -> bytes:
     """Raises ValueError for what goes on after `whsec_` in anything but base64."""
     if secret.startswith(PREFIX):
         return pybase64.b64decode(secret.removeprefix(PREFIX), validate=True)

@@ -1,8 +1,8 @@
 """Requests of `gen-2-*`, `gen-kontext-pro` and `gen-pro`: text to image, edits, image prompts.
 
-`width` and `height` 0 mean "not set", as null does: then an edit has its first picture's own size (held to the limits,
+`width` and `height` 0 mean "not set", as null does: then an edit has its first image's own size (held to the limits,
 its ratio kept), and text to image 1024x1024. The contract names no largest size, so it is that of `gen-3-image-klein`.
-Of the pictures, any may be left out; those that are sent keep their order.
+Of the images, any may be left out; those that are sent keep their order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from serve_app.inputs.geometry import (
     TIERS,
     Ratio,
     Size,
-    picture_size,
+    image_size,
     scale_to,
     size_for,
 )
@@ -35,18 +35,18 @@ from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
     Flag,
+    ImageFormat,
     ImageInput,
     NullIsUnset,
-    PictureFormat,
     Prompt,
     Role,
     Text,
     check_exact_size,
 )
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE, TolerantRequest, UpsamplingRequest, with_opposite
+from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest, UpsamplingRequest, with_opposite
 
-MAX_PICTURES: Final = 8
+MAX_IMAGES: Final = 8
 MAX_SAFETY_TOLERANCE: Final = 6
 """The last has to be approved by an operator: the catalog approves up to 5."""
 
@@ -71,24 +71,24 @@ Side = Annotated[
 
 
 def _further(place: str) -> Any:
-    return Field(default=None, repr=False, description=f"The {place} picture to take from.")
+    return Field(default=None, repr=False, description=f"The {place} image to take from.")
 
 
 class Gen2ProRequest(TolerantRequest):
-    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+    """Text to image when no image is sent, else an edit of the first. Unknown fields are ignored."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {
         "input_image": "references",
-        **{f"input_image_{number}": "references" for number in range(2, MAX_PICTURES + 1)},
+        **{f"input_image_{number}": "references" for number in range(2, MAX_IMAGES + 1)},
     }
 
     prompt: Prompt = Field(
-        description="What the picture shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
+        description="What the image shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
     )
     input_image: ImageInput | None = Field(
         default=None,
         repr=False,
-        description=f"The picture to edit ({LIMITS_OF_A_PICTURE}). It sets the default size.",
+        description=f"The image to edit ({IMAGE_LIMITS}). It sets the default size.",
         examples=["https://example.com/garden.jpeg"],
     )
     input_image_2: ImageInput | None = _further("second")
@@ -101,7 +101,7 @@ class Gen2ProRequest(TolerantRequest):
     width: Side = Field(
         default=0,
         validate_default=True,
-        description="Width in pixels; needs `height`. 0: the first picture's own, else 1024.",
+        description="Width in pixels; needs `height`. 0: the first image's own, else 1024.",
         examples=[1280],
     )
     height: Side = Field(
@@ -119,21 +119,21 @@ class Gen2ProRequest(TolerantRequest):
     disable_pup: SkipJsonSchema[Any] = None
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        decided = picture_size(
+        size = image_size(
             width=self.width,
             height=self.height,
             aspect_ratio=AUTO if references else "1:1",
             reference=references[0] if references else None,
         )
-        assert decided.size is not None
+        assert size.size is not None
         return Plan(
             prompt=self.prompt,
             steps=None,
             seed=self.chosen_seed(),
             output_format=self.output_format,
-            area=decided.area,
-            width=decided.size.width,
-            height=decided.size.height,
+            area=size.area,
+            width=size.size.width,
+            height=size.size.height,
             rewrite=self.disable_pup is not True,
         )
 
@@ -171,7 +171,7 @@ _NUMBER: Final = r"[0-9]{1,5}(\.[0-9]{1,3})?"
 _FORM: Final = f"^{_NUMBER}:{_NUMBER}$"
 
 
-def ratio_of(text: str) -> Ratio:
+def parse_ratio(text: str) -> Ratio:
     """The ratio that a text of the right form names. Raises ZeroDivisionError."""
     width, height = text.split(":")
     return Fraction(width) / Fraction(height)
@@ -179,10 +179,10 @@ def ratio_of(text: str) -> Ratio:
 
 def _in_range(text: str) -> str:
     if re.fullmatch(_FORM, text) is None:
-        message = "Input should be a ratio like 16:9, from 21:9 to 9:21; left out, it is that of the first picture"
+        message = "Input should be a ratio like 16:9, from 21:9 to 9:21; left out, it is that of the first image"
         raise PydanticCustomError("string_pattern_mismatch", message)
     try:
-        ratio = ratio_of(text)
+        ratio = parse_ratio(text)
     except ZeroDivisionError:
         ratio = Fraction(0)
     if not TALLEST <= ratio <= WIDEST:
@@ -194,11 +194,11 @@ RatioText = Annotated[str, Field(json_schema_extra={"pattern": _FORM}), AfterVal
 
 
 def _kontext_further(place: str) -> Any:
-    return Field(default=None, repr=False, description=f"The {place} picture to take from. Experimental.")
+    return Field(default=None, repr=False, description=f"The {place} image to take from. Experimental.")
 
 
 class KontextRequest(UpsamplingRequest):
-    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+    """Text to image when no image is sent, else an edit of the first. Unknown fields are ignored."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {
         "input_image": "references",
@@ -208,12 +208,12 @@ class KontextRequest(UpsamplingRequest):
     }
 
     prompt: Prompt = Field(
-        description="How to change the picture, or what to show.", examples=["Replace the sky with a starry night"]
+        description="How to change the image, or what to show.", examples=["Replace the sky with a starry night"]
     )
     input_image: ImageInput | None = Field(
         default=None,
         repr=False,
-        description=f"The picture to edit ({LIMITS_OF_A_PICTURE}). It sets the default ratio.",
+        description=f"The image to edit ({IMAGE_LIMITS}). It sets the default ratio.",
         examples=["https://example.com/garden.jpeg"],
     )
     input_image_2: ImageInput | None = _kontext_further("second")
@@ -222,10 +222,10 @@ class KontextRequest(UpsamplingRequest):
     aspect_ratio: RatioText | None = Field(
         default=None,
         description="Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the "
-        "first picture's, else `1:1`.",
+        "first image's, else `1:1`.",
         examples=["16:9", "1.85:1"],
     )
-    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+    output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="png", description="File format of the result.", examples=["jpeg"]
     )
 
@@ -244,7 +244,7 @@ class KontextRequest(UpsamplingRequest):
 
     def _size(self, references: Sequence[tuple[int, int]]) -> Size:
         if self.aspect_ratio is not None:
-            return size_for(ratio_of(self.aspect_ratio), AREA)
+            return size_for(parse_ratio(self.aspect_ratio), AREA)
         return scale_to(*references[0], AREA) if references else size_for(Fraction(1), AREA)
 
 
@@ -261,12 +261,12 @@ class ProRequest(UpsamplingRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"image_prompt": "image_prompt"}
 
     prompt: Annotated[Text, NullIsUnset()] = Field(
-        default="", description="What the picture shows.", examples=["A lighthouse on a cliff at dawn"]
+        default="", description="What the image shows.", examples=["A lighthouse on a cliff at dawn"]
     )
     image_prompt: ImageInput | None = Field(
         default=None,
         repr=False,
-        description=f"A picture to work from as from a prompt ({LIMITS_OF_A_PICTURE}).",
+        description=f"An image to work from as from a prompt ({IMAGE_LIMITS}).",
         examples=["https://example.com/garden.jpeg"],
     )
     width: ProSide = Field(default=1024, description="Width in pixels, a multiple of 32.", examples=[1024])

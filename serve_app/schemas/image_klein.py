@@ -8,15 +8,15 @@ from typing import Annotated, ClassVar, Final, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from serve_app.inputs.geometry import MAX_AREA, MAX_SIDE, MIN_SIDE, picture_size
+from serve_app.inputs.geometry import MAX_AREA, MAX_SIDE, MIN_SIDE, image_size
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     LOWER_CASE,
     AspectRatio,
     GenerationRequest,
+    ImageFormat,
     ImageInput,
     NullIsUnset,
-    PictureFormat,
     Prompt,
     Resolution,
     Role,
@@ -42,7 +42,7 @@ class ImageKleinRequest(GenerationRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
 
     prompt: Prompt = Field(
-        description="What the picture shows, or how to change it. May end with a JSON array that places elements: "
+        description="What the image shows, or how to change it. May end with a JSON array that places elements: "
         "boxes are `[top, left, bottom, right]`, 0 to 1000.",
         examples=[
             "A lighthouse on a cliff at dawn, oil painting",
@@ -52,7 +52,7 @@ class ImageKleinRequest(GenerationRequest):
     images: Annotated[list[ImageInput], Field(min_length=1, max_length=MAX_REFERENCES)] | None = Field(
         default=None,
         repr=False,
-        description="1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB "
+        description="1 to 10 reference images (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB "
         "and 20 megapixels each). The first is the one to edit and sets the default output size.",
         examples=[["https://example.com/garden.jpeg"]],
     )
@@ -81,7 +81,7 @@ class ImageKleinRequest(GenerationRequest):
     )
     seed: Seed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same picture. Random when left out.",
+        description="The same seed with the same request gives the same image. Random when left out.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
@@ -89,7 +89,7 @@ class ImageKleinRequest(GenerationRequest):
         description="How much is let through, 0 (strictest) to 7. The approved levels depend on your organization.",
         examples=[2],
     )
-    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+    output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS), JSON_NUMBER, NullIsUnset()] = Field(
@@ -97,7 +97,7 @@ class ImageKleinRequest(GenerationRequest):
     )
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        decided = picture_size(
+        size = image_size(
             width=self.width,
             height=self.height,
             aspect_ratio=self.aspect_ratio,
@@ -109,9 +109,9 @@ class ImageKleinRequest(GenerationRequest):
             steps=self.steps,
             seed=random_seed() if self.seed is None else self.seed,
             output_format=self.output_format,
-            area=decided.area,
-            width=decided.size.width if decided.size else None,
-            height=decided.size.height if decided.size else None,
+            area=size.area,
+            width=size.size.width if size.size else None,
+            height=size.size.height if size.size else None,
             structured=True,
         )
 
@@ -125,7 +125,7 @@ class ImageKleinRequest(GenerationRequest):
         return prompt
 
     @model_validator(mode="after")
-    def _layout_takes_from_pictures_sent(self) -> Self:
+    def _check_layout_references(self) -> Self:
         try:
             check_references(parse_layout(self.prompt), len(self.images or ()))
         except LayoutError as error:

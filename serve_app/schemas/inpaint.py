@@ -1,8 +1,8 @@
 """Requests of Fill, Canny and Erase: part of an image anew, or an image by edges.
 
-The part is white in `mask`; without a mask, it is what the picture's alpha channel makes transparent (half transparent:
-half repainted). With both, the mask counts. A picture with neither, or whose alpha channel is opaque everywhere, is
-refused at `mask`. The result has the picture's own size, held to the service's limits.
+The part is white in `mask`; without a mask, it is what the image's alpha channel makes transparent (half transparent:
+half repainted). With both, the mask counts. An image with neither, or whose alpha channel is opaque everywhere, is
+refused at `mask`. The result has the image's own size, held to the service's limits.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from serve_app.inputs.geometry import fit
-from serve_app.inputs.masks import WHITE_FROM, alpha_mask, grey_mask, grown, mask_of, white_area
+from serve_app.inputs.masks import WHITE_FROM, alpha_mask, grey_mask, grow, mask_from_area, white_area
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
+    ImageField,
     ImageInput,
+    ImageProblem,
     NullIsUnset,
-    Picture,
-    PictureProblem,
     Prompt,
+    RequestImage,
     Role,
-    SentPicture,
     Text,
     check_mask_size,
     located_error,
 )
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
+from serve_app.schemas.tolerant import IMAGE_LIMITS, UpsamplingRequest
 from serve_app.schemas.tools import ToolRequest
 
 
@@ -42,15 +42,14 @@ class FillRequest(UpsamplingRequest):
 
     image: ImageInput = Field(
         repr=False,
-        description=f"The picture to change ({LIMITS_OF_A_PICTURE}). Transparent parts are repainted when there is no "
-        "`mask`.",
+        description=f"The image to change ({IMAGE_LIMITS}). Transparent parts are repainted when there is no `mask`.",
         examples=["https://example.com/garden.png"],
     )
     mask: ImageInput | None = Field(
         default=None,
         repr=False,
-        description="Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed "
-        "unless the picture has transparent parts.",
+        description="Black-and-white image of the same size: white is painted anew, black stays as it is. Needed "
+        "unless the image has transparent parts.",
         examples=["https://example.com/mask.png"],
     )
     prompt: Annotated[Text, NullIsUnset()] = Field(
@@ -63,20 +62,20 @@ class FillRequest(UpsamplingRequest):
         default=60, description="Higher keeps closer to the prompt, at the cost of realism.", examples=[60]
     )
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        image = pictures[0].image
-        mask = grey_mask(pictures[1].image) if len(pictures) > 1 else alpha_mask(image)
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        image = images[0].image
+        mask = grey_mask(images[1].image) if len(images) > 1 else alpha_mask(image)
         if mask is None:
-            raise PictureProblem("mask", "Field required, as the image has no transparent parts", "missing")
+            raise ImageProblem("mask", "Field required, as the image has no transparent parts", "missing")
         check_mask_size(mask, image)
         if not white_area(mask).any():
-            raise PictureProblem(
+            raise ImageProblem(
                 "mask",
                 f"The mask must be white ({WHITE_FROM} to 255) where to paint anew, but it is darker everywhere. Scale "
                 "masks of 0 and 1 by 255. To paint what is transparent, send an image with transparency and no mask",
                 "mask_empty",
             )
-        return [pictures[0], Picture("mask", mask)]
+        return [images[0], RequestImage("mask", mask)]
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
         size = fit(*references[0])
@@ -106,7 +105,7 @@ Threshold = Annotated[int, Field(ge=0, le=500), JSON_NUMBER, NullIsUnset()]
 class EdgesRequest(UpsamplingRequest):
     """What both forms share."""
 
-    prompt: Prompt = Field(description="What the picture shows.", examples=["A marble statue of a cat"])
+    prompt: Prompt = Field(description="What the image shows.", examples=["A marble statue of a cat"])
     canny_low_threshold: Threshold = Field(default=50, description="Weaker edges than this are dropped.", examples=[50])
     canny_high_threshold: Threshold = Field(
         default=200,
@@ -122,7 +121,7 @@ class EdgesRequest(UpsamplingRequest):
 
     @property
     def shows_edges(self) -> bool:
-        """Whether the picture shows edges already."""
+        """Whether the image shows edges already."""
         return False
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
@@ -143,21 +142,20 @@ class EdgesRequest(UpsamplingRequest):
 
 
 class CannyRequest(EdgesRequest):
-    """One of the two pictures is needed. Unknown fields are ignored."""
+    """One of the two images is needed. Unknown fields are ignored."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"preprocessed_image": "control", "control_image": "control"}
 
     control_image: ImageInput | None = Field(
         default=None,
         repr=False,
-        description=f"The picture to take the edges from ({LIMITS_OF_A_PICTURE}). Needed unless `preprocessed_image` "
-        "is sent.",
+        description=f"The image to take the edges from ({IMAGE_LIMITS}). Needed unless `preprocessed_image` is sent.",
         examples=["https://example.com/cat.jpeg"],
     )
     preprocessed_image: ImageInput | None = Field(
         default=None,
         repr=False,
-        description="A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't "
+        description="An image of edges, white on black, used as it is; `control_image` and the thresholds then don't "
         "matter.",
         examples=["https://example.com/edges.png"],
     )
@@ -166,24 +164,24 @@ class CannyRequest(EdgesRequest):
     def shows_edges(self) -> bool:
         return self.preprocessed_image is not None
 
-    def image_inputs(self) -> list[SentPicture]:
+    def image_inputs(self) -> list[ImageField]:
         return super().image_inputs()[:1]
 
     @model_validator(mode="after")
-    def _has_a_picture(self) -> Self:
+    def _has_a_image(self) -> Self:
         if self.control_image is None and self.preprocessed_image is None:
             raise located_error("control_image", "missing", "Field required, unless preprocessed_image is sent")
         return self
 
 
 class ControlCannyRequest(EdgesRequest):
-    """The form of the tuned variant: always from a picture, never from its edges."""
+    """The form of the tuned variant: always from an image, never from its edges."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"control_image": "control"}
 
     control_image: ImageInput = Field(
         repr=False,
-        description=f"The picture to take the edges from ({LIMITS_OF_A_PICTURE}).",
+        description=f"The image to take the edges from ({IMAGE_LIMITS}).",
         examples=["https://example.com/cat.jpeg"],
     )
 
@@ -198,12 +196,12 @@ class EraseRequest(ToolRequest):
 
     image: ImageInput = Field(
         repr=False,
-        description=f"The picture to remove something from ({LIMITS_OF_A_PICTURE}).",
+        description=f"The image to remove something from ({IMAGE_LIMITS}).",
         examples=["https://example.com/garden.png"],
     )
     mask: ImageInput = Field(
         repr=False,
-        description="Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must "
+        description="Black-and-white image of the same size: white is removed, black stays as it is. Some of it must "
         "be white, and not all.",
         examples=["https://example.com/mask.png"],
     )
@@ -211,18 +209,18 @@ class EraseRequest(ToolRequest):
         default=10, description="How far around the white of the mask is removed too, in pixels.", examples=[10]
     )
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        (_, image), (_, mask) = pictures
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        (_, image), (_, mask) = images
         check_mask_size(mask, image)
         white = white_area(mask)
         if not white.any():
-            raise PictureProblem(
+            raise ImageProblem(
                 "mask", "The mask must be white where to remove, but it is black throughout", "mask_empty"
             )
-        removed = grown(white, self.dilate_pixels)
-        if removed.all():
+        area = grow(white, self.dilate_pixels)
+        if area.all():
             message = "The mask must leave some of the image to fill the gap from, but it covers all of it"
             if not white.all():
                 message += f" once widened by dilate_pixels = {self.dilate_pixels}"
-            raise PictureProblem("mask", message, "mask_full")
-        return [pictures[0], Picture("mask", mask_of(removed))]
+            raise ImageProblem("mask", message, "mask_full")
+        return [images[0], RequestImage("mask", mask_from_area(area))]

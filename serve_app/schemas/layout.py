@@ -5,7 +5,7 @@ Two forms, never mixed in one array:
 - generate: `{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}`
 - edit: `{"id": "cat_1", "from": "ref_image_0", "src_bbox": [..], "tgt_bbox": [..], "desc": ".."}`, in which `tgt_bbox`
   null removes the element and `from` null describes a new one; both null would say nothing and is refused. `from` may
-  also name a picture as the prompt itself does: `<ref_image_0>`.
+  also name an image as the prompt itself does: `<ref_image_0>`.
 
 Boxes are `[top, left, bottom, right]`, whole numbers 0 to 1000, top above bottom and left of right. Every array that
 ends the prompt and has items is a layout, and an error where it breaks the rules. An empty array, and text that is no
@@ -58,12 +58,12 @@ def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
 
 
 def check_references(rows: Sequence[LayoutRow], count: int) -> None:
-    """Raises LayoutError when a row takes its element from a picture that is not one of the `count` sent."""
-    sent = {f"ref_image_{index}" for index in range(count)}
+    """Raises LayoutError when a row takes its element from an image that is not one of the `count` sent."""
+    references = {f"ref_image_{index}" for index in range(count)}
     for index, row in enumerate(rows):
-        if row.source is not None and row.source not in sent:
-            names = ", ".join(sorted(sent)) or "there is none"
-            raise LayoutError(f"from of layout row {index} must name a reference picture that was sent: {names}")
+        if row.source is not None and row.source not in references:
+            names = ", ".join(sorted(references)) or "there is none"
+            raise LayoutError(f"from of layout row {index} must name a reference image that was sent: {names}")
 
 
 def caption(prompt: str) -> str:
@@ -102,7 +102,7 @@ def _edit_row(item: Mapping[str, Any], index: int) -> LayoutRow:
         name=_text(item, "id", index),
         target=None if item["tgt_bbox"] is None else _box(item, "tgt_bbox", index),
         description=_text(item, "desc", index),
-        source=None if item["from"] is None else _unbracketed(_text(item, "from", index)),
+        source=None if item["from"] is None else _strip_brackets(_text(item, "from", index)),
         source_box=None if item["src_bbox"] is None else _box(item, "src_bbox", index),
     )
     if row.source is None and row.target is None:
@@ -125,7 +125,7 @@ def _text(item: Mapping[str, Any], key: str, index: int) -> str:
     return value
 
 
-def _unbracketed(name: str) -> str:
+def _strip_brackets(name: str) -> str:
     return name[1:-1] if name.startswith("<") and name.endswith(">") else name
 
 

@@ -1,6 +1,6 @@
 """Requests of outpainting: an image extended beyond its borders.
 
-The picture lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
+The image lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
 leaves open. So the result is the canvas.
 """
 
@@ -13,23 +13,23 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias, get_arg
 from pydantic import ConfigDict, Field, model_validator
 
 from serve_app.inputs.geometry import MAX_SIDE, MIN_SIDE, Size
-from serve_app.inputs.masks import laid_out
+from serve_app.inputs.masks import place_on_canvas
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     Flag,
     ImageInput,
+    ImageProblem,
     NullIsUnset,
-    Picture,
-    PictureProblem,
+    RequestImage,
     Role,
     located_error,
 )
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE
+from serve_app.schemas.tolerant import IMAGE_LIMITS
 from serve_app.schemas.tools import MAX_PIXELS, ToolRequest
 
 MAX_OFFSET: Final = 100_000
-"""Either way. More than any picture that is taken is wide, so it refuses nothing that could work."""
+"""Either way. More than any image that is taken is wide, so it refuses nothing that could work."""
 
 Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER]
 Offset = Annotated[int, Field(ge=-MAX_OFFSET, le=MAX_OFFSET), JSON_NUMBER]
@@ -45,7 +45,7 @@ class OutpaintingRequest(ToolRequest):
 
     input_image: ImageInput = Field(
         repr=False,
-        description=f"The picture to extend ({LIMITS_OF_A_PICTURE}).",
+        description=f"The image to extend ({IMAGE_LIMITS}).",
         examples=["https://example.com/garden.png"],
     )
     width: Side = Field(description="Width of the result in pixels.", examples=[1280])
@@ -54,13 +54,13 @@ class OutpaintingRequest(ToolRequest):
     )
     reference_offset_x: Offset | None = Field(
         default=None,
-        description="Where the picture's left edge lies in the result, in pixels. Centred when left out. May be "
+        description="Where the image's left edge lies in the result, in pixels. Centred when left out. May be "
         "negative with `auto_crop`.",
         examples=[128],
     )
     reference_offset_y: Offset | None = Field(
         default=None,
-        description="Where the picture's top edge lies in the result, in pixels. Centred when left out. May be "
+        description="Where the image's top edge lies in the result, in pixels. Centred when left out. May be "
         "negative with `auto_crop`.",
         examples=[0],
     )
@@ -76,22 +76,22 @@ class OutpaintingRequest(ToolRequest):
     def chosen_mode(self) -> str:
         return self.mode
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        (_, reference) = pictures[0]
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        (_, reference) = images[0]
         across = _Axis("width", "reference_offset_x", "wide", self.width, reference.width, self.reference_offset_x)
         down = _Axis("height", "reference_offset_y", "high", self.height, reference.height, self.reference_offset_y)
         for axis in (across, down):
             axis.check(auto_crop=self.auto_crop)
-        if across.covered and down.covered:
-            raise PictureProblem(
+        if across.is_covered and down.is_covered:
+            raise ImageProblem(
                 "width",
                 "The reference must leave some of the canvas to paint, but it covers all of it; make width more than "
                 f"{across.reach} or height more than {down.reach}"
                 + (", or move the reference by its offset" if self.auto_crop else ""),
                 "nothing_to_paint",
             )
-        canvas, mask = laid_out(reference, Size(self.width, self.height), across.start, down.start)
-        return [Picture("references", canvas), Picture("mask", mask)]
+        canvas, mask = place_on_canvas(reference, Size(self.width, self.height), across.start, down.start)
+        return [RequestImage("references", canvas), RequestImage("mask", mask)]
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
         area = self.width * self.height
@@ -117,35 +117,35 @@ class _Axis:
     word: Literal["wide", "high"]
     canvas: int
     reference: int
-    sent: int | None
+    explicit_offset: int | None
     """The offset, as sent."""
 
     @property
     def start(self) -> int:
         """Where on the canvas the reference begins. What can't be halved is less before it than after it."""
-        return (self.canvas - self.reference) // 2 if self.sent is None else self.sent
+        return (self.canvas - self.reference) // 2 if self.explicit_offset is None else self.explicit_offset
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         return self.start <= 0 and self.start + self.reference >= self.canvas
 
     @property
     def reach(self) -> int:
         """The longest canvas that the reference covers, where it covers this one."""
-        return self.reference + (self.sent or 0)
+        return self.reference + (self.explicit_offset or 0)
 
     def check(self, *, auto_crop: bool) -> None:
-        """Raises PictureProblem when the reference sticks out and may not, or lies outside altogether."""
+        """Raises ImageProblem when the reference sticks out and may not, or lies outside altogether."""
         touches = -self.reference < self.start < self.canvas
         if 0 <= self.start <= self.canvas - self.reference or (auto_crop and touches):
             return
         lengths = f"for a reference {self.reference} {self.word}"
         if self.reference > self.canvas and not auto_crop:
             message = f"{self.side} must be at least {self.reference} {lengths}, or set auto_crop"
-            raise PictureProblem(self.side, message, "reference_overflow")
+            raise ImageProblem(self.side, message, "reference_overflow")
         remedy = ", or set auto_crop" if touches else ""
         first, last = (1 - self.reference, self.canvas - 1) if auto_crop else (0, self.canvas - self.reference)
-        raise PictureProblem(
+        raise ImageProblem(
             self.offset,
             f"{self.offset} must be between {first} and {last} {lengths} on a canvas {self.canvas} {self.word}{remedy}",
             "reference_overflow" if touches else "reference_outside",

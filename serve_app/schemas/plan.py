@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from deployments.contract.job import OutputFormat
+from deployments.contract.job import FPS, OutputFormat
 from serve_app.inputs.geometry import MEGAPIXEL
 
 
@@ -17,19 +17,23 @@ class ModelDefaults:
     guidance: float | None = None
     instruction: str = ""
     """What the prompt begins with."""
+    fps: int = FPS
     image_prompts: bool = False
     """Whether the model reads images as part of a prompt, where the endpoint takes any."""
+    unsupported: frozenset[str] = frozenset()
+    """Fields of requests that the model does not take."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClipPlan:
-    """What only videos have: `seconds` of new ones are made. The others are as in Clip."""
+class VideoPlan:
+    """What only videos have: `seconds` of new ones are made. The others are as in VideoParams."""
 
     seconds: int
-    sound: bool
+    audio: bool
     times: tuple[float, ...] = ()
     draft: bool = False
     enhance: str | None = None
+    fps: int = FPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,13 @@ class Plan:
     """Sizes in pixels. Without `width` and `height` the ratio is chosen later, on a canvas of `area` pixels.
 
     `guidance`, `guidance_interval`, `canny` and `transparent` are as in GenerationJob. `rewrite` lets a rewriter enrich
-    the prompt first. A `structured` prompt may end with a layout; any other is plain text to its end. `clip` makes it a
-    plan for a video.
+    the prompt first. A `structured` prompt may end with a layout; any other is plain text to its end. With `video`
+    the result is a video.
     """
 
     prompt: str
     steps: int | None
-    """None until `completed`, where the request leaves them to the model."""
+    """None until `resolve`, where the request leaves them to the model."""
     seed: int
     output_format: OutputFormat
     area: int
@@ -57,26 +61,29 @@ class Plan:
     transparent: bool = False
     rewrite: bool = False
     structured: bool = False
-    clip: ClipPlan | None = None
+    video: VideoPlan | None = None
+    negative_prompt: str = ""
+    strength: float | None = None
 
-    def completed(self, defaults: ModelDefaults, input_pixels: int = 0) -> Plan:
-        """With what was sent, and the defaults's own figures for what the request leaves open."""
+    def resolve(self, defaults: ModelDefaults, input_pixels: int = 0) -> Plan:
+        """With what was sent, and the defaults' own numbers for what the request leaves open."""
         return replace(
             self,
             input_pixels=input_pixels,
             prompt=f"{defaults.instruction} {self.prompt}".strip() if defaults.instruction else self.prompt,
             steps=defaults.steps if self.steps is None else self.steps,
             guidance=defaults.guidance if self.guidance is None else self.guidance,
+            video=replace(self.video, fps=defaults.fps) if self.video else None,
         )
 
     @property
     def seconds(self) -> int:
-        """What is made, as a multiple of one picture or of one second of video."""
-        return self.clip.seconds if self.clip else 1
+        """What is made, as a multiple of one image or of one second of video."""
+        return self.video.seconds if self.video else 1
 
     @property
     def work(self) -> float:
-        """Compute units for fair sharing: megapixel-steps of pictures or of seconds of video; references count too."""
+        """Compute units for fair sharing: megapixel-steps of images or of seconds of video; references count too."""
         return (self.area * self.seconds + self.input_pixels) / MEGAPIXEL * (self.steps or 1)
 
 
@@ -93,7 +100,7 @@ class Draft:
     seconds: int
     width: int
     height: int
-    sound: bool
+    audio: bool
     task: str = ""
     """Id of the one that made it."""
     references: tuple[str, ...] = ()

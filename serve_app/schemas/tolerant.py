@@ -15,27 +15,25 @@ from serve_app.schemas.fields import (
     JSON_REAL,
     Flag,
     GenerationRequest,
+    ImageFormat,
     NullIsUnset,
-    PictureFormat,
     WideSeed,
     advice,
     random_seed,
 )
 
-LIMITS_OF_A_PICTURE = (
-    "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright"
-)
+IMAGE_LIMITS = "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright"
 
 
-_PICTURES_ELSEWHERE: Final = frozenset(
+_IMAGES_ELSEWHERE: Final = frozenset(
     {
         *("image", "images", "image_url", "image_urls", "input_image", "input_images", "input_image_url", "init_image"),
         *("reference_image", "reference_images", "reference_image_urls"),
         *("mask", "mask_url", "mask_image", "control_image"),
     }
 )
-"""Fields that hold pictures in the dialects of other services."""
-_MOST_NAMED: Final = 20
+"""Fields that hold images in the dialects of other services."""
+_MAX_WARNINGS: Final = 20
 
 
 class TolerantRequest(GenerationRequest):
@@ -47,14 +45,14 @@ class TolerantRequest(GenerationRequest):
 
     seed: WideSeed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same picture. Random when left out, or negative. "
+        description="The same seed with the same request gives the same image. Random when left out, or negative. "
         "Beyond 2^53, JavaScript reads the seed of the answer rounded.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=6), JSON_NUMBER] | None = Field(
         default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
     )
-    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+    output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 
@@ -63,19 +61,19 @@ class TolerantRequest(GenerationRequest):
     def _note_ignored(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         request = handler(body)
         if isinstance(body, dict):
-            unknown = sorted(body.keys() - cls.model_fields.keys() - cls.other_names)[:_MOST_NAMED]
-            advised = [(name, cls._advice(name)) for name in unknown if body[name] not in (None, "", [], 1)]
+            unknown = sorted(body.keys() - cls.model_fields.keys() - cls.other_names)[:_MAX_WARNINGS]
+            advice_by_field = [(name, cls._advice(name)) for name in unknown if body[name] not in (None, "", [], 1)]
             request._ignored = tuple(
                 f"{name} is not a field of this endpoint and was ignored{': ' if advice else ''}{advice or ''}"
-                for name, advice in advised
-                if advice or name in _PICTURES_ELSEWHERE
+                for name, advice in advice_by_field
+                if advice or name in _IMAGES_ELSEWHERE
             )
         return request
 
     @classmethod
     def _advice(cls, name: str) -> str | None:
         """What to send in place of the field `name`."""
-        if name in _PICTURES_ELSEWHERE and cls.image_fields:
+        if name in _IMAGES_ELSEWHERE and cls.image_fields:
             fields = list(cls.image_fields)
             return f"did you mean {next((field for field in fields if field in name), fields[0])}?"
         return advice(name, cls.model_fields)
@@ -123,6 +121,6 @@ class FinetunedFields(BaseModel):
 
 
 @cache
-def finetuned(base: type[GenerationRequest]) -> type[GenerationRequest]:
+def with_finetune(base: type[GenerationRequest]) -> type[GenerationRequest]:
     """The request of a base endpoint with the two fields added."""
     return create_model(f"Tuned{base.__name__}", __base__=(FinetunedFields, base))  # type: ignore[call-overload]

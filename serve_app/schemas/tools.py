@@ -1,6 +1,6 @@
 """Requests of tools: deblur and try-on, and their base.
 
-The result has the first picture's own size, held to the service's limits, where a
+The result has the first image's own size, held to the service's limits, where a
 tool does not say otherwise.
 """
 
@@ -13,22 +13,22 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from serve_app.inputs.geometry import MEGAPIXEL, fit
-from serve_app.inputs.images import InputPicture
-from serve_app.inputs.masks import scaled
-from serve_app.schemas.fields import ImageInput, NullIsUnset, Picture, PictureFormat, PictureProblem, Role, Text
+from serve_app.inputs.images import InputImage
+from serve_app.inputs.masks import scale
+from serve_app.schemas.fields import ImageFormat, ImageInput, ImageProblem, NullIsUnset, RequestImage, Role, Text
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE, TolerantRequest
+from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest
 
 MAX_PIXELS: Final = 4 * MEGAPIXEL
-"""Of the pictures of those tools that take no larger ones, and of what outpainting makes."""
+"""Of the images of those tools that take no larger ones, and of what outpainting makes."""
 
-LIMITS_OF_A_SMALL_PICTURE: Final = (
+SMALL_IMAGE_LIMITS: Final = (
     "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright"
 )
 
 
 class ToolRequest(TolerantRequest):
-    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+    output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="png", description="File format of the result.", examples=["png"]
     )
 
@@ -45,14 +45,14 @@ class ToolRequest(TolerantRequest):
         )
 
 
-def check_pixels(field: str, image: InputPicture) -> None:
-    """Raises PictureProblem at `field` for a picture of more than `MAX_PIXELS`."""
+def check_pixels(field: str, image: InputImage) -> None:
+    """Raises ImageProblem at `field` for an image of more than `MAX_PIXELS`."""
     if image.width * image.height > MAX_PIXELS:
-        raise PictureProblem(
+        raise ImageProblem(
             field,
-            f"The picture must have at most {MAX_PIXELS} pixels ({MAX_PIXELS // MEGAPIXEL} megapixels), but it has "
+            f"The image must have at most {MAX_PIXELS} pixels ({MAX_PIXELS // MEGAPIXEL} megapixels), but it has "
             f"{image.width}x{image.height} = {image.width * image.height}",
-            "picture_too_large",
+            "image_too_large",
         )
 
 
@@ -63,17 +63,17 @@ class DeblurRequest(ToolRequest):
 
     image: ImageInput = Field(
         repr=False,
-        description=f"The picture to sharpen ({LIMITS_OF_A_SMALL_PICTURE}).",
+        description=f"The image to sharpen ({SMALL_IMAGE_LIMITS}).",
         examples=["https://example.com/shaken.jpeg"],
     )
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        check_pixels("image", pictures[0].image)
-        return pictures
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        check_pixels("image", images[0].image)
+        return images
 
 
 MAX_UNSCALED: Final = 2 * MEGAPIXEL
-SCALED: Final = MEGAPIXEL
+TARGET_AREA: Final = MEGAPIXEL
 
 
 def _person(limits: str) -> Any:
@@ -96,7 +96,7 @@ class TryOnRequest(ToolRequest):
     prompt: Annotated[Text, NullIsUnset()] = Field(
         default="", description="How to wear it. May be left out.", examples=["The jacket unbuttoned"]
     )
-    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+    output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 
@@ -105,26 +105,26 @@ class TryOnRequest(ToolRequest):
 
 
 class TryOnV1Request(TryOnRequest):
-    """Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored."""
+    """Images over 2 megapixels are scaled to about one. Unknown fields are ignored."""
 
-    person: ImageInput = _person(LIMITS_OF_A_PICTURE)
-    garment: ImageInput = _garment(LIMITS_OF_A_PICTURE)
+    person: ImageInput = _person(IMAGE_LIMITS)
+    garment: ImageInput = _garment(IMAGE_LIMITS)
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        return [Picture(role, _bounded(image)) for role, image in pictures]
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        return [RequestImage(role, _limit_area(image)) for role, image in images]
 
 
 class TryOnV2Request(TryOnRequest):
-    """Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
+    """Images of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
 
-    person: ImageInput = _person(LIMITS_OF_A_SMALL_PICTURE)
-    garment: ImageInput = _garment(LIMITS_OF_A_SMALL_PICTURE)
+    person: ImageInput = _person(SMALL_IMAGE_LIMITS)
+    garment: ImageInput = _garment(SMALL_IMAGE_LIMITS)
 
-    def prepared(self, pictures: list[Picture]) -> list[Picture]:
-        for field, picture in zip(self.image_fields, pictures, strict=True):
-            check_pixels(field, picture.image)
-        return pictures
+    def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
+        for field, image in zip(self.image_fields, images, strict=True):
+            check_pixels(field, image.image)
+        return images
 
 
-def _bounded(image: InputPicture) -> InputPicture:
-    return scaled(image, SCALED) if image.width * image.height > MAX_UNSCALED else image
+def _limit_area(image: InputImage) -> InputImage:
+    return scale(image, TARGET_AREA) if image.width * image.height > MAX_UNSCALED else image

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from serve_app.inputs.geometry import AUTO, RATIOS, Ratio, clip_area, clip_ratio, clip_size
+from serve_app.inputs.geometry import AUTO, RATIOS, Ratio, video_area, video_ratio, video_size
 from serve_app.inputs.settings import VIDEOS
 from serve_app.schemas.fields import (
     JSON_NUMBER,
@@ -31,60 +31,60 @@ from serve_app.schemas.fields import (
     LOWER_CASE,
     Flag,
     GenerationRequest,
+    ImageField,
     ImageInput,
     NullIsUnset,
     Prompt,
     Seed,
-    SentPicture,
     located_error,
     random_seed,
 )
-from serve_app.schemas.plan import ClipPlan, Draft, Plan
+from serve_app.schemas.plan import Draft, Plan, VideoPlan
 
 MAX_KEYFRAMES: Final = 10
 
 Second = Annotated[float, Field(ge=0, allow_inf_nan=False), JSON_REAL]
-TimedPicture: TypeAlias = tuple[Second, ImageInput]
-Pictures = Annotated[list[ImageInput], Field(min_length=1, max_length=MAX_KEYFRAMES)]
-TimedPictures = Annotated[list[TimedPicture], Field(min_length=1, max_length=MAX_KEYFRAMES)]
+TimedImage: TypeAlias = tuple[Second, ImageInput]
+Images = Annotated[list[ImageInput], Field(min_length=1, max_length=MAX_KEYFRAMES)]
+TimedImages = Annotated[list[TimedImage], Field(min_length=1, max_length=MAX_KEYFRAMES)]
 
 _ONE: Final = TypeAdapter[str](ImageInput)
-_PLAIN: Final = TypeAdapter[list[str]](Pictures)
-_TIMED: Final = TypeAdapter[list[tuple[float, str]]](TimedPictures)
+_PLAIN: Final = TypeAdapter[list[str]](Images)
+_TIMED: Final = TypeAdapter[list[tuple[float, str]]](TimedImages)
 
 
 def _by_form(value: Any, _: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, str):
         return _ONE.validate_python(value)
     if not isinstance(value, list):
-        raise PydanticCustomError("keyframes_form", "Input should be a picture, or a list of pictures or of pairs")
+        raise PydanticCustomError("keyframes_form", "Input should be an image, or a list of images or of pairs")
     pairs = [isinstance(each, list) for each in value]
     if any(pairs) and not all(pairs):
-        raise PydanticCustomError("keyframes_mixed", "Pictures and [seconds, picture] pairs can't be mixed")
+        raise PydanticCustomError("keyframes_mixed", "Images and [seconds, image] pairs can't be mixed")
     return (_TIMED if any(pairs) else _PLAIN).validate_python(value)
 
 
-Keyframes = Annotated[ImageInput | Pictures | TimedPictures, WrapValidator(_by_form)]
+Keyframes = Annotated[ImageInput | Images | TimedImages, WrapValidator(_by_form)]
 
 
 class Keyframe(NamedTuple):
     """`second` is None where the request leaves it to the number of keyframes."""
 
     loc: tuple[str, ...]
-    """Of the picture, in the value of the field."""
+    """Of the image, in the value of the field."""
     image: str
     second: float | None
 
 
-def keyframes_of(sent: str | list[str] | list[tuple[float, str]]) -> list[Keyframe]:
+def parse_keyframes(value: str | list[str] | list[tuple[float, str]]) -> list[Keyframe]:
     """The keyframes of a field, in the order of time."""
-    if isinstance(sent, str):
-        return [Keyframe((), sent, None)]
+    if isinstance(value, str):
+        return [Keyframe((), value, None)]
     return [
         Keyframe((str(index),), each, None)
         if isinstance(each, str)
         else Keyframe((str(index), "1"), each[1], float(each[0]))
-        for index, each in enumerate(sent)
+        for index, each in enumerate(value)
     ]
 
 
@@ -144,11 +144,12 @@ Duration = Annotated[Seconds | Literal["auto"], _auto_or(Seconds), NullIsUnset()
 ShortDuration = Annotated[FewSeconds | Literal["auto"], _auto_or(FewSeconds), NullIsUnset()]
 
 
-class ClipRequest(GenerationRequest):
+class BaseVideoRequest(GenerationRequest):
     """What all forms share."""
 
     model_config = ConfigDict(extra="forbid")
     modes: ClassVar[tuple[str, ...]] = ("full", "draft", "enhance")
+    makes_video: ClassVar[bool] = True
     finetunable: ClassVar[bool] = False
 
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
@@ -156,7 +157,7 @@ class ClipRequest(GenerationRequest):
     )
 
 
-class NewClipRequest(ClipRequest):
+class NewVideoRequest(BaseVideoRequest):
     """What the forms share that begin something new."""
 
     prompt: Prompt = Field(
@@ -188,10 +189,10 @@ class NewClipRequest(ClipRequest):
     def chosen_mode(self) -> str:
         return "draft" if self.draft else "full"
 
-    def _planned(self, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()) -> Plan:
+    def _build_plan(self, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()) -> Plan:
         """A `ratio` of None is chosen from the prompt later."""
-        area = clip_area(self.resolution, draft=self.draft)
-        size = None if ratio is None else clip_size(ratio, area, draft=self.draft)
+        area = video_area(self.resolution, draft=self.draft)
+        size = None if ratio is None else video_size(ratio, area, draft=self.draft)
         return Plan(
             prompt=self.prompt,
             steps=None,
@@ -200,11 +201,11 @@ class NewClipRequest(ClipRequest):
             area=area,
             width=size.width if size else None,
             height=size.height if size else None,
-            clip=ClipPlan(seconds=seconds, sound=self.generate_audio, times=times, draft=self.draft),
+            video=VideoPlan(seconds=seconds, audio=self.generate_audio, times=times, draft=self.draft),
         )
 
 
-class TextToVideoRequest(NewClipRequest):
+class TextToVideoRequest(NewVideoRequest):
     mode: Literal["t2v"] = Field(description="Text to video.")
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
         default=AUTO,
@@ -215,16 +216,16 @@ class TextToVideoRequest(NewClipRequest):
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
         ratio = None if self.aspect_ratio == AUTO else RATIOS[self.aspect_ratio]
-        return self._planned(_seconds(self.duration), ratio)
+        return self._build_plan(_seconds(self.duration), ratio)
 
 
-class ImageToVideoRequest(NewClipRequest):
-    mode: Literal["i2v"] = Field(description="Pictures to video.")
+class ImageToVideoRequest(NewVideoRequest):
+    mode: Literal["i2v"] = Field(description="Images to video.")
     keyframes: Keyframes = Field(
         repr=False,
-        description="1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at "
+        description="1 to 10 images that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at "
         "most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread "
-        "evenly. Or pairs `[seconds, picture]` in the order of time.",
+        "evenly. Or pairs `[seconds, image]` in the order of time.",
         examples=[
             "https://example.com/first.jpeg",
             ["https://example.com/first.jpeg", "https://example.com/last.jpeg"],
@@ -242,26 +243,26 @@ class ImageToVideoRequest(NewClipRequest):
         examples=[5, AUTO],
     )
 
-    def image_inputs(self) -> list[SentPicture]:
-        return [SentPicture(("keyframes", *each.loc), each.image, "references") for each in self._listed()]
+    def image_inputs(self) -> list[ImageField]:
+        return [ImageField(("keyframes", *each.loc), each.image, "references") for each in self._parse_keyframes()]
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        listed = self._listed()
-        latest = max((each.second or 0.0 for each in listed), default=0.0)
+        keyframes = self._parse_keyframes()
+        latest = max((each.second or 0.0 for each in keyframes), default=0.0)
         seconds = _seconds(self.duration, at_least=ceil(latest))
         ratio = _ratio(self.aspect_ratio, references[0])
-        return self._planned(seconds, ratio, times(listed, seconds))
+        return self._build_plan(seconds, ratio, times(keyframes, seconds))
 
-    def _listed(self) -> list[Keyframe]:
-        return keyframes_of(self.keyframes)
+    def _parse_keyframes(self) -> list[Keyframe]:
+        return parse_keyframes(self.keyframes)
 
     @model_validator(mode="after")
     def _keyframes_are_within_the_video(self) -> Self:
-        check_times("keyframes", self._listed(), LONGEST if self.duration == AUTO else self.duration)
+        check_times("keyframes", self._parse_keyframes(), LONGEST if self.duration == AUTO else self.duration)
         return self
 
 
-class VideoToVideoRequest(NewClipRequest):
+class VideoToVideoRequest(NewVideoRequest):
     mode: Literal["v2v"] = Field(description="A video goes on.")
     start_video: ImageInput = Field(
         repr=False,
@@ -283,10 +284,10 @@ class VideoToVideoRequest(NewClipRequest):
         return self.start_video
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self._planned(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]))
+        return self._build_plan(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]))
 
 
-class DraftEnhanceRequest(ClipRequest):
+class DraftEnhanceRequest(BaseVideoRequest):
     mode: Literal["draft_enhance"] = Field(description="A draft at full quality.")
     draft_cache: DraftName = Field(
         description="The draft: the id of its task, or `draft_cache` of its result. Prompt, seed, duration, ratio and "
@@ -302,8 +303,8 @@ class DraftEnhanceRequest(ClipRequest):
 
     def plan(self, references: Sequence[tuple[int, int]], draft: Draft | None = None) -> Plan:
         assert draft is not None, "a draft is looked up before anything is planned with it"
-        area = clip_area(self.resolution)
-        size = clip_size(clip_ratio(Fraction(draft.width, draft.height)), area)
+        area = video_area(self.resolution)
+        size = video_size(video_ratio(Fraction(draft.width, draft.height)), area)
         return Plan(
             prompt=draft.prompt,
             steps=None,
@@ -312,11 +313,11 @@ class DraftEnhanceRequest(ClipRequest):
             area=area,
             width=size.width,
             height=size.height,
-            clip=ClipPlan(seconds=draft.seconds, sound=draft.sound, times=draft.times, enhance=draft.key),
+            video=VideoPlan(seconds=draft.seconds, audio=draft.audio, times=draft.times, enhance=draft.key),
         )
 
 
-FORMS: Final[Mapping[str, type[ClipRequest]]] = MappingProxyType(
+FORMS: Final[Mapping[str, type[BaseVideoRequest]]] = MappingProxyType(
     {
         "t2v": TextToVideoRequest,
         "i2v": ImageToVideoRequest,
@@ -326,14 +327,14 @@ FORMS: Final[Mapping[str, type[ClipRequest]]] = MappingProxyType(
 )
 
 
-class VideoRequest(ClipRequest):
+class VideoRequest(BaseVideoRequest):
     """Any of the forms: what is validated as this becomes an instance of one of them."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         forms = {name: handler.generate_schema(form) for name, form in FORMS.items()}
-        described = core_schema.tagged_union_schema(dict(forms), discriminator="mode")
-        return core_schema.no_info_wrap_validator_function(cls._by_mode, described)
+        union_schema = core_schema.tagged_union_schema(dict(forms), discriminator="mode")
+        return core_schema.no_info_wrap_validator_function(cls._by_mode, union_schema)
 
     @classmethod
     def field_names(cls, body: Any) -> Collection[str]:
@@ -341,7 +342,7 @@ class VideoRequest(ClipRequest):
         return FORMS[mode].model_fields if isinstance(mode, str) and mode in FORMS else cls.model_fields
 
     @classmethod
-    def _by_mode(cls, body: Any, _: ValidatorFunctionWrapHandler) -> ClipRequest:
+    def _by_mode(cls, body: Any, _: ValidatorFunctionWrapHandler) -> BaseVideoRequest:
         """The union itself would put the mode into every location."""
         if not isinstance(body, dict):
             raise PydanticCustomError("model_type", "Input should be an object")
@@ -357,6 +358,6 @@ def _seconds(duration: int | Literal["auto"], at_least: int = 0) -> int:
     return max(SHORTEST, at_least) if duration == AUTO else duration
 
 
-def _ratio(named: AspectRatio, of_input: tuple[int, int]) -> Ratio:
+def _ratio(aspect_ratio: AspectRatio, input_size: tuple[int, int]) -> Ratio:
     """The one that is named, else the nearest to that of what was sent."""
-    return clip_ratio(Fraction(*of_input)) if named == AUTO else RATIOS[named]
+    return video_ratio(Fraction(*input_size)) if aspect_ratio == AUTO else RATIOS[aspect_ratio]

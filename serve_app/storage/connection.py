@@ -22,8 +22,9 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError
 
+from deployments.contract.strict_settings import StrictSettings
+from serve_app.storage.pipelining import PipelinedRedis
 from serve_app.storage.scripts import Replication
-from serve_app.strict_settings import Section
 
 UNREACHABLE = (BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError)
 """What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries."""
@@ -33,7 +34,7 @@ NO_ANSWER = (ConnectionError, TimeoutError)
 
 _SENTINEL: Final = "+sentinel"
 _SENTINEL_PORT: Final = 26379
-_UNBLOCKED: Final = 16
+_POOL_FACTOR: Final = 16
 """Times the connections: this kind of pool has nobody wait for one, and fails where there is none."""
 _ADDRESS: Final = re.compile(r"([^:]+)(?::(\d+))?")
 
@@ -59,10 +60,10 @@ def connect(
     else:
         pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
     if answer_s is None:
-        return Redis.from_pool(pool)
-    bounded = cast(_BoundedRedis, _BoundedRedis.from_pool(pool))
-    bounded.answer_s = answer_s
-    return bounded
+        return PipelinedRedis.from_pool(pool)
+    client = cast(_BoundedRedis, _BoundedRedis.from_pool(pool))
+    client.answer_s = answer_s
+    return client
 
 
 def _primary(url: str, max_connections: int, options: dict[str, Any]) -> SentinelConnectionPool:
@@ -75,13 +76,13 @@ def _primary(url: str, max_connections: int, options: dict[str, Any]) -> Sentine
     sentinels = [_ADDRESS.fullmatch(host) for host in hosts.split(",")]
     if not name or not all(sentinels):
         raise ValueError("a sentinel URL names its sentinels and the primary: redis+sentinel://host:26379/name")
-    addresses = [(found[1], int(found[2] or _SENTINEL_PORT)) for found in sentinels if found]
-    asked = {"password": query.get("sentinel_password"), "socket_timeout": 1.0, "decode_responses": True}
-    finder = Sentinel(addresses, sentinel_kwargs=asked)
+    addresses = [(match[1], int(match[2] or _SENTINEL_PORT)) for match in sentinels if match]
+    sentinel_options = {"password": query.get("sentinel_password"), "socket_timeout": 1.0, "decode_responses": True}
+    finder = Sentinel(addresses, sentinel_kwargs=sentinel_options)
     return _PrimaryPool(
         name,
         finder,
-        max_connections=_UNBLOCKED * max_connections,
+        max_connections=_POOL_FACTOR * max_connections,
         ssl=parts.scheme.startswith("rediss"),
         username=unquote(user) or None,
         password=unquote(password) or None,
@@ -97,7 +98,7 @@ class _PrimaryPool(SentinelConnectionPool):
             await sentinel.aclose()
 
 
-class _BoundedRedis(Redis):
+class _BoundedRedis(PipelinedRedis):
     answer_s: float
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -105,9 +106,9 @@ class _BoundedRedis(Redis):
             return await super().execute_command(*args, **options)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
-        made = _BoundedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-        made.answer_s = self.answer_s
-        return made
+        pipeline = _BoundedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        pipeline.answer_s = self.answer_s
+        return pipeline
 
 
 class _BoundedPipeline(Pipeline):
@@ -130,7 +131,7 @@ async def _within(seconds: float) -> AsyncIterator[None]:
         raise TimeoutError("no answer in time") from None
 
 
-class RedisSettings(Section):
+class RedisSettings(StrictSettings):
     url: str | None = None
     prefix: str = "gen:"
     replicas: int = Field(default=0, ge=0)

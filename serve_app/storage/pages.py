@@ -28,7 +28,7 @@ async def page(
     rows: list[tuple[str, float]] = []
     offset = 0
     while len(rows) <= limit:
-        found = await cast(
+        batch = await cast(
             Awaitable[list[tuple[str, float]]],
             redis.zrange(
                 index,
@@ -41,14 +41,14 @@ async def page(
                 num=limit + 1,
             ),
         )
-        offset += len(found)
+        offset += len(batch)
         # Members of one millisecond come in falling order; skip what the last page showed.
-        rows += [(member, at) for member, at in found if not (after and at == float(top) and member >= after)]
-        if cursor is None or len(found) <= limit:
+        rows += [(member, at) for member, at in batch if not (after and at == float(top) and member >= after)]
+        if cursor is None or len(batch) <= limit:
             # The first page is one look: what is newer by the second would move everything along, and be shown twice.
             break
-    shown, more = rows[:limit], len(rows) > limit
-    return [member for member, _ in shown], f"{int(shown[-1][1])}-{shown[-1][0]}" if more else None
+    members, more = rows[:limit], len(rows) > limit
+    return [member for member, _ in members], f"{int(members[-1][1])}-{members[-1][0]}" if more else None
 
 
 _LOOK_EVERY_S: Final = 2.0
@@ -60,12 +60,12 @@ class LogLevels:
         self._redis = redis
         self._key = f"{prefix}log-levels"
         self._configured = configured or {}
-        self._seen: dict[str, str] = {}
+        self._levels: dict[str, str] = {}
 
     @property
-    def told(self) -> tuple[tuple[str, str], ...]:
+    def levels(self) -> tuple[tuple[str, str], ...]:
         """What was read last, as jobs carry it."""
-        return tuple(sorted(self._seen.items()))
+        return tuple(sorted(self._levels.items()))
 
     async def read(self) -> dict[str, str]:
         return await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key))
@@ -81,8 +81,8 @@ class LogLevels:
     async def follow(self) -> None:
         """Has this process log as was asked for last."""
         while True:
-            found = await self.read()
-            if found != self._seen:
-                logs.set_levels({**self._configured, **found})
-                self._seen = found
+            levels = await self.read()
+            if levels != self._levels:
+                logs.set_levels({**self._configured, **levels})
+                self._levels = levels
             await rest(_LOOK_EVERY_S)

@@ -1,6 +1,6 @@
 -- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the queue; a script's own arguments follow.
 local P = ARGV[1]
-local QUEUE, QUEUED, QUARANTINED, EXCLUSIVE, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, PACE, WAKE
+local QUEUE, QUEUED, QUARANTINED, EXCLUSIVE, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, IDLE, DEMAND
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
@@ -11,7 +11,7 @@ local function enter(queue)
   LEASED, DEADLINES = P .. 'leased:' .. queue, P .. 'deadlines:' .. queue
   FAIR, CLOCK = P .. 'fair:' .. queue, P .. 'clock:' .. queue
   STATS, TIMINGS, FAILED = P .. 'stats:' .. queue, P .. 'timings:' .. queue, P .. 'failed:' .. queue
-  PACE, WAKE = P .. 'pace:' .. queue, P .. 'wake:' .. queue
+  IDLE, DEMAND = P .. 'idle:' .. queue, P .. 'demand:' .. queue
 end
 
 enter(ARGV[2])
@@ -26,23 +26,42 @@ local function task_key(id) return P .. 'task:' .. id end
 -- Lua numbers lose digits when Redis turns them into text; scores keep all 17 this way.
 local function score(x) return string.format('%.17g', x) end
 
--- Whether more than this share of the memory that the server may use is used. Some microseconds.
-local function is_fuller_than(share)
-  local told = redis.call('INFO', 'memory')
+-- Whether more than this fraction of the memory that the server may use is used. INFO takes longer than most steps, so
+-- whoever finds no reading of the last second makes one. Where memory is used up it can't be kept, and the next does too.
+local function is_fuller_than(fraction)
+  local reading = redis.call('GET', P .. 'memory')
+  if reading then return tonumber(reading) > fraction end
+  local info = redis.call('INFO', 'memory')
   -- A pattern that may begin anywhere takes as long as all of INFO; plain text is found at once.
   local function number(name)
-    local _, last = told:find('\n' .. name .. ':', 1, true)
-    return tonumber(told:match('^%d+', last + 1))
+    local _, last = info:find('\n' .. name .. ':', 1, true)
+    return tonumber(info:match('^%d+', last + 1))
   end
   local most = number('maxmemory')
-  return most > 0 and number('used_memory') > share * most
+  local used = most > 0 and number('used_memory') / most or 0
+  redis.pcall('SET', P .. 'memory', score(used), 'PX', 1000)
+  return used > fraction
+end
+
+-- Wakes the dispatcher that has waited longest for a task of this queue. One that is gone hears nothing: the next does.
+local function wake()
+  repeat
+    local dispatcher = redis.call('ZPOPMIN', IDLE)[1]
+  until not dispatcher or redis.call('PUBLISH', P .. 'wake:' .. dispatcher, QUEUE) > 0
+end
+
+-- Tells the processes that watch a task of its change.
+local function tell_watchers(id)
+  for _, watcher in ipairs(redis.call('SMEMBERS', P .. 'watch:' .. id)) do
+    redis.call('PUBLISH', P .. 'changed:' .. watcher, id)
+  end
 end
 
 -- A client library repeats a call whose answer was lost. What hands something out keeps its reply under the id of the
 -- call for a while, so that a repetition gets the same and not more.
-local function replied(call)
-  local kept = redis.call('GET', P .. 'call:' .. call)
-  return kept and cjson.decode(kept)
+local function get_reply(call)
+  local reply = redis.call('GET', P .. 'call:' .. call)
+  return reply and cjson.decode(reply)
 end
 
 local function keep_reply(call, reply, ms)
@@ -51,14 +70,14 @@ end
 
 -- Generic cell rate algorithm, for a key that may send one request every `every_ms`, and `burst` at once. Returns how
 -- long to wait in ms, 0 for not at all; how many more requests there may be after this one; and when the next is due,
--- which `note_pace` notes if this one is taken.
-local function pace(key_id, every_ms, burst, now)
+-- which `record_rate` notes if this one is taken.
+local function check_rate(key_id, every_ms, burst, now)
   local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
   local early = due + every_ms - burst * every_ms - now
   early = early - 0.01  -- sums of fractions are off by less
   return math.max(0, math.ceil(early)), math.max(0, math.floor(-early / every_ms)), due + every_ms
 end
 
-local function note_pace(key_id, due, now)
+local function record_rate(key_id, due, now)
   redis.call('SET', P .. 'rate:' .. key_id, score(due), 'PX', math.max(1, math.ceil(due - now)))
 end

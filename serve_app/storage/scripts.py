@@ -22,11 +22,11 @@ PRELUDE: Final = Path(__file__).with_name("prelude.lua")
 """Names of keys, the time and the rate limit; a script begins with it."""
 
 
-def joined(*files: Path) -> str:
+def concat_scripts(*files: Path) -> str:
     """The texts of these files, one after the other. The flags of the last one, `#!lua flags=…`, are those of all."""
-    *shared, own = (file.read_text() for file in files)
+    *preludes, own = (file.read_text() for file in files)
     first, newline, rest = own.partition("\n")
-    return "".join((first, newline, *shared, rest) if first.startswith("#!") else (*shared, own))
+    return "".join((first, newline, *preludes, rest) if first.startswith("#!") else (*preludes, own))
 
 
 def milliseconds(seconds: float) -> int:
@@ -65,7 +65,7 @@ class Scripts:
         self._prefix = prefix
         self._source = source
         self._replication = replication
-        self._registered: dict[str, AsyncScript] = {}
+        self._scripts: dict[str, AsyncScript] = {}
 
     async def run(self, name: str, args: Sequence[Any]) -> Any:
         """The reply to the script `name`, whose ARGV is the prefix and then `args`."""
@@ -73,23 +73,23 @@ class Scripts:
 
     async def run_replicated(self, name: str, args: Sequence[Any]) -> Any:
         """The same, once the replicas have it that are asked for. Raises TimeoutError when they have not in time."""
-        wanted = self._replication
-        if not wanted.replicas:
+        replication = self._replication
+        if not replication.replicas:
             return await self.run(name, args)
         async with self._redis.pipeline(transaction=False) as pipe:
             await self._script(name)(keys=[self._prefix], args=[self._prefix, *args], client=pipe)
             # WAIT is for the last write of its connection: a step that was taken before writes nothing.
             pipe.incr(f"{self._prefix}replicated")
-            pipe.execute_command("WAIT", wanted.replicas, milliseconds(wanted.limit_s))
+            pipe.execute_command("WAIT", replication.replicas, milliseconds(replication.limit_s))
             reply, _, have_it = await pipe.execute()
-        if have_it < wanted.replicas:
-            raise TimeoutError(f"{have_it} of {wanted.replicas} replicas have it")
+        if have_it < replication.replicas:
+            raise TimeoutError(f"{have_it} of {replication.replicas} replicas have it")
         return reply
 
     def _script(self, name: str) -> AsyncScript:
-        script = self._registered.get(name)
+        script = self._scripts.get(name)
         if script is None:
-            script = self._registered[name] = self._redis.register_script(self._source(name))
+            script = self._scripts[name] = self._redis.register_script(self._source(name))
         return script
 
 
@@ -99,7 +99,7 @@ _SLOW_S: Final = 0.25
 
 
 class RedisClock:
-    """Reads `TIME` now and then, and counts on from there: a script can be told until when it is wanted.
+    """Reads `TIME` now and then, and counts on from there: a script can carry its deadline.
 
     What this process takes for the time is ahead of Redis' own by no more than a reading took, and never behind it: but
     for the first reading, if that was slow. Then it is behind by that, until one is fast.
@@ -123,10 +123,10 @@ class RedisClock:
         self._ahead_s = None
 
     async def _read(self) -> None:
-        asked = self._monotonic()
+        sent_at = self._monotonic()
         seconds, micros = await cast(Awaitable[tuple[int, int]], self._redis.time())
-        answered, server = self._monotonic(), int(seconds) + int(micros) / 1e6
-        if answered - asked < _SLOW_S:
-            self._ahead_s, self._read_at = server - asked, answered
+        received_at, server = self._monotonic(), int(seconds) + int(micros) / 1e6
+        if received_at - sent_at < _SLOW_S:
+            self._ahead_s, self._read_at = server - sent_at, received_at
         elif self._ahead_s is None:
-            self._ahead_s = server - answered
+            self._ahead_s = server - received_at

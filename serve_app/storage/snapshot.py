@@ -32,15 +32,15 @@ async def take(redis: Redis, file: Path) -> int:
         await connection.send_command("SYNC")
         # The client library reads replies; what follows here is a file.
         reader = cast(asyncio.StreamReader, connection._reader)
-        size = await _announced(reader)
-        with file.open("wb") as written:
-            left = size
-            while left:
-                piece = await reader.read(min(_PIECE, left))
+        size = await _read_size(reader)
+        with file.open("wb") as target:
+            remaining = size
+            while remaining:
+                piece = await reader.read(min(_PIECE, remaining))
                 if not piece:
                     raise SnapshotFailed("the server broke off")
-                await asyncio.to_thread(written.write, piece)
-                left -= len(piece)
+                await asyncio.to_thread(target.write, piece)
+                remaining -= len(piece)
         return size
     finally:
         # What comes next on it is every write from now on.
@@ -48,7 +48,7 @@ async def take(redis: Redis, file: Path) -> int:
         await redis.connection_pool.release(connection)
 
 
-async def _announced(reader: asyncio.StreamReader) -> int:
+async def _read_size(reader: asyncio.StreamReader) -> int:
     """The size of the file that follows. Until it has been written, the server sends empty lines."""
     while not (line := (await reader.readline()).strip()):
         if reader.at_eof():
@@ -71,20 +71,20 @@ async def check_whole(redis: Redis, prefix: str) -> None:
 
 async def copy(source: Redis, target: Redis, prefix: str) -> int:
     """Writes every key below the prefix anew, with its remaining life; returns how many."""
-    copied = 0
+    count = 0
     async for keys in _batches(source, prefix):
-        asked = source.pipeline(transaction=False)
+        reads = source.pipeline(transaction=False)
         for key in keys:
-            asked.pttl(key)
-            asked.dump(key)
-        answers = await asked.execute()
-        written = target.pipeline(transaction=False)
+            reads.pttl(key)
+            reads.dump(key)
+        answers = await reads.execute()
+        writes = target.pipeline(transaction=False)
         for key, life_ms, value in zip(keys, answers[::2], answers[1::2], strict=True):
             if value is not None:  # it has expired meanwhile
-                written.restore(key, max(0, life_ms), value, replace=True)
-                copied += 1
-        await written.execute()
-    return copied
+                writes.restore(key, max(0, life_ms), value, replace=True)
+                count += 1
+        await writes.execute()
+    return count
 
 
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[str]]:

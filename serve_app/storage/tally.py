@@ -1,7 +1,7 @@
 """Counters buffered in memory and added to the task store once a second.
 
 Each is a hash `gen:tally:{name}` of counters that only grow, so those of all processes add up. What a process that is
-killed had not added yet is lost: figures, no accounts. One that stops in order adds the rest.
+killed had not added yet is lost: metrics, no accounts. One that stops in order adds the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAST_S: Final = 3.0
 """How long a process that stops waits for the task store."""
 
 
-class Tallied(StrEnum):
+class CounterName(StrEnum):
     REQUESTS = "requests"
     """Answers to HTTP requests: histograms in ms by `method status route`."""
     REFUSALS = "refusals"
@@ -38,22 +38,22 @@ TIMES: Final = Buckets((5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000, 30_000
 """Of all its histograms, ms."""
 
 
-class Tally:
+class CounterBuffer:
     """Used from one event loop. Labels must be of a bounded number: nothing that clients choose freely."""
 
     def __init__(self) -> None:
-        self._counts: defaultdict[tuple[Tallied, str], float] = defaultdict(float)
-        self._observed: defaultdict[tuple[Tallied, str], list[float]] = defaultdict(_nothing_observed)
+        self._counts: defaultdict[tuple[CounterName, str], float] = defaultdict(float)
+        self._histograms: defaultdict[tuple[CounterName, str], list[float]] = defaultdict(_new_histogram)
         """Of each histogram its buckets, and the sum."""
         self._adding = asyncio.Lock()
 
-    def count(self, what: Tallied, name: str) -> None:
+    def count(self, what: CounterName, name: str) -> None:
         self._counts[what, name] += 1
 
-    def observe(self, what: Tallied, name: str, seconds: float) -> None:
+    def observe(self, what: CounterName, name: str, seconds: float) -> None:
         """Adds to the histogram `name`."""
         ms = 1000 * seconds
-        histogram = self._observed[what, name]
+        histogram = self._histograms[what, name]
         histogram[bisect_left(TIMES.bounds, ms)] += 1
         histogram[-1] += ms
 
@@ -61,29 +61,29 @@ class Tally:
         """Adds what was counted since the last time. Raises RedisError; then it is added next time, and once too often
         where only the answer was lost."""
         async with self._adding:
-            added = self._taken()
-            if not added:
+            amounts = self._take()
+            if not amounts:
                 return
             pipe = redis.pipeline(transaction=True)
-            for (what, field), amount in added.items():
+            for (what, field), amount in amounts.items():
                 pipe.hincrbyfloat(f"{prefix}tally:{what}", field, round(amount, 3))
             try:
                 await pipe.execute()
             except RedisError:
-                for key, amount in added.items():
+                for key, amount in amounts.items():
                     self._counts[key] += amount
                 raise
 
-    def _taken(self) -> dict[tuple[Tallied, str], float]:
+    def _take(self) -> dict[tuple[CounterName, str], float]:
         """What was counted so far, by field; it begins anew."""
-        added, self._counts = dict(self._counts), defaultdict(float)
-        for (what, name), histogram in self._observed.items():
+        amounts, self._counts = dict(self._counts), defaultdict(float)
+        for (what, name), histogram in self._histograms.items():
             fields = [*TIMES.fields(name), sum_field(name)]
             for field, amount in zip(fields, histogram, strict=True):
                 if amount:
-                    added[what, field] = added.get((what, field), 0) + amount
-        self._observed.clear()
-        return added
+                    amounts[what, field] = amounts.get((what, field), 0) + amount
+        self._histograms.clear()
+        return amounts
 
     async def keep_adding(self, redis: Redis, prefix: str) -> None:
         while True:
@@ -99,7 +99,7 @@ class Tally:
                 await self.add_to(redis, prefix)
 
     @asynccontextmanager
-    async def kept(self, redis: Redis, prefix: str) -> AsyncIterator[None]:
+    async def flush_periodically(self, redis: Redis, prefix: str) -> AsyncIterator[None]:
         """Adds what is counted meanwhile."""
         adding = asyncio.create_task(self.keep_adding(redis, prefix))
         try:
@@ -110,10 +110,10 @@ class Tally:
             await self.add_rest(redis, prefix)
 
 
-def _nothing_observed() -> list[float]:
+def _new_histogram() -> list[float]:
     return [0.0] * (len(TIMES.bounds) + 2)
 
 
-async def tallied(redis: Redis, prefix: str, what: Tallied) -> dict[str, str]:
+async def read_counters(redis: Redis, prefix: str, what: CounterName) -> dict[str, str]:
     """What all processes counted."""
     return await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}tally:{what}"))

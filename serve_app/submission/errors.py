@@ -26,5 +26,5 @@ class FinetuneUnusable(Exception):
     """The project has no such finetune, it is not checked yet, or it is one of another model."""
 
 
-class StorageOutOfReach(Exception):
+class StorageUnreachable(Exception):
     """The object store is away, full or too slow: nothing was accepted."""

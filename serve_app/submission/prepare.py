@@ -13,17 +13,18 @@ from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.config.catalog import DefaultsByMode, Endpoint
+from serve_app.inputs.fetch import FileLimits
 from serve_app.inputs.geometry import megapixels
-from serve_app.inputs.images import InputPicture
+from serve_app.inputs.images import InputImage
 from serve_app.inputs.inputs import Inputs, InputVideo
-from serve_app.inputs.settings import BadPicture, BadVideo
+from serve_app.inputs.settings import IMAGES, VIDEOS, BadImage, BadVideo
 from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
 from serve_app.schemas import GenerationRequest
-from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.plan import Draft, ModelDefaults, Plan
 from serve_app.schemas.video import DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
-from serve_app.submission.input_storage import DraftProblem, find_draft
+from serve_app.submission.input_storage import UPLOAD, DraftProblem, find_draft, read_upload
 from serve_app.tasks.store import TaskStore
 
 FindWeights: TypeAlias = Callable[[str, str, str], Awaitable[str | None]]
@@ -53,17 +54,17 @@ class ServedEndpoint:
     defaults: DefaultsByMode
 
 
-Input: TypeAlias = tuple[str, InputPicture | InputVideo]
+Input: TypeAlias = tuple[str, InputImage | InputVideo]
 """What it is to the model, named as in the job, and the thing itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A request that may be submitted."""
 
     defaults: ModelDefaults
     inputs: list[Input]
-    """Pictures, or a video: decoded, checked, and as the model is to get them."""
+    """Images, or a video: decoded, checked, and as the model is to get them."""
     plan: Plan
     price: int
     """Milli-credits."""
@@ -87,22 +88,26 @@ class Prepared:
 
 async def prepare(
     dependencies: Dependencies, caller: Caller, served_endpoint: ServedEndpoint, body: GenerationRequest
-) -> Prepared:
+) -> PreparedRequest:
     """Writes nothing. Raises Invalid naming the field, FinetuneUnusable, StorageOutOfReach or TooManyFetches."""
     asker.set(caller.organization)
     guard, endpoint = dependencies.guard, served_endpoint.endpoint
     defaults = served_endpoint.defaults[body.chosen_mode()]
-    level = _approved_level(served_endpoint, caller, body)
+    level = _resolve_level(served_endpoint, caller, body)
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
     adapter = await _adapter(dependencies, caller, defaults.model, body)
     if not defaults.image_prompts and getattr(body, "image_prompt", None):
         message = "This service has no model that reads image prompts (FLUX.1 Redux)"
         raise Invalid(["body", "image_prompt"], message, "image_prompt_not_available")
-    pictures = await _load_pictures(dependencies.inputs, caller, body)
-    prepared = await _prepare_pictures(dependencies.inputs, caller, body, pictures)
-    video = await _load_video(dependencies.inputs, caller, body)
-    inputs: list[Input] = [*prepared, *video]
+    for name in sorted(defaults.unsupported):
+        value = getattr(body, name, None)
+        if value is not None and value is not False and value != "":
+            raise Invalid(["body", name], f"The model {defaults.model} takes no {name}", "not_supported_by_model")
+    images = await _load_images(dependencies, caller, body)
+    request_images = await _prepare_images(dependencies.inputs, caller, body, images)
+    video = await _load_video(dependencies, caller, body)
+    inputs: list[Input] = [*request_images, *video]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
@@ -110,19 +115,19 @@ async def prepare(
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    plan = plan.completed(defaults, _pixels([*pictures, *video]))
-    price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return Prepared(defaults, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
+    plan = plan.resolve(defaults, _pixels([*images, *video]))
+    price = endpoint.get_price(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
+    return PreparedRequest(defaults, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
 
 
-def _approved_level(served_endpoint: ServedEndpoint, caller: Caller, body: GenerationRequest) -> int:
+def _resolve_level(served_endpoint: ServedEndpoint, caller: Caller, body: GenerationRequest) -> int:
     safety = served_endpoint.endpoint.safety
     highest = caller.safety.get(served_endpoint.name, safety.approved)
     level = min(safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
     if level > highest:
-        approved = list(range(highest + 1))
-        message = f"Level {level} is not approved for this endpoint; approved levels: {approved}"
-        raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
+        levels = list(range(highest + 1))
+        message = f"Level {level} is not approved for this endpoint; approved levels: {levels}"
+        raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=levels)
     return level
 
 
@@ -135,10 +140,10 @@ async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
 
 
 async def _adapter(dependencies: Dependencies, caller: Caller, queue: str, body: GenerationRequest) -> Adapter | None:
-    wanted = body.finetune()
-    if wanted is None:
+    finetune = body.finetune()
+    if finetune is None:
         return None
-    finetune_id, strength = wanted
+    finetune_id, strength = finetune
     weights = await dependencies.find_weights(finetune_id, caller.project.id, queue)
     if weights is None:
         raise FinetuneUnusable
@@ -152,41 +157,53 @@ async def _draft(dependencies: Dependencies, caller: Caller, name: str, body: Dr
         raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
 
 
-async def _load_video(files: Inputs, caller: Caller, body: GenerationRequest) -> list[Input]:
-    sent = body.video_input()
-    if sent is None:
+async def _open_upload(dependencies: Dependencies, caller: Caller, value: str, limits: FileLimits) -> str | bytes:
+    """The file, where `value` refers to an upload; else `value`."""
+    if not value.startswith(UPLOAD):
+        return value
+    return await read_upload(dependencies.tasks, dependencies.objects, caller.project.id, value, limits)
+
+
+async def _load_video(dependencies: Dependencies, caller: Caller, body: GenerationRequest) -> list[Input]:
+    value = body.video_input()
+    if value is None:
         return []
     try:
-        return [("start_video", await files.video(sent, caller.organization))]
+        file = await _open_upload(dependencies, caller, value, VIDEOS)
+        return [("start_video", await dependencies.inputs.video(file, caller.organization))]
     except BadVideo as problem:
         raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
 
 
-async def _load_pictures(files: Inputs, caller: Caller, body: GenerationRequest) -> list[Picture]:
-    """All input pictures, as they were sent. The first bad one is named."""
-    sent = body.image_inputs()
-    owner = caller.organization
-    loaded = await asyncio.gather(*(files.picture(each.value, owner) for each in sent), return_exceptions=True)
-    pictures: list[Picture] = []
-    for each, image in zip(sent, loaded, strict=True):
-        if isinstance(image, BadPicture):
+async def _load_images(dependencies: Dependencies, caller: Caller, body: GenerationRequest) -> list[RequestImage]:
+    """All input images, as they were sent. The first bad one is named."""
+
+    async def load(value: str) -> InputImage:
+        file = await _open_upload(dependencies, caller, value, IMAGES)
+        return await dependencies.inputs.image(file, caller.organization)
+
+    image_inputs = body.image_inputs()
+    results = await asyncio.gather(*(load(each.value) for each in image_inputs), return_exceptions=True)
+    images: list[RequestImage] = []
+    for each, image in zip(image_inputs, results, strict=True):
+        if isinstance(image, BadImage):
             raise Invalid(["body", *each.loc], str(image), "image_invalid")
         if isinstance(image, BaseException):
             raise image
-        pictures.append(Picture(each.role, image))
-    return pictures
+        images.append(RequestImage(each.role, image))
+    return images
 
 
-async def _prepare_pictures(
-    files: Inputs, caller: Caller, body: GenerationRequest, pictures: list[Picture]
-) -> list[Picture]:
-    """The pictures as the model is to get them."""
+async def _prepare_images(
+    files: Inputs, caller: Caller, body: GenerationRequest, images: list[RequestImage]
+) -> list[RequestImage]:
+    """The images as the model is to get them."""
     try:
-        return await files.prepared(caller.organization, lambda: body.prepared(pictures)) if pictures else []
-    except PictureProblem as problem:
+        return await files.prepare(caller.organization, lambda: body.prepare_images(images)) if images else []
+    except ImageProblem as problem:
         raise Invalid(["body", problem.field], str(problem), problem.kind) from None
 
 
-def _pixels(sent: list[Input]) -> int:
+def _pixels(inputs: list[Input]) -> int:
     """What counts as input. A mask does not: it only says where."""
-    return sum(each.width * each.height for role, each in sent if role != "mask")
+    return sum(each.width * each.height for role, each in inputs if role != "mask")

@@ -1,4 +1,4 @@
-"""Submission: from a request to an accepted task.
+"""AcceptedTask: from a request to an accepted task.
 
 First a look at the limits, which costs next to nothing, and keeps an idempotency key for this request. Then check,
 price, store the inputs, and one atomic step in Redis, which decides. What refuses the request leaves nothing behind;
@@ -22,13 +22,13 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.config.catalog import Endpoint
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.schemas import GenerationRequest
 from serve_app.submission.input_storage import File, discard, store
-from serve_app.submission.prepare import Dependencies, Prepared, ServedEndpoint, prepare
+from serve_app.submission.prepare import Dependencies, PreparedRequest, ServedEndpoint, prepare
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Accepted, Job, NewTask, Webhook
+from serve_app.tasks.task import AcceptedTask, Job, NewTask, Webhook
 
 _PIECE_CHARS: Final = 2**20
 _GIVE_UP_S: Final = 1.0
@@ -43,7 +43,7 @@ async def accept(
     base: str,
     idempotency_key: str = "",
     traceparent: str = "",
-) -> Accepted:
+) -> AcceptedTask:
     """The accepted task, or the reply to an earlier request with the same key.
 
     `base` is the service's own address as the client reached it, `traceparent` the client's own, if it sent one. Raises
@@ -54,12 +54,12 @@ async def accept(
     attributes = {"gen.task": task_id, "gen.project": project, "gen.queue": queue, "gen.endpoint": served_endpoint.name}
     with dependencies.tracer.span("submit", traceparent, attributes, "server") as span:
         logs.about(task=task_id, project=project, queue=queue, trace=trace_id(span.traceparent))
-        return await _accepted(
+        return await _prepare_and_submit(
             dependencies, caller, served_endpoint, body, task_id, base, idempotency_key, span.traceparent
         )
 
 
-async def _accepted(
+async def _prepare_and_submit(
     dependencies: Dependencies,
     caller: Caller,
     served_endpoint: ServedEndpoint,
@@ -68,43 +68,43 @@ async def _accepted(
     base: str,
     idempotency_key: str,
     traceparent: str,
-) -> Accepted:
+) -> AcceptedTask:
     tasks = dependencies.tasks
-    # In a thread: the body may be hundreds of megabytes of pictures.
+    # In a thread: the body may be hundreds of megabytes of images.
     body_hash = await asyncio.to_thread(_body_hash, served_endpoint.name, body) if idempotency_key else ""
     earlier = await tasks.look(
         queue=served_endpoint.defaults[body.chosen_mode()].model,
         project=caller.project.id,
         organization=caller.organization,
-        price=served_endpoint.endpoint.price_of(body.chosen_mode()).least,
+        price=served_endpoint.endpoint.get_price(body.chosen_mode()).least,
         key_id=caller.id,
         idempotency_key=idempotency_key,
         body_hash=body_hash,
         task_id=task_id,
     )
     if earlier is not None:
-        return Accepted(earlier, created=False)
+        return AcceptedTask(earlier, created=False)
     try:
-        prepared = await prepare(dependencies, caller, served_endpoint, body)
-        files = {f"inputs/{task_id}/{n}.{each.extension}": each for n, (_, each) in enumerate(prepared.inputs)}
+        request = await prepare(dependencies, caller, served_endpoint, body)
+        files = {f"inputs/{task_id}/{n}.{each.extension}": each for n, (_, each) in enumerate(request.inputs)}
         task = NewTask(
             id=task_id,
             project=caller.project.id,
             organization=caller.organization,
-            queue=prepared.defaults.model,
+            queue=request.defaults.model,
             endpoint=served_endpoint.name,
-            job=_job(prepared, list(files)).encode(),
-            work=prepared.plan.work,
+            job=_job(request, list(files)).encode(),
+            work=request.plan.work,
             weight=caller.project.weight,
-            reply=json.dumps(_reply(task_id, base, served_endpoint.endpoint, body, prepared)),
-            price=prepared.price,
+            reply=json.dumps(_reply(task_id, base, served_endpoint.endpoint, body, request)),
+            price=request.price,
             key_id=caller.id,
             user=body.user or "",
             webhook=_webhook(dependencies, body, base),
             idempotency_key=idempotency_key,
             body_hash=body_hash,
             traceparent=traceparent,
-            needs=prepared.draft.task if prepared.draft else "",
+            needs=request.draft.task if request.draft else "",
         )
         return await _submit(dependencies, task, files)
     except BaseException:
@@ -113,18 +113,18 @@ async def _accepted(
         raise
 
 
-async def _submit(dependencies: Dependencies, task: NewTask, files: Mapping[str, File]) -> Accepted:
+async def _submit(dependencies: Dependencies, task: NewTask, files: Mapping[str, File]) -> AcceptedTask:
     tasks, objects = dependencies.tasks, dependencies.objects
     await store(tasks, objects, task.project, task.id, files)
     try:
-        accepted = await tasks.submit(task)
+        result = await tasks.submit(task)
     except Refused:
         if files:
-            await discard(tasks, objects, task.id)
+            await discard(tasks, objects, task.id, files)
         raise
-    if files and not accepted.created:
-        await discard(tasks, objects, task.id)
-    return accepted
+    if files and not result.created:
+        await discard(tasks, objects, task.id, files)
+    return result
 
 
 async def _give_up_key(tasks: TaskStore, project: str, idempotency_key: str, task_id: str) -> None:
@@ -134,36 +134,38 @@ async def _give_up_key(tasks: TaskStore, project: str, idempotency_key: str, tas
             await tasks.give_up_key(project, idempotency_key, task_id)
 
 
-def _job(prepared: Prepared, keys: Sequence[str]) -> Job:
+def _job(request: PreparedRequest, keys: Sequence[str]) -> Job:
     """The plan as it is, the keys of what was sent, and what the plan does not know."""
-    plan, draft = prepared.plan, prepared.draft
-    roles = [role for role, _ in prepared.inputs]
+    plan, draft = request.plan, request.draft
+    roles = [role for role, _ in request.inputs]
     references = tuple(key for key, role in zip(keys, roles, strict=True) if role == "references")
     single = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
     assert plan.steps is not None, "a completed plan"
     if draft:
         references, single = draft.references, {**single, "start_video": draft.start}
-    given: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(plan)} | single
+    plan_fields: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(plan)} | single
     return Job(
-        **given,
+        **plan_fields,
         references=references,
-        adapter=prepared.adapter,
-        safety_tolerance=prepared.tolerance.level,
-        safety_ceilings=prepared.tolerance.ceilings,
-        warnings=prepared.warnings,
+        adapter=request.adapter,
+        safety_tolerance=request.tolerance.level,
+        safety_ceilings=request.tolerance.ceilings,
+        warnings=request.warnings,
     )
 
 
-def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, prepared: Prepared) -> dict[str, Any]:
+def _reply(
+    task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, request: PreparedRequest
+) -> dict[str, Any]:
     reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
-    quoted = endpoint.quotes_price
-    reply["cost"] = prepared.price / 1000 if quoted else None
-    reply["input_mp"] = prepared.input_mp if quoted else None
-    reply["output_mp"] = prepared.output_mp if quoted else None
+    quotes_price = endpoint.quotes_price
+    reply["cost"] = request.price / 1000 if quotes_price else None
+    reply["input_mp"] = request.input_mp if quotes_price else None
+    reply["output_mp"] = request.output_mp if quotes_price else None
     if body.webhook_url:
         reply |= {"status": "Pending", "webhook_url": body.webhook_url}
-    if prepared.warnings:
-        reply["warnings"] = list(prepared.warnings)
+    if request.warnings:
+        reply["warnings"] = list(request.warnings)
     return reply
 
 
@@ -171,22 +173,22 @@ def _webhook(dependencies: Dependencies, body: GenerationRequest, base: str) -> 
     if not body.webhook_url:
         return None
     secret = dependencies.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
-    return Webhook(body.webhook_url, destination_of(body.webhook_url), base, secret)
+    return Webhook(body.webhook_url, parse_destination(body.webhook_url), base, secret)
 
 
 def _body_hash(name: str, body: GenerationRequest) -> str:
     """Equal for requests that mean the same: order of keys and fields left at their default don't matter."""
-    meant = body.model_dump(mode="json", exclude_unset=True)
+    payload = body.model_dump(mode="json", exclude_unset=True)
     if body.webhook_secret is not None:
-        meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
+        payload["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
     digest = hashlib.sha256(f"{name}\n".encode())
-    for piece in _json(meant):
+    for piece in _json(payload):
         digest.update(piece.encode())
     return digest.hexdigest()
 
 
 def _json(value: Any) -> Iterator[str]:
-    """As `json.dumps` with sorted keys, in pieces: no other thread has to wait for a picture to be through."""
+    """As `json.dumps` with sorted keys, in pieces: no other thread has to wait for an image to be through."""
     if isinstance(value, str):
         yield '"'
         for start in range(0, len(value), _PIECE_CHARS):

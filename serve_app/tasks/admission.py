@@ -23,7 +23,7 @@ from serve_app.tasks.limits import (
 )
 from serve_app.tasks.reader import TaskReader
 from serve_app.tasks.scripts import source
-from serve_app.tasks.task import Accepted, NewTask
+from serve_app.tasks.task import AcceptedTask, NewTask
 
 SUBMIT_S = 4.0
 """How long after it was sent a submission may still be carried out; less than its client is made to wait."""
@@ -85,7 +85,7 @@ class Admission(TaskReader):
             task_id,
             milliseconds(CLAIM_S),
         ]
-        code, *rest = _admitted(await self._run("look", queue, args))
+        code, *rest = _parse_answer(await self._run("look", queue, args))
         return self._earlier(rest[0]) if code == 2 else None
 
     async def give_up_key(self, project: str, idempotency_key: str, task_id: str) -> None:
@@ -97,11 +97,14 @@ class Admission(TaskReader):
 
         Raises TooFast.
         """
-        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate]))
-        return left
+        _, remaining = _parse_answer(await self._run("count_request", "", [key_id, *self._rate]))
+        return remaining
 
-    async def reserve(self, task_id: str, project: str) -> None:
-        """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
+    async def reserve(self, task_id: str, project: str) -> float:
+        """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans.
+
+        Returns when they go, epoch seconds. An upload is a reservation, too, of which no task is made.
+        """
         now, own = await self._clock.now(), self._key(f"reserved:{project}")
         due = milliseconds(now + RESERVATION_S)
         pipe = self.redis.pipeline(transaction=True)
@@ -110,8 +113,13 @@ class Admission(TaskReader):
         pipe.zadd(own, {task_id: due})
         pipe.pexpireat(own, due)
         await pipe.execute()
+        return due / 1000
 
-    async def submit(self, task: NewTask) -> Accepted:
+    async def is_reserved(self, task_id: str, project: str) -> bool:
+        due = await self.redis.zscore(self._key(f"reserved:{project}"), task_id)
+        return due is not None and due > milliseconds(await self._clock.now())
+
+    async def submit(self, task: NewTask) -> AcceptedTask:
         """Creates and queues the task, and holds its price.
 
         Raises a kind of Refused, or RedisError; then nothing was written, and nothing will be. Raises Uncertain.
@@ -121,8 +129,8 @@ class Admission(TaskReader):
         fields["traceparent"] = task.traceparent
         if task.webhook is not None:
             destination = f"{at_rest.name(task.webhook.destination)} {task.organization}"
-            hidden = {"url": at_rest.seal(task.webhook.url), "destination": destination}
-            fields |= replace(task.webhook, **hidden).as_fields()
+            sealed = {"url": at_rest.seal(task.webhook.url), "destination": destination}
+            fields |= replace(task.webhook, **sealed).to_fields()
         args = [
             task.id,
             task.project,
@@ -151,13 +159,13 @@ class Admission(TaskReader):
         except NO_ANSWER as problem:
             raise Uncertain from problem
         try:
-            code, *rest = _admitted(answer)
+            code, *rest = _parse_answer(answer)
         except TooLate:
             self._clock.forget()
             raise
         if code == 1:
-            return Accepted(task.reply, created=True, requests_left=rest[1])
-        return Accepted(self._earlier(rest[0]), created=False)
+            return AcceptedTask(task.reply, created=True, requests_remaining=rest[1])
+        return AcceptedTask(self._earlier(rest[0]), created=False)
 
     def _earlier(self, reply: str) -> str:
         """The reply to an earlier submission. Raises ReplyUnreadable."""
@@ -179,7 +187,7 @@ class Admission(TaskReader):
         return await self._scripts.run(name, [queue, *args])
 
 
-def _admitted(answer: list[Any]) -> list[Any]:
+def _parse_answer(answer: list[Any]) -> list[Any]:
     """What a script answered that may refuse. Raises what it refused with."""
     if answer[0] == 0:
         raise refusal(*answer[1:])

@@ -3,7 +3,7 @@
 -- the lease and the deadline that are longest over.
 -- No index has waiting tasks by their submission, but their deadlines follow it, until work begins. So it is looked for
 -- among those that wait and whose deadlines are nearest; leased ones, which may be nearer, are bounded by max_leased.
-local LOOKED_AT = 64
+local SCAN_LIMIT = 64
 local now, oldest, waiting = now_ms(), 0, 0
 
 local function overdue(index)
@@ -11,8 +11,8 @@ local function overdue(index)
   return first[2] and math.max(0, now - tonumber(first[2])) or 0
 end
 
-for _, id in ipairs(redis.call('ZRANGE', DEADLINES, 0, redis.call('ZCARD', LEASED) + LOOKED_AT - 1)) do
-  if waiting == LOOKED_AT then break end
+for _, id in ipairs(redis.call('ZRANGE', DEADLINES, 0, redis.call('ZCARD', LEASED) + SCAN_LIMIT - 1)) do
+  if waiting == SCAN_LIMIT then break end
   if not redis.call('ZSCORE', LEASED, id) then
     waiting = waiting + 1
     oldest = math.max(oldest, now - tonumber(redis.call('HGET', task_key(id), 'created') or now))

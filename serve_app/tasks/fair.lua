@@ -13,7 +13,7 @@ local function within(x, least, most)
   return math.min(x, most)
 end
 
-local function share_of(work, weight)
+local function compute_share(work, weight)
   return within(work, LEAST_WORK, MOST_WORK) / within(weight, LEAST_WEIGHT, MOST_WEIGHT)
 end
 

@@ -1,12 +1,16 @@
 -- Hands waiting tasks to a dispatcher.
--- call n max_leased lease_ms max_exclusive max_memory
+-- call n max_leased lease_ms max_exclusive max_memory dispatcher
+-- A dispatcher that has room for more than there is, or may be leased, waits in `idle` to be woken; any other leaves it, and
+-- wakes the next one if tasks are left. So it asks with an `n` of 0 where it was woken and has no room.
+-- Nothing is handed out while the queue is `cold`: its first replica is on its way, and would be all that Ray starts.
 -- Returns {id, attempt, exclusive (1 | 0), created, job, project, traceparent, now, left} for each; the same call gets the
 -- same again. `left` is until the deadline, '' for a task that no work began on: its deadline is set then.
-local handed_out = replied(ARGV[3])
-if handed_out then return handed_out end
-if is_fuller_than(tonumber(ARGV[8])) then return {} end
+local reply = get_reply(ARGV[3])
+if reply then return reply end
+if redis.call('EXISTS', P .. 'cold:' .. QUEUE) == 1 or is_fuller_than(tonumber(ARGV[8])) then return {} end
 local lease_ms, max_exclusive = tonumber(ARGV[6]), tonumber(ARGV[7])
-local n = math.min(tonumber(ARGV[4]), tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
+local room = tonumber(ARGV[4])
+local n = math.min(room, tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
 local now, clock, out = now_ms(), virtual_now(), {}
 
 local function take(id, exclusive)
@@ -47,6 +51,14 @@ if #out > 0 and redis.call('EXISTS', QUEUED) == 0 then
   if #last > 0 then
     redis.call('SET', CLOCK, last[2])
     redis.call('DEL', FAIR)
+  end
+end
+if ARGV[9] ~= '' then
+  if #out < room then
+    redis.call('ZADD', IDLE, now, ARGV[9])
+  else
+    redis.call('ZREM', IDLE, ARGV[9])
+    if redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then wake() end
   end
 end
 keep_reply(ARGV[3], out, lease_ms)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from serve_app.strict_settings import Section
+from deployments.contract.strict_settings import StrictSettings
 
 
 class Refused(Exception):
@@ -103,7 +103,7 @@ class Limits:
     idempotency_s: float = 24 * 3600
     lease_s: float = 10.0
     max_crashes: int = 3
-    max_losses: int = 8
+    max_total_crashes: int = 8
     max_interruptions: int = 30
     """Attempts that had begun and that the model gave up without blame: enough for a broken replica to be replaced
     meanwhile. From half as many on, a task runs alone."""
@@ -133,7 +133,7 @@ def refusal(why: str, *about: int) -> Refused:
             return SpendingLimitReached(window, limit, spent, resets / 1000)
 
 
-class TaskSettings(Section):
+class TaskSettings(StrictSettings):
     max_queued: int = Field(default=10_000, ge=1)
     max_active: int = Field(default=24, ge=1)
     max_memory: float = Field(default=0.9, gt=0, lt=1)

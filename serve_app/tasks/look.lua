@@ -4,7 +4,7 @@
 -- claim_ms; `price` is the least that it can cost
 -- Returns {1}: it may be accepted. Else as `submit`: {2, reply}, {3}, {4} or {0, why, ...}.
 local idem, id = ARGV[3], ARGV[14]
-local answer = repeated(idem, ARGV[4], id) or refused(ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
+local answer = find_earlier(idem, ARGV[4], id) or check_limits(ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]),
   tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), now_ms())
 if answer then return answer end
 if idem ~= '' and id ~= '' then

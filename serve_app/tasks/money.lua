@@ -17,7 +17,7 @@ local function civil(days)
 end
 
 -- The windows that a time lies in, UTC: {name, first day, first day of the next}. Weeks begin on Mondays.
-local function windows_of(ms)
+local function compute_windows(ms)
   local day = math.floor(ms / 86400000)
   local monday = day - (day + 3) % 7
   local _, _, date = civil(day)
@@ -34,7 +34,7 @@ local function spent_key(project, window) return P .. 'spent:' .. project .. ':'
 local function unaffordable(organization, project, price, now)
   if price == 0 then return nil end
   local limits = redis.call('HMGET', P .. 'project:' .. project, 'limit_day', 'limit_week', 'limit_month')
-  for n, window in ipairs(windows_of(now)) do
+  for n, window in ipairs(compute_windows(now)) do
     local limit = tonumber(limits[n] or '')
     local spent = limit and tonumber(redis.call('GET', spent_key(project, window)) or 0)
     if limit and spent + price > limit then return { window[1], limit, spent, window[3] * 86400000 } end
@@ -46,7 +46,7 @@ end
 
 -- Changes the spending of the windows that a submission lies in.
 local function count_spending(project, submitted_ms, amount)
-  for _, window in ipairs(windows_of(submitted_ms)) do
+  for _, window in ipairs(compute_windows(submitted_ms)) do
     local key = spent_key(project, window)
     if amount > 0 then
       local spent = redis.call('INCRBY', key, amount)

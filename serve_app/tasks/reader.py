@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 UNREADABLE: Final = "This task can't be read any more: the key that it was encrypted with is gone"
 """What its client is told."""
-_LOOKED_AT: Final = 1000
+_SCAN_LIMIT: Final = 1000
 """Tasks that one page of a filtered list looks at, at most."""
-_SCANNED: Final = 200
+_SCAN_BATCH: Final = 200
 """Of them at a time."""
-_OPENED: Final = 10
+_READ_BATCH: Final = 10
 """Records that are opened before others have their turn: what clients wrote may be long."""
 _READ: Final = ("job", "result", "details", "webhook_url")
 """Of what is sealed."""
@@ -81,20 +81,20 @@ class TaskReader:
         """
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
         oldest = None if since is None else math.ceil(since * 1000)
-        batch = _SCANNED if statuses or endpoints else limit
-        found: list[_Outline] = []
-        for _ in range(0, _LOOKED_AT, _SCANNED):
+        batch = _SCAN_BATCH if statuses or endpoints else limit
+        outlines: list[_Outline] = []
+        for _ in range(0, _SCAN_LIMIT, _SCAN_BATCH):
             ids, cursor = await page(self.redis, index, batch, cursor, oldest)
-            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
-            if cursor is None or len(found) >= limit:
+            outlines += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
+            if cursor is None or len(outlines) >= limit:
                 break
-        if len(found) > limit:
-            del found[limit:]
-            cursor = found[-1].cursor
+        if len(outlines) > limit:
+            del outlines[limit:]
+            cursor = outlines[-1].cursor
         tasks: list[Task] = []
-        for start in range(0, len(found), _OPENED):
-            opened = await self.get_many([each.id for each in found[start : start + _OPENED]])
-            tasks += [task for task in opened if task]
+        for start in range(0, len(outlines), _READ_BATCH):
+            records = await self.get_many([each.id for each in outlines[start : start + _READ_BATCH]])
+            tasks += [task for task in records if task]
         return tasks, cursor
 
     async def _outlines(self, index: str, ids: Sequence[str]) -> list[_Outline]:
@@ -125,7 +125,7 @@ class TaskReader:
         queued, quarantined, leased, stats = await pipe.execute()
         return {"queued": queued, "quarantined": quarantined, "leased": leased, **{k: int(v) for k, v in stats.items()}}
 
-    async def pace(self, queue: str) -> tuple[int, float] | None:
+    async def last_step(self, queue: str) -> tuple[int, float] | None:
         """How many took the last step together, and its seconds; None where none was taken within a minute."""
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{queue}")))
         return (int(raw["batch"]), float(raw["step_s"])) if raw else None
@@ -135,15 +135,23 @@ class TaskReader:
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"work:{queue}")))
         return {name: float(count) for name, count in raw.items()}
 
+    async def recent_counts(self, queue: str, period: str, numbers: Sequence[int]) -> list[dict[str, float]]:
+        """What `windows.lua` counted in each of these periods."""
+        pipe = self.redis.pipeline(transaction=False)
+        for number in numbers:
+            pipe.hgetall(self._key(f"recent:{queue}:{period}:{number}"))
+        rows = await pipe.execute() if numbers else []
+        return [{name: float(count) for name, count in row.items()} for row in rows]
+
     async def device_seconds(self, queue: str) -> dict[str, float]:
         """Of a device, by endpoint, of the queue's tasks that have ended."""
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"device:{queue}")))
         return {endpoint: int(us) / 1e6 for endpoint, us in raw.items()}
 
-    async def device_seconds_of_projects(self, most: int) -> dict[str, float]:
+    async def device_seconds_by_project(self, most: int) -> dict[str, float]:
         """Of all queues; those `most` projects whose tasks took most."""
-        found = await self.redis.zrange(self._key("device"), 0, most - 1, desc=True, withscores=True) if most else []
-        return {project: us / 1e6 for project, us in cast(list[tuple[str, float]], found)}
+        ranking = await self.redis.zrange(self._key("device"), 0, most - 1, desc=True, withscores=True) if most else []
+        return {project: us / 1e6 for project, us in cast(list[tuple[str, float]], ranking)}
 
     async def setup(self, queue: str) -> dict[str, str]:
         """How the replica that reported last runs its model."""
@@ -163,7 +171,7 @@ class TaskReader:
         return bool(await cast(Awaitable[int], self.redis.exists(self._key("dispatcher"))))
 
     def channel(self, name: str) -> str:
-        """The pub/sub channel `done`, `stop` or `wake:{queue}`."""
+        """The pub/sub channel `done`, `stop` or `wake:{dispatcher}`."""
         return self._key(name)
 
     def _key(self, name: str) -> str:
@@ -171,22 +179,22 @@ class TaskReader:
 
     def _task(self, raw: Mapping[str, str]) -> Task:
         """The task of a record. What came of it is an error where that can't be read."""
-        opened, lost = dict(raw), set[str]()
+        fields, unreadable = dict(raw), set[str]()
         for name in _READ:
             if name in raw:
-                text = self._opened(raw[name], raw["id"])
-                opened[name] = text
+                text = self._unseal(raw[name], raw["id"])
+                fields[name] = text
                 if not text:
-                    lost.add(name)
-        if "result" in lost or "details" in lost:
-            opened.pop("result", None)
-            opened |= {"status": Status.ERROR, "details": json.dumps({"error": UNREADABLE})}
-        return from_record(opened)
+                    unreadable.add(name)
+        if "result" in unreadable or "details" in unreadable:
+            fields.pop("result", None)
+            fields |= {"status": Status.ERROR, "details": json.dumps({"error": UNREADABLE})}
+        return from_record(fields)
 
-    def _opened(self, stored: str, task_id: str) -> str:
+    def _unseal(self, sealed: str, task_id: str) -> str:
         """What was sealed; empty where the key is gone."""
         try:
-            return self._at_rest.open(stored)
+            return self._at_rest.open(sealed)
         except Unreadable:
             logger.error("task %s was sealed with a key that is no longer among sealing.keys", task_id)
             return ""

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- Takes back tasks whose lease ran out: their dispatcher is gone, and where work had begun, perhaps the worker with it.
--- limit, then the bounds: max_crashes max_losses max_interruptions retention_ms details queue_ms, then queue ...
+-- limit, then the retry limits: max_crashes max_losses max_interruptions retention_ms details queue_ms, then queue ...
 -- Returns how many.
-local now, max, taken_back = now_ms(), bounds(4), 0
+local now, max, count = now_ms(), retry_limits(4), 0
 for i = 10, #ARGV do
   enter(ARGV[i])
   local ids = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, tonumber(ARGV[3]))
   for _, id in ipairs(ids) do
     local h = redis.call('HMGET', task_key(id), 'attempt', 'begun')
-    put_back(id, { crash = h[1] == h[2] }, max)
+    requeue(id, { crash = h[1] == h[2] }, max)
   end
   if #ids > 0 then redis.call('HINCRBY', STATS, 'reaped', #ids) end
-  taken_back = taken_back + #ids
+  count = count + #ids
 end
-return taken_back
+return count

@@ -7,17 +7,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from serve_app.storage.scripts import PRELUDE, joined
+from serve_app.storage.scripts import PRELUDE, concat_scripts
 
 _HERE: Final = Path(__file__).parent
-_ENDING: Final = ("money", "outbox", "timings", "fair", "ending")
-_CALLED: Final = MappingProxyType(
+_ENDING: Final = ("money", "outbox", "timings", "windows", "fair", "retry_and_end")
+_DEPENDENCIES: Final = MappingProxyType(
     {
-        "submit": ("money", "admission", "fair"),
+        "submit": ("money", "admission", "windows", "fair"),
         "look": ("money", "admission"),
         "lease": ("fair",),
         "sweep": ("outbox",),
-        "advance": ("timings",),
+        "advance": ("timings", "windows"),
         **dict.fromkeys(("complete", "cancel", "end_overdue", "erase", "reap", "release"), _ENDING),
     }
 )
@@ -26,7 +26,7 @@ _CALLED: Final = MappingProxyType(
 @cache
 def source(name: str) -> str:
     """The text of the script `name` as Redis gets it."""
-    return joined(PRELUDE, *(_HERE / f"{part}.lua" for part in (*_CALLED.get(name, ()), name)))
+    return concat_scripts(PRELUDE, *(_HERE / f"{part}.lua" for part in (*_DEPENDENCIES.get(name, ()), name)))
 
 
 OUTBOX: Final = (PRELUDE, _HERE / "timings.lua", _HERE / "outbox.lua")

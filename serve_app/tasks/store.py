@@ -13,7 +13,8 @@ Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of 
 | `gen:clock:{queue}` | string | virtual time: the largest start time leased since it began (`fair.lua`) |
 | `gen:fair:{queue}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{queue}` | hash | counts: `accepted`, outcomes, `put_back crashes interruptions reaped refused cancelled` |
-| `gen:timings:{queue}` | hash | histograms of how long tasks waited and took: `timings.py` |
+| `gen:timings:{queue}` | hash | histograms of how long tasks waited and took: `timings.lua` |
+| `gen:recent:{queue}:{period}:{n}` | hash | counts of one minute (`m`) or quarter of an hour (`q`): `windows.py` |
 | `gen:turn:{device}` | hash | `queue since` of the model whose turn it is; `waits:{queue}`: others wait since, ms |
 | `gen:pace:{queue}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
 | `gen:work:{queue}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
@@ -29,8 +30,15 @@ Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of 
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:dispatcher` | string | there while any dispatcher is at work, and a few seconds more |
 | `gen:replicated` | string | counts steps that were waited for until replicas had them |
-| `gen:call:{id}` | string | what a call handed out, as JSON, for its repetition: `redis_store/prelude.lua` |
-| `gen:wake:{queue}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
+| `gen:call:{id}` | string | what a call handed out, as JSON, for its repetition: `storage/prelude.lua` |
+| `gen:demand:{queue}` | hash | `Plan.work`: `unfinished`, `accepted` ever, lately `done` and its `device_us` |
+| `gen:cold:{queue}` | string | there while the queue's autoscaling policy sees no replica |
+| `gen:idle:{queue}` | zset | dispatchers that have room for tasks of the queue, by since when, ms |
+| `gen:memory` | string | fraction of the server's memory that is used; expires after a second |
+| `gen:wake:{dispatcher}` | pub/sub | the queue of a task that came. Lossy: all look too |
+| `gen:watch:{id}` | set | processes that show changes of the task; expires |
+| `gen:changed:{process}` | pub/sub | a task that it watches got on. Lossy |
+| `gen:done` `gen:stop` | pub/sub | a task ended; work must stop. Lossy as well |
 
 Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
 from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
@@ -41,7 +49,7 @@ A task's hash: who and what (`id queue organization project endpoint key_id user
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
 while it is quarantined), what came of it (`progress preview result details cancelled`), its price while it is
 `held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`).
-`job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
+`job` is the record of `tasks.task.Job`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
 clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
 `details`, and `reply` of an idempotency key; `webhook_destination` is a keyed hash then. No script reads any of them.
 
@@ -98,23 +106,33 @@ class TaskStore(Admission):
 
     async def cancel(self, task_id: str, project: str) -> int:
         """Returns 1 when the task is cancelled, 2 when it had ended otherwise, 0 when the project has no such task."""
-        queue = await self._queue_of(task_id)
+        queue = await self._find_queue(task_id)
         if queue is None:
             return 0
         return await self._scripts.run_replicated("cancel", [queue, task_id, project, self._retention])
 
     # Work
 
-    async def lease(self, queue: str, n: int, max_leased: int) -> list[Lease]:
+    async def lease(self, queue: str, n: int, max_leased: int, dispatcher: str = "") -> list[Lease]:
         """Up to `n` tasks, such that at most `max_leased` of the queue are leased in all.
 
-        What is queued goes on while nothing new is accepted for want of memory, until half of what was left is used up.
+        A `dispatcher` that gets fewer than `n` is woken by its channel when there is one more; one that gets `n` is not
+        and asks again once it has room. What is queued goes on while nothing new is accepted for want of memory, until
+        half of what was left is used up.
         """
         limits = self.limits
         rows = await self._run(
             "lease",
             queue,
-            [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_exclusive, (1 + limits.max_memory) / 2],
+            [
+                call_id(),
+                n,
+                max_leased,
+                milliseconds(limits.lease_s),
+                limits.max_exclusive,
+                (1 + limits.max_memory) / 2,
+                dispatcher,
+            ],
         )
         return [
             Lease(
@@ -122,13 +140,13 @@ class TaskStore(Admission):
                 attempt=int(attempt),
                 exclusive=exclusive == 1,
                 created=int(created) / 1000,
-                job=self._opened(job, task_id),
+                job=self._unseal(job, task_id),
                 project=project,
                 traceparent=traceparent,
                 began=int(now) / 1000,
-                left_s=None if left == "" else int(left) / 1000,
+                remaining_s=None if remaining_ms == "" else int(remaining_ms) / 1000,
             )
-            for task_id, attempt, exclusive, created, job, project, traceparent, now, left in rows
+            for task_id, attempt, exclusive, created, job, project, traceparent, now, remaining_ms in rows
         ]
 
     async def turn(self, device: str, turn_s: float, queues: Sequence[str]) -> str:
@@ -136,12 +154,12 @@ class TaskStore(Admission):
         none had one. It passes on after `turn_s`, or when the queue is empty, to the one that has waited longest."""
         return await self._run("turn", "", [device, round(1000 * turn_s), *queues])
 
-    async def heartbeat(self, queue: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    async def heartbeat(self, queue: str, leases: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""
-        if not held:
+        if not leases:
             return []
-        args = [milliseconds(self.limits.lease_s), *(part for pair in held for part in pair)]
-        return [held[int(position)] for position in await self._run("heartbeat", queue, args)]
+        args = [milliseconds(self.limits.lease_s), *(part for pair in leases for part in pair)]
+        return [leases[int(position)] for position in await self._run("heartbeat", queue, args)]
 
     async def advance(
         self,
@@ -152,11 +170,10 @@ class TaskStore(Admission):
         progress: float | None = None,
         preview: Mapping[str, Any] | None = None,
         run_s: float | None = None,
-        pace: tuple[int, float] | None = None,
     ) -> bool:
         """Moves phase and progress forward; `run_s` in place of the limit counts from the first start of work.
 
-        `pace` is the queue's: how many took the last step together, and its seconds. False: the attempt is stale.
+        False: the attempt is stale.
         """
         args = [
             task_id,
@@ -165,7 +182,6 @@ class TaskStore(Admission):
             "" if progress is None else f"{progress:.4f}",
             "" if preview is None else json.dumps(preview),
             milliseconds(run_s or self.limits.run_s),
-            *(("", "") if pace is None else (pace[0], f"{pace[1]:.4f}")),
         ]
         return await self._run("advance", queue, args) == 1
 
@@ -183,7 +199,7 @@ class TaskStore(Admission):
     ) -> bool:
         """Publishes the outcome. True when this attempt published it, now or in an earlier try; False when refused.
 
-        `device_s` is how much of a device's time the attempt took, for the figures.
+        `device_s` is how much of a device's time the attempt took, for the metrics.
         """
         if not status.terminal:
             raise ValueError(f"{status} is no outcome")
@@ -216,12 +232,16 @@ class TaskStore(Admission):
 
         Returns 1 when it waits again, 2 when this ended it, 0 for a stale attempt.
         """
-        args = [task_id, attempt, int(crash), int(alone), int(interrupted), *self._bounds(reason or _LOST)]
+        args = [task_id, attempt, int(crash), int(alone), int(interrupted), *self._retry_limits(reason or _LOST)]
         return await self._run("release", queue, args)
 
     async def ages(self, queue: str) -> Ages:
         waiting, lease, deadline = await self._run("ages", queue, [])
         return Ages(waiting / 1000, lease / 1000, deadline / 1000)
+
+    async def now(self) -> float:
+        """Epoch seconds, by the clock of the store."""
+        return await self._clock.now()
 
     async def sweep_lag(self) -> float:
         """For how many seconds the task has been due that is to be forgotten next; 0 where none is due."""
@@ -237,7 +257,7 @@ class TaskStore(Admission):
 
     async def reap(self, *queues: str, limit: int = 100) -> int:
         """Takes back up to `limit` tasks of each queue whose lease ran out. Returns how many."""
-        return await self._run("reap", "", [limit, *self._bounds(_LOST), *queues])
+        return await self._run("reap", "", [limit, *self._retry_limits(_LOST), *queues])
 
     async def end_overdue(self, *queues: str, limit: int = 100) -> int:
         """Ends up to `limit` tasks of each queue that are past their deadline. Returns how many."""
@@ -253,23 +273,35 @@ class TaskStore(Admission):
 
     async def memory(self) -> tuple[int, int]:
         """Bytes that the server uses, and may use; 0 for no limit."""
-        told = await cast(Awaitable[dict[str, Any]], self.redis.info("memory"))
-        return int(told["used_memory"]), int(told["maxmemory"])
+        info = await cast(Awaitable[dict[str, Any]], self.redis.info("memory"))
+        return int(info["used_memory"]), int(info["maxmemory"])
 
-    async def dispatcher_is_here(self) -> None:
+    async def mark_dispatcher_present(self) -> None:
         """To be repeated by whoever is one, every second or so."""
         await self._run("be_present", "", [milliseconds(_PRESENT_S)])
 
-    # Figures
+    # Metrics
 
-    async def report(self, queue: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        """Adds what a replica counted since its last report; one may be lost, or added twice: figures, no accounts."""
+    async def report(
+        self,
+        queue: str,
+        counts: Mapping[str, float],
+        setup: Mapping[str, str],
+        last_step: tuple[int, float] | None = None,
+    ) -> None:
+        """Adds what a replica counted since its last report; one may be lost, or added twice: metrics, no accounts.
+
+        `last_step`: how many took the last step together, and its seconds.
+        """
         pipe = self.redis.pipeline()
         for name, count in counts.items():
             pipe.hincrbyfloat(self._key(f"work:{queue}"), name, count)
         if setup:
             pipe.delete(self._key(f"setup:{queue}"))
             pipe.hset(self._key(f"setup:{queue}"), items=[part for pair in setup.items() for part in pair])
+        if last_step:
+            pipe.hset(self._key(f"pace:{queue}"), mapping={"batch": last_step[0], "step_s": f"{last_step[1]:.4f}"})
+            pipe.expire(self._key(f"pace:{queue}"), 60)
         await pipe.execute()
 
     # Plumbing
@@ -278,20 +310,20 @@ class TaskStore(Admission):
     def _retention(self) -> int:
         return milliseconds(self.limits.retention_s)
 
-    def _bounds(self, error: str) -> list[Any]:
+    def _retry_limits(self, error: str) -> list[Any]:
         """How often a task may come back, and what its client reads when that was too often."""
         limits = self.limits
         details = json.dumps({"error": error})
         return [
             limits.max_crashes,
-            limits.max_losses,
+            limits.max_total_crashes,
             limits.max_interruptions,
             self._retention,
             details,
             milliseconds(limits.queue_s),
         ]
 
-    async def _queue_of(self, task_id: str) -> str | None:
+    async def _find_queue(self, task_id: str) -> str | None:
         return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "queue"))
 
 
@@ -307,7 +339,7 @@ class TaskEraser:
         self._retention = milliseconds((limits or Limits()).retention_s)
         self._scripts = Scripts(redis, prefix, source)
 
-    async def some(self, project: str, n: int) -> list[str]:
+    async def list_ids(self, project: str, n: int) -> list[str]:
         """Up to `n` ids of tasks of the project that are kept, or may come to be; none when there are no more."""
         for index in ("tasks", "reserved"):
             ids = await self._redis.zrange(f"{self._prefix}{index}:{project}", 0, n - 1)

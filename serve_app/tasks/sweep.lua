@@ -3,7 +3,7 @@
 -- A task whose webhook is still on its way stays until that has ended.
 -- claim_ms limit, then the ids whose objects are gone
 -- Returns whether there may be more (1 | 0), then ids. A claim that is never confirmed comes up again after claim_ms.
-local LOOKED_AT = 2000
+local SCAN_LIMIT = 2000
 for i = 5, #ARGV do
   local key = task_key(ARGV[i])
   local project = redis.call('HGET', key, 'project')
@@ -13,14 +13,14 @@ for i = 5, #ARGV do
   forget_delivery(ARGV[i])
 end
 local now, limit = now_ms(), tonumber(ARGV[4])
-local due = redis.call('ZRANGEBYSCORE', RETENTION, '-inf', now, 'LIMIT', 0, LOOKED_AT)
-local found = { #due == LOOKED_AT and 1 or 0 }
+local due = redis.call('ZRANGEBYSCORE', RETENTION, '-inf', now, 'LIMIT', 0, SCAN_LIMIT)
+local result = { #due == SCAN_LIMIT and 1 or 0 }
 for _, id in ipairs(due) do
-  if #found > limit then
-    found[1] = 1
+  if #result > limit then
+    result[1] = 1
     break
   end
   redis.call('ZADD', RETENTION, now + tonumber(ARGV[3]), id)
-  if not is_on_its_way(id) then found[#found + 1] = id end
+  if not is_on_its_way(id) then result[#result + 1] = id end
 end
-return found
+return result

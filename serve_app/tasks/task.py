@@ -58,7 +58,7 @@ class Webhook:
     secret: str = field(default="", repr=False)
     """Encrypted; empty: unsigned."""
 
-    def as_fields(self) -> dict[str, str]:
+    def to_fields(self) -> dict[str, str]:
         """As they stand in a task's hash."""
         return {f"webhook_{name}": value for name, value in asdict(self).items()}
 
@@ -72,7 +72,7 @@ class NewTask:
     queue: str
     endpoint: str
     job: str
-    """The record of `tasks.job`; opaque to the store."""
+    """The record of a `Job`; opaque to the store."""
     work: float
     reply: str
     """JSON of the submission's answer, repeated to a client that repeats its request."""
@@ -97,13 +97,13 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedTask:
     """A submission that was taken."""
 
     reply: str
     created: bool
     """False for the repeat of an earlier request, whose reply it is."""
-    requests_left: int | None = None
+    requests_remaining: int | None = None
     """How many more its key may send right now; None for a repeat."""
 
 
@@ -123,7 +123,7 @@ class Lease:
     """As in NewTask."""
     began: float = 0.0
     """Epoch seconds of the lease, by the clock that `created` is by."""
-    left_s: float | None = None
+    remaining_s: float | None = None
     """From the lease to the deadline; None where no work began yet, which sets it."""
 
 
@@ -151,6 +151,8 @@ class Task:
     webhook: Webhook | None = None
     traceparent: str = ""
     """As in NewTask."""
+    work: float = 1.0
+    """As in NewTask."""
 
 
 def from_record(raw: Mapping[str, str]) -> Task:
@@ -159,7 +161,7 @@ def from_record(raw: Mapping[str, str]) -> Task:
     def seconds(name: str) -> float | None:
         return int(raw[name]) / 1000 if name in raw else None
 
-    def parsed(name: str) -> dict[str, Any] | None:
+    def parse(name: str) -> dict[str, Any] | None:
         return json.loads(raw[name]) if name in raw else None
 
     return Task(
@@ -175,13 +177,14 @@ def from_record(raw: Mapping[str, str]) -> Task:
         finished=seconds("finished"),
         # What a worker told last of it may be less.
         progress=1.0 if raw["status"] == Status.READY else float(raw["progress"]) if "progress" in raw else None,
-        preview=parsed("preview"),
-        result=parsed("result"),
-        details=parsed("details"),
+        preview=parse("preview"),
+        result=parse("result"),
+        details=parse("details"),
         cost=int(raw["cost"]) if "cost" in raw else None,
         job=raw.get("job", ""),
         webhook=_webhook(raw) if "webhook_url" in raw else None,
         traceparent=raw.get("traceparent", ""),
+        work=float(raw.get("work", 1)),
     )
 
 
@@ -213,6 +216,12 @@ class Job(Plan):
     safety_tolerance: int = 0
     safety_ceilings: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> list[str]:
+        """The object keys of all that was sent."""
+        single = (self.mask, self.control, self.image_prompt, self.start_video)
+        return [*self.references, *(key for key in single if key)]
 
     def encode(self) -> str:
         """The record, as JSON."""

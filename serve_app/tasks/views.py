@@ -17,6 +17,7 @@ from deployments.contract.objects import ObjectStore
 from serve_app.inputs.links import LinkSigner
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
+from serve_app.tasks.windows import WindowReader
 
 Vocabulary = Literal["full", "basic"]
 _BASIC = {Status.REASONING, Status.GENERATING}
@@ -56,22 +57,22 @@ class Presenter:
         return body
 
     async def thumbnail(self, task: Task, base: str) -> str | None:
-        """A link, as in `body`, to a small picture of the result, or of how far it is; None where there is none."""
+        """A link, as in `body`, to a small image of the result, or of how far it is; None where there is none."""
         if task.status is Status.READY:
             key = (task.result or {}).get("thumbnail")
         else:
             key = task.preview["key"] if task.preview and not task.status.terminal else None
         return None if key is None else await self._link(key, base)
 
-    async def _result(self, stored: Mapping[str, Any], base: str) -> dict[str, Any]:
-        shown = {"sample": await self._link(stored["key"], base)}
-        if draft := stored.get("draft"):
-            shown["draft_cache"] = await self._link(draft["key"], base)
-        return shown | {name: stored[name] for name in _PUBLIC if stored.get(name) is not None}
+    async def _result(self, record: Mapping[str, Any], base: str) -> dict[str, Any]:
+        view = {"sample": await self._link(record["key"], base)}
+        if draft := record.get("draft"):
+            view["draft_cache"] = await self._link(draft["key"], base)
+        return view | {name: record[name] for name in _PUBLIC if record.get(name) is not None}
 
     async def _link(self, key: str, base: str) -> str:
-        is_picture = media_type(key).startswith("image/")
-        return await self.link(key, base, self.image_life_s if is_picture else self.video_life_s)
+        is_image = media_type(key).startswith("image/")
+        return await self.link(key, base, self.image_life_s if is_image else self.video_life_s)
 
     async def link(self, key: str, base: str, life_s: float, *, exact: bool = False) -> str:
         """One that opens the object for `life_s` seconds, or somewhat longer unless it is `exact`."""
@@ -80,7 +81,7 @@ class Presenter:
         return base + self.links.sign(key, life_s, time.time(), exact=exact)
 
 
-def encoded(body: dict[str, Any]) -> bytes:
+def encode_body(body: dict[str, Any]) -> bytes:
     """The very bytes that polling answers and webhooks carry."""
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
@@ -115,14 +116,14 @@ class QueueLoad:
     counts: Mapping[str, int]
     """Of tasks by how they ended, and of what else happened to them."""
     histograms: Mapping[str, Histogram]
-    """By the names of `timings.py`."""
+    """Since the store began, by the names of `timings.lua`."""
+    run_s: float | None
+    """Of a task, the mean of the last hour; else of the day, else since the store began. None where none has ended."""
 
     @property
     def queued_s(self) -> float | None:
-        """The work that waits, in seconds of one task after the other, by how long tasks took so far; None where none
-        has ended yet."""
-        mean = self.histograms[WORK].mean
-        return None if mean is None else (self.queued + self.quarantined) * mean
+        """The work that waits, in seconds of one task after the other; None as `run_s`."""
+        return None if self.run_s is None else (self.queued + self.quarantined) * self.run_s
 
     @property
     def wait_s(self) -> float | None:
@@ -130,7 +131,13 @@ class QueueLoad:
         return None if self.queued_s is None else self.queued_s / max(self.running, 1)
 
 
-async def load_of(tasks: TaskStore, queue: str) -> QueueLoad:
+async def get_queue_load(tasks: TaskStore, windows: WindowReader, queue: str) -> QueueLoad:
     counts = await tasks.counts(queue)
     queued, quarantined, running = (counts.pop(kind) for kind in ("queued", "quarantined", "leased"))
-    return QueueLoad(queued, quarantined, running, counts, await timings(tasks.redis, tasks.prefix, queue))
+    histograms = await timings(tasks.redis, tasks.prefix, queue)
+    run_s = (await windows.read(queue, "1h")).run_s
+    if run_s is None:
+        run_s = (await windows.read(queue, "24h")).run_s
+    if run_s is None:
+        run_s = histograms[WORK].mean
+    return QueueLoad(queued, quarantined, running, counts, histograms, run_s)

@@ -7,11 +7,11 @@ from typing import Final
 
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry import logs
-from deployments.telemetry.tracing import tracer_of
+from deployments.telemetry.tracing import create_tracer
 from serve_app.background import Loops
 from serve_app.config.replicas import BoundSettings
 from serve_app.encryption import Sealer
-from serve_app.inputs.links import LinkSigner, shared_secret
+from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection
 from serve_app.storage.pages import LogLevels
@@ -28,12 +28,12 @@ class WebhookSender:
     async def __init__(self, bound: BoundSettings) -> None:  # type: ignore[misc]  # Serve awaits it
         settings = bound.settings()
         logs.begin(settings.logs.spec())
-        self._tracer = tracer_of(settings.tracing.spec(), "webhook-sender")
+        self._tracer = create_tracer(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)
         presenter = Presenter(
             ObjectStore(settings.objects_url, settings.objects.options),
-            LinkSigner(await shared_secret(self._redis, prefix)),
+            LinkSigner(await get_link_secret(self._redis, prefix)),
             settings.links.image_life_s,
             settings.links.video_life_s,
         )

@@ -8,7 +8,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:outbox:{destination}` | zset | deliveries that wait, by their next try, ms |
 | `gen:sending:{destination}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
 | `gen:calls:{organization}` | zset | the same of all its destinations |
-| `gen:destination:{destination}` | hash | of one that is down: `failures` in a row, `open_until` ms, `times_opened` |
+| `gen:destination:{destination}` | hash | `concurrency`; `failures` in a row, `open_until` ms, `times_opened` if down |
 | `gen:delivery:{id}` | hash | `state destination attempts claim created since next finished again` (ms) |
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
 | `gen:deliveries` | zset | all that are kept, by when they were first due |
@@ -48,13 +48,15 @@ from deployments.contract.counts import Histogram
 from serve_app.config.settings import WebhookSettings
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.pages import page
-from serve_app.storage.scripts import Scripts, call_id, joined, milliseconds
+from serve_app.storage.scripts import Scripts, call_id, concat_scripts, milliseconds
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.views import BUCKETS
 
 _HERE: Final = Path(__file__).parent
 _UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
-_CAME_OF_IT: Final = ("delivered", "failed", "put_off")
+_QUICK_S: Final = 1.0
+"""A destination that takes longer for its answers gets no more calls at a time."""
+_OUTCOMES: Final = ("delivered", "failed", "put_off")
 
 Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
 
@@ -161,12 +163,14 @@ class Outbox:
             claim.number,
             outcome,
             milliseconds(wait_s),
-            _entry(self._sealed(attempt)),
+            _entry(self._seal(attempt)),
             "" if down is None else int(down),
             policy.per_destination,
             policy.failure_threshold,
             milliseconds(policy.circuit_open_s),
             milliseconds(policy.max_circuit_open_s),
+            int(outcome == "delivered" and attempt.took_s < _QUICK_S),
+            policy.per_organization,
         )
         return done == 1
 
@@ -177,8 +181,8 @@ class Outbox:
     # Looking
 
     async def get(self, task_id: str) -> Delivery | None:
-        [found] = await self._get_many([task_id])
-        return found
+        [delivery] = await self._get_many([task_id])
+        return delivery
 
     async def list_deliveries(
         self, *, limit: int, cursor: str | None = None, failed: bool = False
@@ -193,10 +197,10 @@ class Outbox:
         deliveries, oldest = await self._run("backlog")
         return deliveries, oldest / 1000
 
-    async def delivered(self) -> tuple[dict[str, int], Histogram]:
+    async def count_outcomes(self) -> tuple[dict[str, int], Histogram]:
         """Counts of what came of attempts: `delivered failed put_off`; and how long those delivered took."""
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(f"{self._prefix}delivered"))
-        return {name: int(raw.get(name, 0)) for name in _CAME_OF_IT}, BUCKETS.read("delay", raw)
+        return {name: int(raw.get(name, 0)) for name in _OUTCOMES}, BUCKETS.read("delay", raw)
 
     async def _get_many(self, ids: Sequence[str]) -> list[Delivery | None]:
         pipe = self.redis.pipeline(transaction=False)
@@ -221,14 +225,14 @@ class Outbox:
             created=seconds("created") or 0.0,
             next=seconds("next"),
             finished=seconds("finished"),
-            log=tuple(self._opened(DeliveryAttempt(**json.loads(entry))) for entry in log),
+            log=tuple(self._unseal(DeliveryAttempt(**json.loads(entry))) for entry in log),
         )
 
-    def _sealed(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
+    def _seal(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
         """Destinations repeat what they are sent, and errors name hosts."""
         return replace(attempt, error=self._at_rest.seal(attempt.error), text=self._at_rest.seal(attempt.text))
 
-    def _opened(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
+    def _unseal(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
         try:
             return replace(attempt, error=self._at_rest.open(attempt.error), text=self._at_rest.open(attempt.text))
         except Unreadable:
@@ -239,14 +243,14 @@ class Outbox:
 
 
 def _source(name: str) -> str:
-    return joined(*OUTBOX, _HERE / "destinations.lua", _HERE / f"{name}.lua")
+    return concat_scripts(*OUTBOX, _HERE / "circuit_breaker.lua", _HERE / f"{name}.lua")
 
 
 def _entry(attempt: DeliveryAttempt) -> str:
     return json.dumps(asdict(attempt))
 
 
-_LONGEST_WISH_S = 24 * 3600
+_MAX_RETRY_AFTER_S = 24 * 3600
 """How long a destination may put a delivery off at a time."""
 _AGE = 1.5
 """Times the whole schedule: how old a delivery may get whose destination has no time for it."""
@@ -268,4 +272,4 @@ def wait_s(settings: WebhookSettings, attempt: int, retry_after_s: float | None,
     if attempt > len(settings.schedule_s):
         return None
     wait = settings.schedule_s[attempt - 1] * (1 + settings.jitter * random.uniform(-1, 1))
-    return max(wait, min(retry_after_s or 0, _LONGEST_WISH_S))
+    return max(wait, min(retry_after_s or 0, _MAX_RETRY_AFTER_S))

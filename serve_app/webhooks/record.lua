@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Records how a claimed delivery went.
--- id claim outcome retry_ms entry down per_destination failure_threshold open_ms max_open_ms
+-- id claim outcome retry_ms entry down per_destination failure_threshold open_ms max_open_ms quick per_organization
 -- outcome: delivered | retry | failed. down: 1 when the destination seems to be down, 0 when it answered, else empty.
 -- Returns 1, or 0 for a claim that ran out: somebody else has the delivery, or had it.
 local id, claim, outcome, now = ARGV[3], ARGV[4], ARGV[5], now_ms()
@@ -28,7 +28,7 @@ end
 
 local health = destination_key(destination)
 if ARGV[8] == '0' then
-  redis.call('DEL', health)
+  redis.call('HDEL', health, 'failures', 'open_until', 'times_opened')
 elseif ARGV[8] == '1' then
   local failures = redis.call('HINCRBY', health, 'failures', 1)
   local open_until = tonumber(redis.call('HGET', health, 'open_until') or 0)
@@ -37,8 +37,9 @@ elseif ARGV[8] == '1' then
     local times = redis.call('HINCRBY', health, 'times_opened', 1)
     redis.call('HSET', health, 'open_until', now + math.min(tonumber(ARGV[11]) * 2 ^ (times - 1), tonumber(ARGV[12])))
   end
-  redis.call('PEXPIRE', health, 86400000)
 end
+adapt(destination, ARGV[13] == '1', ARGV[8] == '1', per_destination, tonumber(ARGV[14]))
 reschedule(destination, per_destination, failure_threshold, now)
-redis.call('PUBLISH', OUTBOX, '1')
+-- Others of the destination may have waited for this one to end.
+if tonumber(redis.call('ZSCORE', OUTBOX, destination) or now + 1) <= now then redis.call('PUBLISH', OUTBOX, '1') end
 return 1

@@ -29,15 +29,15 @@ from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.background import idle, rest
 from serve_app.encryption import Sealer, Unreadable
 from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, asker, connection_problem
-from serve_app.schemas.fields import key_of
+from serve_app.schemas.fields import decode_secret
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Presenter, encoded
+from serve_app.tasks.views import Presenter, encode_body
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
 
 logger = logging.getLogger(__name__)
 
-KEPT_BYTES: Final = 1024
+RESPONSE_BYTES: Final = 1024
 """Of an answer's body."""
 _GONE: Final = 410
 _BUSY: Final = 429
@@ -93,17 +93,17 @@ async def post(
 
 
 async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    told = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
-    async with client.stream("POST", url, content=body, headers=told) as response:
-        kept = b""
+    request_headers = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
+    async with client.stream("POST", url, content=body, headers=request_headers) as response:
+        head = b""
         # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
-        async for part in response.aiter_raw(KEPT_BYTES):
-            kept += part
-            if len(kept) >= KEPT_BYTES:
+        async for part in response.aiter_raw(RESPONSE_BYTES):
+            head += part
+            if len(head) >= RESPONSE_BYTES:
                 break
-    wish = _seconds(response.headers.get("retry-after", ""))
-    text = kept[:KEPT_BYTES].decode(errors="replace") if response.headers.get("content-encoding") is None else ""
-    return Answer(response.status_code, text=text, retry_after_s=wish)
+    retry_after_s = _seconds(response.headers.get("retry-after", ""))
+    text = head[:RESPONSE_BYTES].decode(errors="replace") if response.headers.get("content-encoding") is None else ""
+    return Answer(response.status_code, text=text, retry_after_s=retry_after_s)
 
 
 def _seconds(retry_after: str) -> float | None:
@@ -123,20 +123,20 @@ def signature_headers(
     webhook_id: str, at: datetime, body: bytes, secret: str | None, plain: Sequence[str] = ()
 ) -> dict[str, str]:
     """For a delivery of `body` sent at `at`; `plain` names headers of the plainer form. Unsigned without a secret."""
-    told = {"webhook-id": webhook_id, "webhook-timestamp": str(int(at.timestamp()))}
+    headers = {"webhook-id": webhook_id, "webhook-timestamp": str(int(at.timestamp()))}
     if not secret:
-        return told
+        return headers
     # The library takes any time for UTC, and only text; what it signs are the bytes that are sent.
-    told["webhook-signature"] = Webhook(key_of(secret)).sign(webhook_id, at.astimezone(UTC), body.decode())
+    headers["webhook-signature"] = Webhook(decode_secret(secret)).sign(webhook_id, at.astimezone(UTC), body.decode())
     # Over the body alone, with the text of the secret as its destinations have it.
     digest = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
-    return told | dict.fromkeys(plain, digest)
+    return headers | dict.fromkeys(plain, digest)
 
 
 USER_AGENT = "gen-serve-webhooks/1"
 _SENDER_GONE = "the task is no longer kept"
-_SEALED = "its address or secret was sealed with a key that is no longer among sealing.keys"
-_UNSIGNED = "the links of its results could not be made: the object store was out of reach"
+_UNREADABLE_ERROR = "its address or secret was sealed with a key that is no longer among sealing.keys"
+_NO_LINKS_ERROR = "the links of its results could not be made: the object store was out of reach"
 _LOOK_EVERY_S = 0.5
 _PROLONGS_PER_CLAIM = 3
 
@@ -167,6 +167,8 @@ class Sender:
         self._look = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._draining = False
+        self._more = False
+        """The last claim took all that there was room for."""
 
     async def listen(self) -> None:
         """Hears of what is due. Lossy; `send` also looks by itself."""
@@ -187,8 +189,9 @@ class Sender:
                 claims = await self._outbox.claim(room) if room > 0 else []
                 for claim in claims:
                     running = self._running[claim] = asyncio.create_task(self._deliver(claim))
-                    running.add_done_callback(lambda _, claim=claim: self._ended(claim))
-            if not claims:
+                    running.add_done_callback(lambda _, claim=claim: self._on_done(claim))
+            self._more = len(claims) >= room
+            if not self._more or not claims:
                 with idle(), contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_EVERY_S):
                         await self._look.wait()
@@ -208,9 +211,10 @@ class Sender:
             await asyncio.wait(self._running.values(), timeout=self._outbox.policy.timeout_s)
         await self._client.aclose()
 
-    def _ended(self, claim: Claim) -> None:
+    def _on_done(self, claim: Claim) -> None:
         del self._running[claim]
-        self._look.set()
+        if self._more:
+            self._look.set()
 
     async def _deliver(self, claim: Claim) -> None:
         try:
@@ -230,13 +234,15 @@ class Sender:
         logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
         at = datetime.now(UTC)
         try:
-            answer = await self._traced_call(task, claim, at)
+            answer = await self._call_in_span(task, claim, at)
         except Unreadable:
-            await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", down=None)
+            await self._outbox.record(
+                claim, DeliveryAttempt(at.timestamp(), error=_UNREADABLE_ERROR), "failed", down=None
+            )
             return
         except UNREACHABLE as problem:
             logger.warning("a result's links could not be signed: %s", type(problem).__name__)
-            answer = Answer(None, _UNSIGNED, called=False)
+            answer = Answer(None, _NO_LINKS_ERROR, called=False)
         attempt = DeliveryAttempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
         wait = wait_s(self._outbox.policy, claim.attempt, answer.retry_after_s, self._random)
         if answer.delivered:
@@ -246,7 +252,7 @@ class Sender:
         else:
             await self._outbox.record(claim, attempt, "retry", wait_s=wait, down=answer.down)
 
-    async def _traced_call(self, task: Task, claim: Claim, at: datetime) -> Answer:
+    async def _call_in_span(self, task: Task, claim: Claim, at: datetime) -> Answer:
         attributes = {"gen.task": task.id, "gen.project": task.project, "gen.queue": task.queue}
         with self._tracer.span(
             "webhook", task.traceparent, {**attributes, "gen.attempt": claim.attempt}, "client"
@@ -260,7 +266,7 @@ class Sender:
         assert task.webhook is not None
         if not task.webhook.url:
             raise Unreadable
-        body = encoded(await self._presenter.body(task, task.webhook.base))
+        body = encode_body(await self._presenter.body(task, task.webhook.base))
         secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
         headers = signature_headers(task.id, at, body, secret, self._plain_signatures)
         if traceparent:

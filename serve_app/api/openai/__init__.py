@@ -24,27 +24,29 @@ from serve_app.submission.prepare import ServedEndpoint
 def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRouter:
     routes = APIRouter(prefix="/v1/models", tags=["openai"], route_class=JsonRoute)
 
-    async def shown(served_endpoint: ServedEndpoint, services: Services) -> Model:
-        deprecated = catalog.deprecated.get(served_endpoint.name)
-        sunset = deprecated.sunset if deprecated else None
-        found = await services.models.of({defaults.model for defaults in served_endpoint.defaults.values()})
+    async def view(served_endpoint: ServedEndpoint, services: Services) -> Model:
+        deprecation = catalog.deprecated.get(served_endpoint.name)
+        sunset = deprecation.sunset if deprecation else None
+        model_state = await services.models.find_worst(
+            {defaults.model for defaults in served_endpoint.defaults.values()}
+        )
         return Model(
             id=served_endpoint.name,
             shutdown_date=sunset.isoformat() if sunset else None,
-            state=found.state,
-            predicted_wait_s=found.predicted_wait_s,
+            state=model_state.state,
+            predicted_wait_s=model_state.predicted_wait_s,
         )
 
     @routes.get("", responses=errors())
     async def list_models(services: Deps, caller: TaskReader) -> ModelList:
         """All endpoints that are served here, with whether they are ready."""
-        return ModelList(data=[await shown(served_endpoint, services) for served_endpoint in openai_endpoints.all()])
+        return ModelList(data=[await view(served_endpoint, services) for served_endpoint in openai_endpoints.all()])
 
     # Names may have a slash in them.
     @routes.get("/{model:path}", responses=errors(404))
     async def get_model(services: Deps, caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> Model:
         """One of them, by any name that it has; the answer has its own."""
-        return await shown(openai_endpoints.named(model), services)
+        return await view(openai_endpoints.find(model), services)
 
     return routes
 

@@ -37,15 +37,15 @@ from serve_app.api.openai.translation import (
     OpenAIEndpoints,
     RequestFields,
     Translation,
-    edits_pictures,
+    accepts_mask,
+    edits_images,
     is_form,
-    makes_pictures,
-    masked_by_alpha,
-    paints_masked,
+    makes_images,
     read,
-    validated,
+    validate,
+    with_alpha_masks,
 )
-from serve_app.api.openai.waiting import failure, job_of
+from serve_app.api.openai.waiting import decode_job, failure
 from serve_app.api.routes.generate import IdempotencyKey
 from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
 from serve_app.api.services import Deps, Services
@@ -61,7 +61,7 @@ _GONE: Final = 499
 _FILE: Final = {"type": "string", "format": "binary"}
 _FORM_FIELDS: Final[dict[str, Any]] = {
     "image": {"anyOf": [_FILE, {"type": "array", "items": _FILE, "maxItems": MAX_FILES}]},
-    "mask": {**_FILE, "description": "A picture as large as the first; what is transparent in it is painted anew."},
+    "mask": {**_FILE, "description": "An image as large as the first; what is transparent in it is painted anew."},
 }
 
 
@@ -86,49 +86,53 @@ Asking = Annotated[Call, Depends(_call)]
 
 def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     routes = APIRouter(prefix="/v1/images", tags=["openai"], route_class=FilesRoute)
-    described = errors(404, 408, 409, 413, 429, 500, 504)
+    error_responses = errors(404, 408, 409, 413, 429, 500, 504)
 
-    @routes.post("/generations", response_model=ImagesResponse, responses=described, openapi_extra=_generation_body())
+    @routes.post(
+        "/generations", response_model=ImagesResponse, responses=error_responses, openapi_extra=_generation_body()
+    )
     async def generate_images(call: Asking) -> Response:
-        """Pictures from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
-        sent = await read(call.request)
-        asked = validated(ImageGeneration, sent.fields)
-        served_endpoint = openai_endpoints.chosen(asked.model, makes_pictures, "make pictures from a prompt alone")
-        return await _made(call, asked, sent, Translation(served_endpoint, served_endpoint.endpoint.request_type))
+        """Images from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
+        fields = await read(call.request)
+        request = validate(ImageGeneration, fields.fields)
+        served_endpoint = openai_endpoints.choose(request.model, makes_images, "make images from a prompt alone")
+        return await _generate(
+            call, request, fields, Translation(served_endpoint, served_endpoint.endpoint.request_type)
+        )
 
-    @routes.post("/edits", response_model=ImagesResponse, responses=described, openapi_extra=_edit_body())
+    @routes.post("/edits", response_model=ImagesResponse, responses=error_responses, openapi_extra=_edit_body())
     async def edit_images(call: Asking) -> Response:
-        """Pictures from others and a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
+        """Images from others and a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
         if not is_form(call.request):
             raise Invalid(["header", "Content-Type"], f"Content-Type should be {FORM}", "content_type")
-        sent = await read(call.request)
-        asked = validated(ImageEdit, sent.typed(sent.fields, ImageEdit))
-        pictures, mask = sent.files.get("image", []), sent.file("mask")
-        if not pictures:
+        fields = await read(call.request)
+        request = validate(ImageEdit, fields.parse_texts(fields.fields, ImageEdit))
+        images, mask = fields.files.get("image", []), fields.file("mask")
+        if not images:
             raise Invalid(["body", "image"], "Field required, as a file", "missing")
-        if others := sorted(set(sent.files) - {"image", "mask"}):
+        if others := sorted(set(fields.files) - {"image", "mask"}):
             raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
-        fits, doing = (edits_pictures, "edit pictures") if mask is None else (paints_masked, "take a mask")
-        served_endpoint = openai_endpoints.chosen(asked.model, fits, doing)
+        fits, doing = (edits_images, "edit images") if mask is None else (accepts_mask, "take a mask")
+        served_endpoint = openai_endpoints.choose(request.model, fits, doing)
         form = served_endpoint.endpoint.request_type
-        translation = Translation(served_endpoint, form if mask is None else masked_by_alpha(form))
-        translation.put_references(pictures, "image")
-        translation.put("mask", mask, "mask")
-        return await _made(call, asked, sent, translation)
+        translation = Translation(served_endpoint, form if mask is None else with_alpha_masks(form))
+        translation.set_references(images, "image")
+        translation.set("mask", mask, "mask")
+        return await _generate(call, request, fields, translation)
 
     return routes
 
 
-async def _made(call: Call, asked: ImageGeneration, sent: RequestFields, translation: Translation) -> Response:
+async def _generate(call: Call, request: ImageGeneration, fields: RequestFields, translation: Translation) -> Response:
     services, caller, served_endpoint = call.services, call.caller, translation.served_endpoint
-    requests = _requests(asked, sent, translation)
+    requests = _requests(request, fields, translation)
     if len(requests) > 1 and call.idempotency_key:
-        message = "An Idempotency-Key is for one picture: send one request for each, or leave the key out"
+        message = "An Idempotency-Key is for one image: send one request for each, or leave the key out"
         raise Invalid(["header", "Idempotency-Key"], message, "idempotency_key")
     limits = services.tasks.limits
     try:
-        with translation.telling():
-            taken = await waiting.accepted(
+        with translation.translate_errors():
+            submissions = await waiting.accept_all(
                 services,
                 caller,
                 served_endpoint,
@@ -139,35 +143,35 @@ async def _made(call: Call, asked: ImageGeneration, sent: RequestFields, transla
             )
     except Refused as refusal:
         raise answer_refusals(refusal, served_endpoint.name, services) from None
-    # Whoever sends a key comes back with it for the same picture.
+    # Whoever sends a key comes back with it for the same image.
     keep = bool(call.idempotency_key)
     try:
-        tasks = await waiting.ended(services, call.request, caller, waiting.ids_of(taken), keep=keep)
+        tasks = await waiting.wait_for_end(services, call.request, caller, waiting.task_ids(submissions), keep=keep)
     except waiting.ClientGone:
         return Response(status_code=_GONE)
-    left = taken[-1].requests_left
-    headers = {} if left is None else rate_limit_headers(limits, left)
-    return await _answer(call, tasks, headers, as_links=asked.response_format == "url")
+    remaining = submissions[-1].requests_remaining
+    headers = {} if remaining is None else rate_limit_headers(limits, remaining)
+    return await _answer(call, tasks, headers, as_links=request.response_format == "url")
 
 
-def _requests(asked: ImageGeneration, sent: RequestFields, translation: Translation) -> list[GenerationRequest]:
-    """One for each picture; with a seed, those that follow it."""
-    translation.put_common(asked)
-    translation.put("output_format", asked.output_format or "png", "output_format")
-    _put_size(asked.size, translation)
-    if asked.background == "transparent":
-        if asked.output_format not in (None, "png"):
-            raise Invalid(["body", "background"], "Transparent pictures are PNG", "value_error")
-        translation.put("transparent_bg", True, "background")
-    translation.put_further(asked.further, sent)
-    first, count = translation.request(), asked.n or 1
+def _requests(request: ImageGeneration, fields: RequestFields, translation: Translation) -> list[GenerationRequest]:
+    """One for each image; with a seed, those that follow it."""
+    translation.set_common(request)
+    translation.set("output_format", request.output_format or "png", "output_format")
+    _set_size(request.size, translation)
+    if request.background == "transparent":
+        if request.output_format not in (None, "png"):
+            raise Invalid(["body", "background"], "Transparent images are PNG", "value_error")
+        translation.set("transparent_bg", True, "background")
+    translation.set_further(request.further, fields)
+    first, count = translation.request(), request.n or 1
     seed = getattr(first, "seed", None)
     if seed is None:
         return [first] * count
     return [translation.request(seed=seed + number) for number in range(count)]
 
 
-def _put_size(size: str | None, translation: Translation) -> None:
+def _set_size(size: str | None, translation: Translation) -> None:
     if size in (None, "auto"):
         return
     fields = translation.form.model_fields
@@ -176,8 +180,8 @@ def _put_size(size: str | None, translation: Translation) -> None:
         message = f"{translation.served_endpoint.name} takes no size, leave it to auto{instead}"
         raise Invalid(["body", "size"], message, "value_error")
     width, height = size.split("x")
-    translation.put("width", int(width), "size")
-    translation.put("height", int(height), "size")
+    translation.set("width", int(width), "size")
+    translation.set("height", int(height), "size")
 
 
 async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *, as_links: bool) -> Response:
@@ -187,12 +191,12 @@ async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *,
         raise _refusal(tasks[0])
     if not as_links:
         files = await asyncio.gather(*(_file(call.services, task) for task in ready))
-        content = await asyncio.to_thread(_with_files, _pictures(ready), files)
+        content = await asyncio.to_thread(_with_files, _images(ready), files)
         return Response(content, media_type="application/json", headers=headers)
-    answer = _pictures(ready)
-    for picture, task in zip(answer.data, ready, strict=True):
-        shown = await call.services.presenter.body(task, call.base)
-        picture.url = shown["result"]["sample"]
+    answer = _images(ready)
+    for image, task in zip(answer.data, ready, strict=True):
+        view = await call.services.presenter.body(task, call.base)
+        image.url = view["result"]["sample"]
     return JSONResponse(answer.model_dump(exclude_none=True), headers=headers)
 
 
@@ -203,36 +207,36 @@ def _refusal(task: Task) -> Refusal:
     return Refusal(500, f"{message} (task {task.id})", code, kind=SERVER, headers=FOR_GOOD)
 
 
-def _pictures(ready: Sequence[Task]) -> ImagesResponse:
-    data = [Image(id=task.id, revised_prompt=_revised(task)) for task in ready]
-    written = PurePosixPath((ready[0].result or {})["key"]).suffix.removeprefix(".")
-    return ImagesResponse(created=int(time.time()), data=data, output_format=written)
+def _images(ready: Sequence[Task]) -> ImagesResponse:
+    data = [Image(id=task.id, revised_prompt=_revised_prompt(task)) for task in ready]
+    output_format = PurePosixPath((ready[0].result or {})["key"]).suffix.removeprefix(".")
+    return ImagesResponse(created=int(time.time()), data=data, output_format=output_format)
 
 
-def _revised(task: Task) -> str | None:
-    made_of, job = (task.result or {}).get("prompt"), job_of(task)
-    return made_of if job is not None and made_of != job.prompt else None
+def _revised_prompt(task: Task) -> str | None:
+    final_prompt, job = (task.result or {}).get("prompt"), decode_job(task)
+    return final_prompt if job is not None and final_prompt != job.prompt else None
 
 
 async def _file(services: Services, task: Task) -> bytes:
     try:
         return await services.objects.get((task.result or {})["key"])
     except FileNotFoundError:
-        raise Refusal(404, f"The picture of task {task.id} is no longer kept", "not_found") from None
+        raise Refusal(404, f"The image of task {task.id} is no longer kept", "not_found") from None
     except UNREACHABLE as problem:
         logger.warning("object store out of reach: %s: %.300s", type(problem).__name__, problem)
-        message = f"The object store is out of reach; the picture is at GET /v1/get_result?id={task.id}"
+        message = f"The object store is out of reach; the image is at GET /v1/get_result?id={task.id}"
         raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
 
 
 def _with_files(answer: ImagesResponse, files: Sequence[bytes]) -> bytes:
-    """The answer as JSON, put together by hand: pictures may be large, and encoding JSON would hold up all others."""
-    told = answer.model_dump(exclude_none=True)
+    """The answer as JSON, put together by hand: images may be large, and encoding JSON would hold up all others."""
+    body = answer.model_dump(exclude_none=True)
     data = [
-        b'{"b64_json":"' + base64.b64encode(file) + b'",' + json.dumps(picture).encode().removeprefix(b"{")
-        for picture, file in zip(told.pop("data"), files, strict=True)
+        b'{"b64_json":"' + base64.b64encode(file) + b'",' + json.dumps(image).encode().removeprefix(b"{")
+        for image, file in zip(body.pop("data"), files, strict=True)
     ]
-    return b'{"data":[' + b",".join(data) + b"]," + json.dumps(told).encode().removeprefix(b"{")
+    return b'{"data":[' + b",".join(data) + b"]," + json.dumps(body).encode().removeprefix(b"{")
 
 
 def _generation_body() -> dict[str, Any]:

@@ -175,12 +175,12 @@ _MEANINGS = {
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these; every one asks for a key and may find the store away."""
     meanings = {code: _MEANINGS.get(code) or schemas.MEANINGS[code] for code in (400, 401, 403, *codes, 503)}
-    described: dict[int | str, dict[str, Any]] = {
+    responses: dict[int | str, dict[str, Any]] = {
         code: {"model": OpenAIErrorResponse, "description": meaning} for code, meaning in meanings.items()
     }
     # In place of the framework's 422, which these routes do not have.
-    described["4XX"] = {"model": OpenAIErrorResponse, "description": "Any other error of the request"}
-    return described
+    responses["4XX"] = {"model": OpenAIErrorResponse, "description": "Any other error of the request"}
+    return responses
 
 
 PATHS: Final = ("/v1/images", "/v1/videos", "/v1/models")
@@ -228,7 +228,7 @@ class Refusal(HTTPException):
         self.body = _envelope(message, kind, code, param)
 
 
-def translated(request: Request, problem: Exception, answer: JSONResponse) -> JSONResponse:
+def translate_error(request: Request, problem: Exception, answer: JSONResponse) -> JSONResponse:
     """What the service answers to `problem`, in the words of the path that was asked."""
     path = request.scope["path"]
     if not any(path == own or path.startswith(f"{own}/") for own in PATHS):
@@ -251,8 +251,10 @@ def translated(request: Request, problem: Exception, answer: JSONResponse) -> JS
 def _invalid(entries: list[dict[str, Any]]) -> dict[str, Any]:
     """All problems in one message; `param` and `code` are those of the first."""
     params = [_param(entry["loc"]) for entry in entries]
-    told = [f"{param}: {entry['msg']}" if param else entry["msg"] for param, entry in zip(params, entries, strict=True)]
-    return _envelope("; ".join(told), INVALID, _CODES.get(entries[0]["type"], "invalid_value"), params[0])
+    messages = [
+        f"{param}: {entry['msg']}" if param else entry["msg"] for param, entry in zip(params, entries, strict=True)
+    ]
+    return _envelope("; ".join(messages), INVALID, _CODES.get(entries[0]["type"], "invalid_value"), params[0])
 
 
 def _param(loc: list[str]) -> str | None:

@@ -18,17 +18,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_REFUSED
+from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_MESSAGE
 from serve_app.api.middleware import FAMILY, real
 from serve_app.api.openai.schema import MediaRequest, Refusal
 from serve_app.api.routes.schemas import elsewhere
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.inputs.masks import alpha_mask
-from serve_app.inputs.settings import PICTURES
+from serve_app.inputs.settings import IMAGES
 from serve_app.schemas import GenerationRequest
-from serve_app.schemas.fields import Picture, PictureProblem
-from serve_app.schemas.video import ClipRequest
+from serve_app.schemas.fields import ImageProblem, RequestImage
+from serve_app.schemas.video import BaseVideoRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
 
@@ -46,14 +46,14 @@ class OpenAIEndpoints:
         self._catalog = catalog
         self._service = settings.service
         self._preferred = [
-            self._set("image_model", settings.openai.image_model, makes_pictures),
-            self._set("video_model", settings.openai.video_model, makes_videos),
+            self._preferred_endpoint("image_model", settings.openai.image_model, makes_images),
+            self._preferred_endpoint("video_model", settings.openai.video_model, makes_videos),
         ]
 
-    def chosen(self, model: str | None, fits: Fits, doing: str) -> ServedEndpoint:
+    def choose(self, model: str | None, fits: Fits, doing: str) -> ServedEndpoint:
         """Raises Refusal for a model that is not here, or can't do it; `doing` goes on from "does not"."""
         if model is not None:
-            served_endpoint = self.named(model)
+            served_endpoint = self.find(model)
             if not fits(served_endpoint):
                 others = ", ".join(each.name for each in self.all() if fits(each))
                 raise Refusal(
@@ -65,13 +65,13 @@ class OpenAIEndpoints:
                 return served_endpoint
         raise Refusal(400, f"No model here can {doing}", "model_not_found", param="model")
 
-    def named(self, model: str) -> ServedEndpoint:
+    def find(self, model: str) -> ServedEndpoint:
         """Raises Refusal."""
         name = real(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
-        for tried in (name, f"{FAMILY}-{name}"):
-            if served_endpoint := self._served_endpoints.get(tried):
+        for candidate in (name, f"{FAMILY}-{name}"):
+            if served_endpoint := self._served_endpoints.get(candidate):
                 return served_endpoint
-            own = self._catalog.names.get(tried)
+            own = self._catalog.names.get(candidate)
             if own and (message := elsewhere(own, self._catalog.served[own], self._service)):
                 raise _unknown(message)
         raise _unknown(f"No such model: {model}; GET /v1/models lists those that there are")
@@ -82,31 +82,31 @@ class OpenAIEndpoints:
             served_endpoint for name, served_endpoint in self._served_endpoints.items() if name == served_endpoint.name
         )
 
-    def _set(self, key: str, name: str | None, fits: Fits) -> ServedEndpoint | None:
+    def _preferred_endpoint(self, key: str, name: str | None, fits: Fits) -> ServedEndpoint | None:
         served_endpoint = None if name is None else self._served_endpoints.get(name)
         if name is not None and (served_endpoint is None or not fits(served_endpoint)):
             raise ValueError(f"openai.{key}: {name} is no endpoint here that fits")
         return served_endpoint
 
 
-def makes_pictures(served_endpoint: ServedEndpoint) -> bool:
+def makes_images(served_endpoint: ServedEndpoint) -> bool:
     """From a prompt alone."""
     form = served_endpoint.endpoint.request_type
-    needed = {name for name, field in form.model_fields.items() if field.is_required()}
-    return "prompt" in form.model_fields and not makes_videos(served_endpoint) and not needed & set(form.image_fields)
+    required = {name for name, field in form.model_fields.items() if field.is_required()}
+    return "prompt" in form.model_fields and not form.makes_video and not required & set(form.image_fields)
 
 
-def edits_pictures(served_endpoint: ServedEndpoint) -> bool:
+def edits_images(served_endpoint: ServedEndpoint) -> bool:
     form = served_endpoint.endpoint.request_type
     return "prompt" in form.model_fields and "references" in form.image_fields.values()
 
 
-def paints_masked(served_endpoint: ServedEndpoint) -> bool:
-    return edits_pictures(served_endpoint) and "mask" in served_endpoint.endpoint.request_type.image_fields
+def accepts_mask(served_endpoint: ServedEndpoint) -> bool:
+    return edits_images(served_endpoint) and "mask" in served_endpoint.endpoint.request_type.image_fields
 
 
 def makes_videos(served_endpoint: ServedEndpoint) -> bool:
-    return issubclass(served_endpoint.endpoint.request_type, ClipRequest)
+    return issubclass(served_endpoint.endpoint.request_type, BaseVideoRequest)
 
 
 def _unknown(message: str) -> Refusal:
@@ -117,7 +117,7 @@ T = TypeVar("T", bound=BaseModel)
 
 FORM: Final = "multipart/form-data"
 MAX_FILES: Final = 16
-"""As many pictures as OpenAI's clients send; with a mask one more."""
+"""As many images as OpenAI's clients send; with a mask one more."""
 _MAX_FIELDS: Final = 64
 
 
@@ -128,12 +128,13 @@ class RequestFields:
     """In base64, by field."""
     is_form: bool
 
-    def typed(self, fields: Mapping[str, Any], form: type[BaseModel]) -> dict[str, Any]:
+    def parse_texts(self, fields: Mapping[str, Any], form: type[BaseModel]) -> dict[str, Any]:
         """`fields`, where they came as texts, as `form` takes them."""
         if not self.is_form:
             return dict(fields)
         return {
-            name: _typed(value, form, name) if name in form.model_fields else value for name, value in fields.items()
+            name: _parse_text(value, form, name) if name in form.model_fields else value
+            for name, value in fields.items()
         }
 
     def file(self, name: str) -> str | None:
@@ -171,34 +172,34 @@ async def _read_form(request: Request) -> RequestFields:
         for name, value in form.multi_items():
             field = name.removesuffix("[]")
             if isinstance(value, UploadFile):
-                files[field].append(await _encoded(field, value))
+                files[field].append(await _encode(field, value))
             elif field in fields:
-                raise Invalid(["body", field], "RequestFields twice", "sent_twice")
+                raise Invalid(["body", field], "Sent twice", "sent_twice")
             elif "\0" in name + value:
-                raise Invalid(["body", field], NUL_REFUSED, NUL)
+                raise Invalid(["body", field], NUL_MESSAGE, NUL)
             else:
                 fields[field] = value
     return RequestFields(fields, files, is_form=True)
 
 
-async def _encoded(field: str, file: UploadFile) -> str:
+async def _encode(field: str, file: UploadFile) -> str:
     """As the service's own requests carry it."""
     if not file.size:
         raise Invalid(["body", field], "The file is empty", "file_empty")
-    if file.size > PICTURES.max_bytes:
-        raise Invalid(["body", field], f"A file may have {PICTURES.max_bytes // 2**20} MB", "file_too_large")
+    if file.size > IMAGES.max_bytes:
+        raise Invalid(["body", field], f"A file may have {IMAGES.max_bytes // 2**20} MB", "file_too_large")
     data = await file.read()
     return await asyncio.to_thread(lambda: base64.b64encode(data).decode())
 
 
-def _typed(value: Any, form: type[BaseModel], name: str) -> Any:
+def _parse_text(value: Any, form: type[BaseModel], name: str) -> Any:
     if not isinstance(value, str) or _takes(form, name, value):
         return value
     try:
-        said = json.loads(value)
+        number = json.loads(value)
     except ValueError:
         return value
-    return said if isinstance(said, (bool, int, float)) else value
+    return number if isinstance(number, (bool, int, float)) else value
 
 
 def _takes(form: type[BaseModel], name: str, value: str) -> bool:
@@ -214,7 +215,7 @@ def _field(form: type[BaseModel], name: str) -> TypeAdapter[Any]:
     return TypeAdapter(form.model_fields[name].rebuild_annotation())
 
 
-def validated(form: type[T], fields: Mapping[str, Any]) -> T:
+def validate(form: type[T], fields: Mapping[str, Any]) -> T:
     """Raises RequestValidationError."""
     try:
         return form.model_validate(fields)
@@ -233,56 +234,56 @@ class Translation:
         self.served_endpoint = served_endpoint
         self.form = form
         self._fields: dict[str, Any] = {}
-        self._told_as: dict[str, str] = {}
+        self._source_fields: dict[str, str] = {}
         """What each was sent as."""
 
-    def put(self, field: str, value: Any, told_as: str) -> None:
+    def set(self, field: str, value: Any, source: str) -> None:
         """None is left out. Raises Invalid where the endpoint has no such field, or it was set before."""
         if value is None:
             return
         if field not in self.form.model_fields:
-            raise Invalid(["body", told_as], f"{self.served_endpoint.name} has no such field", "extra_forbidden")
+            raise Invalid(["body", source], f"{self.served_endpoint.name} has no such field", "extra_forbidden")
         if field in self._fields:
-            raise Invalid(["body", told_as], f"RequestFields twice: {self._told_as[field]} says the same", "sent_twice")
+            raise Invalid(["body", source], f"Sent twice: {self._source_fields[field]} says the same", "sent_twice")
         self._fields[field] = value
-        self._told_as[field] = told_as
+        self._source_fields[field] = source
 
-    def put_common(self, asked: MediaRequest) -> None:
-        self.put("prompt", asked.prompt, "prompt")
-        if asked.safety_identifier:
-            self.put("user", asked.safety_identifier, "safety_identifier")
+    def set_common(self, request: MediaRequest) -> None:
+        self.set("prompt", request.prompt, "prompt")
+        if request.safety_identifier:
+            self.set("user", request.safety_identifier, "safety_identifier")
         else:
-            self.put("user", asked.user or None, "user")
+            self.set("user", request.user or None, "user")
 
-    def put_further(self, fields: Mapping[str, Any], sent: RequestFields) -> None:
+    def set_further(self, fields: Mapping[str, Any], request_fields: RequestFields) -> None:
         """The endpoint's own fields, which come last: none of them replaces what was sent as OpenAI's."""
         for name, value in fields.items():
             field = _OTHER_NAMES.get(name, name)
-            self.put(field, sent.typed({field: value}, self.form)[field], name)
+            self.set(field, request_fields.parse_texts({field: value}, self.form)[field], name)
 
-    def put_references(self, pictures: list[str], told_as: str) -> None:
-        """Pictures that came with the request, in the order of the endpoint's fields for them. Raises Invalid."""
+    def set_references(self, images: list[str], source: str) -> None:
+        """Images that came with the request, in the order of the endpoint's fields for them. Raises Invalid."""
         fields = [name for name, role in self.form.image_fields.items() if role == "references"]
         if _is_list(self.form, fields[0]):
-            self.put(fields[0], pictures, told_as)
+            self.set(fields[0], images, source)
             return
-        if len(pictures) > len(fields):
-            message = f"{self.served_endpoint.name} takes {len(fields)} at most, not {len(pictures)}"
-            raise Invalid(["body", told_as], message, "too_long")
-        for field, picture in zip(fields, pictures, strict=False):
-            self.put(field, picture, told_as)
+        if len(images) > len(fields):
+            message = f"{self.served_endpoint.name} takes {len(fields)} at most, not {len(images)}"
+            raise Invalid(["body", source], message, "too_long")
+        for field, image in zip(fields, images, strict=False):
+            self.set(field, image, source)
 
     def request(self, **changes: Any) -> GenerationRequest:
         """Raises RequestValidationError about the fields as they were sent."""
         try:
-            return validated(self.form, self._fields | changes)
+            return validate(self.form, self._fields | changes)
         except RequestValidationError as problem:
             raise RequestValidationError(
                 [{**each, "loc": self._location(each["loc"])} for each in problem.errors()]
             ) from None
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Problems that are found later are about the fields as they were sent, too."""
         try:
             yield
@@ -292,32 +293,32 @@ class Translation:
 
     def _location(self, loc: Any) -> list[str]:
         where = [str(part) for part in loc]
-        if len(where) > 1 and where[0] == "body" and (told := self._told_as.get(where[1])):
+        if len(where) > 1 and where[0] == "body" and (source := self._source_fields.get(where[1])):
             # Below a field of another name there are no places that the client knows.
-            return ["body", told, *(where[2:] if told == where[1] else ())]
+            return ["body", source, *(where[2:] if source == where[1] else ())]
         return where
 
 
 @cache
 def _is_list(form: type[GenerationRequest], field: str) -> bool:
-    described = form.model_json_schema()["properties"][field]
-    return any(each.get("type") == "array" for each in described.get("anyOf", [described]))
+    schema = form.model_json_schema()["properties"][field]
+    return any(each.get("type") == "array" for each in schema.get("anyOf", [schema]))
 
 
 @cache
-def masked_by_alpha(form: type[GenerationRequest]) -> type[GenerationRequest]:
+def with_alpha_masks(form: type[GenerationRequest]) -> type[GenerationRequest]:
     """The form with such masks."""
 
-    def prepared(self: GenerationRequest, pictures: list[Picture]) -> list[Picture]:
-        return form.prepared(self, [_white(each) if each.role == "mask" else each for each in pictures])
+    def prepare_images(self: GenerationRequest, images: list[RequestImage]) -> list[RequestImage]:
+        return form.prepare_images(self, [_white(each) if each.role == "mask" else each for each in images])
 
-    return type(form.__name__, (form,), {"prepared": prepared, "__module__": form.__module__})
+    return type(form.__name__, (form,), {"prepare_images": prepare_images, "__module__": form.__module__})
 
 
-def _white(mask: Picture) -> Picture:
-    """Raises PictureProblem."""
+def _white(mask: RequestImage) -> RequestImage:
+    """Raises ImageProblem."""
     white = alpha_mask(mask.image)
     if white is None:
         message = "The mask has no transparent parts, which are what is painted anew"
-        raise PictureProblem("mask", message, "image_invalid")
-    return Picture("mask", white)
+        raise ImageProblem("mask", message, "image_invalid")
+    return RequestImage("mask", white)

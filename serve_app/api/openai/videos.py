@@ -31,18 +31,18 @@ from serve_app.api.openai.translation import (
     Translation,
     makes_videos,
     read,
-    validated,
+    validate,
 )
-from serve_app.api.openai.waiting import failure, job_of
+from serve_app.api.openai.waiting import decode_job, failure
 from serve_app.api.routes.generate import IdempotencyKey, submit_body
 from serve_app.api.services import Deps, Services
-from serve_app.inputs.geometry import CLIP_AREAS, RATIOS, clip_size
+from serve_app.inputs.geometry import RATIOS, VIDEO_AREAS, video_size
 from serve_app.schemas.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks import task as tasks
 
-_UNDECIDED: Final = "auto"
+_AUTO: Final = "auto"
 _REFERENCE: Final = "input_reference"
 _STATUSES: Final[Mapping[tasks.Status, Status]] = {
     tasks.Status.PENDING: "queued",
@@ -56,16 +56,16 @@ VideoId = Annotated[str, Path(max_length=64, description="The video's, which is 
 
 
 def _sizes() -> Iterator[tuple[str, tuple[str, str]]]:
-    for resolution, area in CLIP_AREAS.items():
+    for resolution, area in VIDEO_AREAS.items():
         for ratio in get_args(AspectRatio):
-            if ratio != _UNDECIDED:
-                size = clip_size(RATIOS[ratio], area)
+            if ratio != _AUTO:
+                size = video_size(RATIOS[ratio], area)
                 yield f"{size.width}x{size.height}", (resolution, ratio)
 
 
 _SIZES: Final[Mapping[str, tuple[str, str]]] = dict(_sizes())
 """Resolution and ratio of each size that is made."""
-_KNOWN_AS: Final[Mapping[str, tuple[str, str]]] = {
+_COMMON_SIZES: Final[Mapping[str, tuple[str, str]]] = {
     "1280x720": ("hd", "16:9"),
     "720x1280": ("hd", "9:16"),
     "1920x1080": ("fhd", "16:9"),
@@ -86,16 +86,16 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         caller: Generator,
         idempotency_key: IdempotencyKey = None,
     ) -> Video:
-        """Begins a video, from a prompt or a picture, as OpenAI's clients ask for it."""
-        sent = await read(request)
-        asked = validated(VideoCreation, sent.typed(sent.fields, VideoCreation))
-        served_endpoint = openai_endpoints.chosen(asked.model, makes_videos, "make videos")
-        translation = _translation(served_endpoint, asked, sent)
+        """Begins a video, from a prompt or an image, as OpenAI's clients ask for it."""
+        fields = await read(request)
+        creation = validate(VideoCreation, fields.parse_texts(fields.fields, VideoCreation))
+        served_endpoint = openai_endpoints.choose(creation.model, makes_videos, "make videos")
+        translation = _translation(served_endpoint, creation, fields)
         body = translation.request()
-        with translation.telling():
-            accepted = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
-        (task_id,) = waiting.ids_of([accepted])
-        return _shown(services, await _owned(services, caller, endpoints, task_id))
+        with translation.translate_errors():
+            submission = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
+        (task_id,) = waiting.task_ids([submission])
+        return _view(services, await _find_video(services, caller, endpoints, task_id))
 
     @routes.get("", responses=errors())
     async def list_videos(
@@ -108,27 +108,27 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         """The videos of the key's project that are still kept, whatever route began them."""
         cursor = None
         if after is not None:
-            last = await _owned(services, caller, endpoints, after)
+            last = await _find_video(services, caller, endpoints, after)
             cursor = f"{round(last.created * 1000)}-{last.id}"
-        found, following = await services.tasks.list_tasks(
+        page, following = await services.tasks.list_tasks(
             caller.project.id, limit=limit, cursor=cursor, endpoints=endpoints
         )
-        while not found and following is not None:
+        while not page and following is not None:
             # A page looks at so many tasks, and clients take one without videos for the last.
-            found, following = await services.tasks.list_tasks(
+            page, following = await services.tasks.list_tasks(
                 caller.project.id, limit=limit, cursor=following, endpoints=endpoints
             )
         return VideoList(
-            data=[_shown(services, task) for task in found],
-            first_id=found[0].id if found else None,
-            last_id=found[-1].id if found else None,
+            data=[_view(services, task) for task in page],
+            first_id=page[0].id if page else None,
+            last_id=page[-1].id if page else None,
             has_more=following is not None,
         )
 
     @routes.get("/{task_id}", responses=errors(404))
     async def get_video(services: Deps, caller: TaskReader, task_id: VideoId) -> Video:
         """How far a video of the key's project is."""
-        return _shown(services, await _owned(services, caller, endpoints, task_id))
+        return _view(services, await _find_video(services, caller, endpoints, task_id))
 
     @routes.get("/{task_id}/content", status_code=302, response_class=RedirectResponse, responses=errors(404))
     async def get_video_content(
@@ -139,17 +139,17 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         variant: Annotated[Literal["video"], Query(description="There is no other")] = "video",
     ) -> Response:
         """Leads to the video's file, by a link that needs no key."""
-        task = await _owned(services, caller, endpoints, task_id)
+        task = await _find_video(services, caller, endpoints, task_id)
         if task.status is not tasks.Status.READY:
             why = failure(task)[1] if task.status.terminal else "it is still being made"
             raise Refusal(400, f"There is no video: {why}", "video_not_ready")
-        shown = await services.presenter.body(task, public_base(request, services.settings.service))
-        return RedirectResponse(shown["result"]["sample"], 302, {"Cache-Control": "no-store"})
+        view = await services.presenter.body(task, public_base(request, services.settings.service))
+        return RedirectResponse(view["result"]["sample"], 302, {"Cache-Control": "no-store"})
 
     @routes.delete("/{task_id}", responses=errors(404, 409))
     async def delete_video(services: Deps, caller: Generator, task_id: VideoId) -> DeletedVideo:
         """Cancels a video that is not ready: it costs nothing. One that has ended goes by itself, see `expires_at`."""
-        task = await _owned(services, caller, endpoints, task_id)
+        task = await _find_video(services, caller, endpoints, task_id)
         if await services.tasks.cancel(task.id, caller.project.id) == 2:
             raise Refusal(409, "The video has ended already, and is kept until expires_at", "conflict")
         return DeletedVideo(id=task.id)
@@ -157,44 +157,48 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     return routes
 
 
-def _reference(asked: VideoCreation, sent: RequestFields) -> str | None:
-    """The picture to begin with: a file, or an address."""
-    if others := sorted(set(sent.files) - {_REFERENCE}):
+def _reference(creation: VideoCreation, fields: RequestFields) -> str | None:
+    """The image to begin with: a file, or an address."""
+    if others := sorted(set(fields.files) - {_REFERENCE}):
         raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
-    named = asked.further.get(_REFERENCE)
-    if (file := sent.file(_REFERENCE)) is not None:
+    reference = creation.further.get(_REFERENCE)
+    if (file := fields.file(_REFERENCE)) is not None:
         return file
-    if named is None and (url := asked.further.get(f"{_REFERENCE}[image_url]")):
-        named = {"image_url": url}
-    if named is None:
+    if reference is None and (url := creation.further.get(f"{_REFERENCE}[image_url]")):
+        reference = {"image_url": url}
+    if reference is None:
         return None
-    if not isinstance(named, dict) or set(named) != {"image_url"} or not isinstance(named["image_url"], str):
+    if (
+        not isinstance(reference, dict)
+        or set(reference) != {"image_url"}
+        or not isinstance(reference["image_url"], str)
+    ):
         message = "Input should be a file, or an object with image_url; there are no files to name by file_id"
         raise Invalid(["body", _REFERENCE], message, "value_error")
-    return named["image_url"]
+    return reference["image_url"]
 
 
-def _translation(served_endpoint: ServedEndpoint, asked: VideoCreation, sent: RequestFields) -> Translation:
-    reference = _reference(asked, sent)
+def _translation(served_endpoint: ServedEndpoint, creation: VideoCreation, fields: RequestFields) -> Translation:
+    reference = _reference(creation, fields)
     form, mode = (TextToVideoRequest, "t2v") if reference is None else (ImageToVideoRequest, "i2v")
     translation = Translation(served_endpoint, form)
-    translation.put("mode", mode, _REFERENCE)
-    translation.put("keyframes", reference, _REFERENCE)
-    translation.put_common(asked)
-    translation.put("duration", asked.seconds, "seconds")
-    if asked.size not in (None, _UNDECIDED):
-        known = _SIZES | _KNOWN_AS
-        if asked.size not in known:
-            raise Invalid(["body", "size"], f"Input should be one of {', '.join(known)}, or auto", "value_error")
-        resolution, ratio = known[asked.size]
-        translation.put("resolution", resolution, "size")
-        translation.put("aspect_ratio", ratio, "size")
-    own = {name: value for name, value in asked.further.items() if name.partition("[")[0] != _REFERENCE}
-    translation.put_further(own, sent)
+    translation.set("mode", mode, _REFERENCE)
+    translation.set("keyframes", reference, _REFERENCE)
+    translation.set_common(creation)
+    translation.set("duration", creation.seconds, "seconds")
+    if creation.size not in (None, _AUTO):
+        sizes = _SIZES | _COMMON_SIZES
+        if creation.size not in sizes:
+            raise Invalid(["body", "size"], f"Input should be one of {', '.join(sizes)}, or auto", "value_error")
+        resolution, ratio = sizes[creation.size]
+        translation.set("resolution", resolution, "size")
+        translation.set("aspect_ratio", ratio, "size")
+    own = {name: value for name, value in creation.further.items() if name.partition("[")[0] != _REFERENCE}
+    translation.set_further(own, fields)
     return translation
 
 
-async def _owned(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
+async def _find_video(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
     """A video of the caller's project. Raises Refusal."""
     task = await services.tasks.get(task_id)
     if task is None or task.project != caller.project.id or task.endpoint not in endpoints:
@@ -202,11 +206,11 @@ async def _owned(services: Services, caller: Caller, endpoints: list[str], task_
     return task
 
 
-def _shown(services: Services, task: tasks.Task) -> Video:
-    job = job_of(task)
+def _view(services: Services, task: tasks.Task) -> Video:
+    job = decode_job(task)
     status: Status = _STATUSES.get(task.status, "failed")
-    finished = task.finished
-    size = f"{job.width}x{job.height}" if job and job.width and job.height else _UNDECIDED
+    ended_at = task.finished
+    size = f"{job.width}x{job.height}" if job and job.width and job.height else _AUTO
     problem = VideoError(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
     return Video(
         id=task.id,
@@ -214,10 +218,10 @@ def _shown(services: Services, task: tasks.Task) -> Video:
         status=status,
         progress=int(100 * (task.progress or 0)),
         created_at=int(task.created),
-        completed_at=None if finished is None else int(finished),
-        expires_at=None if finished is None else int(finished + services.tasks.limits.retention_s),
+        completed_at=None if ended_at is None else int(ended_at),
+        expires_at=None if ended_at is None else int(ended_at + services.tasks.limits.retention_s),
         prompt=job.prompt if job else None,
-        seconds=str(job.clip.seconds) if job and job.clip else "",
+        seconds=str(job.video.seconds) if job and job.video else "",
         size=size,
         error=problem,
     )
@@ -225,9 +229,9 @@ def _shown(services: Services, task: tasks.Task) -> Video:
 
 def _creation_body() -> dict[str, Any]:
     schema = VideoCreation.model_json_schema()
-    file = {"type": "string", "format": "binary", "description": "The picture to begin with."}
-    as_form = {**schema, "properties": {**schema["properties"], _REFERENCE: file}}
-    address = {**Reference.model_json_schema(), "description": "The picture to begin with."}
-    as_json = {**schema, "properties": {**schema["properties"], _REFERENCE: address}}
-    content = {"application/json": {"schema": as_json}, FORM: {"schema": as_form}}
+    file = {"type": "string", "format": "binary", "description": "The image to begin with."}
+    form_schema = {**schema, "properties": {**schema["properties"], _REFERENCE: file}}
+    address = {**Reference.model_json_schema(), "description": "The image to begin with."}
+    json_schema = {**schema, "properties": {**schema["properties"], _REFERENCE: address}}
+    content = {"application/json": {"schema": json_schema}, FORM: {"schema": form_schema}}
     return {"requestBody": {"required": True, "content": content}}

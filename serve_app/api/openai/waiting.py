@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 
@@ -18,22 +18,18 @@ from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import UNREACHABLE
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
-from serve_app.tasks.task import Accepted, Job, NewerJob, Status, Task
+from serve_app.tasks.task import AcceptedTask, Job, NewerJob, Status, Task
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-_RECHECK_S: Final = 2.0
-"""The completion channel may lose messages, so whoever waits also looks."""
-
-
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-async def accepted(
+async def accept_all(
     services: Services,
     caller: Caller,
     served_endpoint: ServedEndpoint,
@@ -42,14 +38,14 @@ async def accepted(
     base: str,
     idempotency_key: str,
     traceparent: str = "",
-) -> list[Accepted]:
+) -> list[AcceptedTask]:
     """All of them. Raises what `accept` does; then those accepted before are cancelled, which costs nothing.
 
     `idempotency_key` is for a single one.
     """
 
-    async def accept_each() -> list[Accepted]:
-        taken: list[Accepted] = []
+    async def accept_each() -> list[AcceptedTask]:
+        submissions: list[AcceptedTask] = []
         try:
             for body in bodies:
                 task = await accept(
@@ -61,11 +57,11 @@ async def accepted(
                     idempotency_key=idempotency_key,
                     traceparent=traceparent,
                 )
-                taken.append(task)
+                submissions.append(task)
         except Exception:
-            await cancel(services, caller, ids_of(taken))
+            await cancel(services, caller, task_ids(submissions))
             raise
-        return taken
+        return submissions
 
     # To its end, also when this request is cancelled, as the proxy does once its client is gone: half an acceptance
     # would be a task that nobody knows of.
@@ -73,13 +69,15 @@ async def accepted(
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:
-        (taken,) = await asyncio.gather(accepting, return_exceptions=True)
-        if not isinstance(taken, BaseException) and not idempotency_key:
-            await cancel(services, caller, ids_of(taken))
+        (submissions,) = await asyncio.gather(accepting, return_exceptions=True)
+        if not isinstance(submissions, BaseException) and not idempotency_key:
+            await cancel(services, caller, task_ids(submissions))
         raise
 
 
-async def ended(services: Services, request: Request, caller: Caller, ids: Sequence[str], *, keep: bool) -> list[Task]:
+async def wait_for_end(
+    services: Services, request: Request, caller: Caller, ids: Sequence[str], *, keep: bool
+) -> list[Task]:
     """The tasks, all of which have ended. Raises Refusal after `openai.wait_s`, which names them; they go on.
 
     Raises ClientGone once the client is gone; then they are cancelled, unless they are to be kept.
@@ -104,24 +102,24 @@ async def cancel(services: Services, caller: Caller, ids: Sequence[str]) -> None
             logger.warning("task %s, which nobody waits for, goes on: %s", task_id, type(problem).__name__)
 
 
-def ids_of(taken: Sequence[Accepted]) -> list[str]:
-    return [json.loads(each.reply)["id"] for each in taken]
+def task_ids(submissions: Sequence[AcceptedTask]) -> list[str]:
+    return [json.loads(each.reply)["id"] for each in submissions]
 
 
 async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
     wait_s = services.settings.openai.wait_s
 
     async def last(task_id: str) -> Task | None:
-        *_, task = [look async for look in task_views(services, task_id, _RECHECK_S, wait_s)]
+        *_, task = [look async for look in task_views(services, task_id, wait_s)]
         return task
 
-    found = await asyncio.gather(*map(last, ids))
-    tasks = [task for task in found if task is not None and task.status.terminal]
+    tasks_or_none = await asyncio.gather(*map(last, ids))
+    tasks = [task for task in tasks_or_none if task is not None and task.status.terminal]
     if len(tasks) < len(ids):
         ready = {task.id for task in tasks}
-        named = ", ".join(task_id for task_id in ids if task_id not in ready)
+        pending = ", ".join(task_id for task_id in ids if task_id not in ready)
         message = (
-            f"Not ready after {wait_s:g} seconds, and still on its way: {named}. GET /v1/get_result?id=… tells what "
+            f"Not ready after {wait_s:g} seconds, and still on its way: {pending}. GET /v1/get_result?id=… tells what "
             "becomes of it, DELETE /v1/tasks/… cancels it"
         )
         raise Refusal(504, message, "timeout", kind=SERVER, headers=FOR_GOOD)
@@ -130,7 +128,7 @@ async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What comes of `work`. Raises ClientGone as soon as the client is; then the work is given up."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -142,7 +140,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Returns once the client is gone. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -151,7 +149,7 @@ async def _left(request: Request) -> None:
 _MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "What was made"}
 
 
-def job_of(task: Task) -> Job | None:
+def decode_job(task: Task) -> Job | None:
     """None where the record can't be read: its key is gone, or a later release wrote it."""
     try:
         return Job.decode(task.job) if task.job else None

@@ -16,7 +16,7 @@ from serve_app.api.auth import CreditReader, MoneyReader
 from serve_app.api.bodies import FilesRoute
 from serve_app.api.errors import suggest_fields
 from serve_app.api.middleware import real
-from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, scoped
+from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, resolve_organization
 from serve_app.api.routes.schemas import answer_refusals, elsewhere, errors, rate_limit_headers
 from serve_app.api.services import Deps
 from serve_app.submission.errors import Invalid
@@ -66,8 +66,8 @@ async def get_credits(services: Deps, caller: CreditReader) -> Credits:
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
 async def get_price(services: Deps, caller: CreditReader, request: PriceRequest, response: Response) -> Price:
     """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
-    asked = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
-    name = services.catalog.names.get(asked)
+    path = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
+    name = services.catalog.names.get(path)
     if name is None:
         raise HTTPException(404, "Not Found")
     endpoint = services.catalog.served[name]
@@ -76,9 +76,9 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     limits = services.tasks.limits
     try:
         body = endpoint.request_type.model_validate(request.body)
-        left = await services.tasks.count_request(caller.id)
+        remaining = await services.tasks.count_request(caller.id)
         served_endpoint = ServedEndpoint(name, endpoint, services.catalog.defaults(endpoint, services.settings))
-        prepared = await prepare(services.submission, caller, served_endpoint, body)
+        request_plan = await prepare(services.submission, caller, served_endpoint, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [
@@ -90,8 +90,8 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
         raise answer_refusals(refusal, name, services) from None
     except Invalid as problem:
         raise problem.within("body") from None
-    response.headers.update(rate_limit_headers(limits, left))
-    return Price(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
+    response.headers.update(rate_limit_headers(limits, remaining))
+    return Price(cost=request_plan.price / 1000, input_mp=request_plan.input_mp, output_mp=request_plan.output_mp)
 
 
 @router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)
@@ -106,26 +106,28 @@ async def get_usage(
 ) -> Any:
     """What was used, by day, project and endpoint."""
     first, last = days_between(since, until, datetime.now(UTC).date())
-    found = await services.credits.usage(await scoped(services, caller, organization), first, last)
-    shown = [each for each in found if project in (None, each.project)]
+    usage = await services.credits.usage(await resolve_organization(services, caller, organization), first, last)
+    project_usage = [each for each in usage if project in (None, each.project)]
     if format == "csv":
         name = f"usage-{first}-{last}.csv"
         return Response(
-            _csv(shown), media_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+            _csv(project_usage),
+            media_type="text/csv",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
     return UsageReport(
         usage=[
             DailyUsage(
                 day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000
             )
-            for each in shown
+            for each in project_usage
         ]
     )
 
 
-def _csv(found: list[UsageOfDay]) -> str:
+def _csv(usage: list[UsageOfDay]) -> str:
     text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow(("day", "project", "endpoint", "tasks", "credits"))
-    rows.writerows((each.day, each.project, each.endpoint, each.tasks, f"{each.cost / 1000:.3f}") for each in found)
+    writer = csv.writer(text)
+    writer.writerow(("day", "project", "endpoint", "tasks", "credits"))
+    writer.writerows((each.day, each.project, each.endpoint, each.tasks, f"{each.cost / 1000:.3f}") for each in usage)
     return text.getvalue()

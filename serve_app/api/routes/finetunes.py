@@ -72,8 +72,8 @@ async def upload_finetune(
     """Uploads a tuned model (LoRA). It is checked against its base: every matrix must belong to a layer and fit."""
     endpoint = services.catalog.endpoints.get(base)
     if endpoint is None or endpoint.finetuned is None:
-        known = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
-        raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(known)}")
+        bases = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
+        raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(bases)}")
     try:
         finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
     except Refused as reason:
@@ -105,13 +105,13 @@ async def get_finetune(
     services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
 ) -> FinetuneDetailsResponse:
     """One tuned model of the key's project."""
-    return FinetuneDetailsResponse(finetune_details=_details(await _owned(services, caller, finetune_id)))
+    return FinetuneDetailsResponse(finetune_details=_details(await _find_own(services, caller, finetune_id)))
 
 
 @router.post("/delete_finetune", responses=errors(403, 404, 503))
 async def delete_finetune(services: Deps, caller: Generator, request: DeleteFinetuneRequest) -> DeletedFinetune:
     """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
-    finetune = await _owned(services, caller, request.finetune_id)
+    finetune = await _find_own(services, caller, request.finetune_id)
     await services.uploads.remove(finetune)
     return DeletedFinetune(
         status="success",
@@ -121,7 +121,7 @@ async def delete_finetune(services: Deps, caller: Generator, request: DeleteFine
     )
 
 
-async def _owned(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
+async def _find_own(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
     finetune = await services.finetunes.get(finetune_id, caller.project.id)
     if finetune is None:
         raise ApiError(404, "finetune_not_found", "Finetune not found or access denied")

@@ -35,7 +35,7 @@ from serve_app.schemas.examples import examples
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
 from serve_app.tasks.limits import Refused
-from serve_app.tasks.task import Accepted
+from serve_app.tasks.task import AcceptedTask
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
@@ -88,16 +88,16 @@ def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, 
 def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
     """In credits: the first megapixel, each further one, each one sent; for each mode, where there are several."""
     return [
-        {**({"mode": mode} if mode else {}), **endpoint.price_of(mode).model_dump(mode="json")}
-        for mode in endpoint.ways
+        {**({"mode": mode} if mode else {}), **endpoint.get_price(mode).model_dump(mode="json")}
+        for mode in endpoint.modes_or_default
     ]
 
 
 def _to_try(endpoint: Endpoint) -> dict[str, Any]:
-    """Bodies for the description, which it served_endpoints to send."""
+    """Bodies for the description, which it offers to send."""
     bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
-    shown = {name: {"value": body} for name, body in bodies.items()}
-    return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
+    bodies_by_name = {name: {"value": body} for name, body in bodies.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": bodies_by_name}}}}
 
 
 def _farewell(name: str, withdrawn: Withdrawn) -> str:
@@ -122,10 +122,10 @@ async def submit_body(
     request: Request,
     response: Response,
     idempotency_key: str | None,
-) -> Accepted:
+) -> AcceptedTask:
     """Accepts a task and sets the rate-limit headers. Raises HTTPException where the task store refuses it."""
     try:
-        accepted = await accept(
+        submission = await accept(
             services.submission,
             caller,
             served_endpoint,
@@ -136,9 +136,9 @@ async def submit_body(
         )
     except Refused as refusal:
         raise answer_refusals(refusal, served_endpoint.name, services) from None
-    if accepted.requests_left is not None:
-        response.headers.update(rate_limit_headers(services.tasks.limits, accepted.requests_left))
-    return accepted
+    if submission.requests_remaining is not None:
+        response.headers.update(rate_limit_headers(services.tasks.limits, submission.requests_remaining))
+    return submission
 
 
 def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
@@ -151,8 +151,8 @@ def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[st
         idempotency_key: IdempotencyKey = None,
     ) -> dict[str, Any]:
         assert isinstance(body, GenerationRequest)
-        accepted = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
-        return json.loads(accepted.reply)
+        submission = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
+        return json.loads(submission.reply)
 
     # The real type, for validation and for the API's description.
     submit.__annotations__["body"] = served_endpoint.endpoint.request_type

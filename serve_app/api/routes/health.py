@@ -38,6 +38,6 @@ async def get_readiness(services: Deps) -> dict[str, str] | JSONResponse:
     and a dispatcher runs."""
     missing = await services.readiness.missing()
     if missing:
-        told = {"detail": f"Not ready: {'; '.join(missing)}", "code": "not_ready", "missing": missing}
-        return JSONResponse(told, status_code=503, headers=SHORTLY)
+        body = {"detail": f"Not ready: {'; '.join(missing)}", "code": "not_ready", "missing": missing}
+        return JSONResponse(body, status_code=503, headers=SHORTLY)
     return {"status": "ready"}

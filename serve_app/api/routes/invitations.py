@@ -55,13 +55,13 @@ class AcceptInvitationRequest(BaseModel):
 
 @router.post("/invitations", responses=errors(403, 429, 503))
 async def create_invitation(
-    request: Request, services: Deps, caller: MemberMaker, wanted: CreateInvitationRequest
+    request: Request, services: Deps, caller: MemberMaker, new: CreateInvitationRequest
 ) -> CreatedInvitation:
     """A link that makes whoever opens it first a member of the caller's organization."""
-    if not may_hand_out(caller.role, wanted.role):
-        raise HTTPException(403, f"Not allowed: you can't make anybody a {wanted.role.value}")
+    if not may_hand_out(caller.role, new.role):
+        raise HTTPException(403, f"Not allowed: you can't make anybody a {new.role.value}")
     try:
-        secret = await services.invitations.write(caller.organization, wanted.role, caller.id)
+        secret = await services.invitations.write(caller.organization, new.role, caller.id)
     except TooOften as refusal:
         raise HTTPException(429, "Too many invitations lately", {"Retry-After": str(refusal.retry_s)}) from None
     link = f"{public_base(request, services.settings.service)}/invitation#{secret}"
@@ -70,10 +70,10 @@ async def create_invitation(
 
 @router.get("/invitation", responses=errors(404, 503))
 async def get_invitation(services: Deps, secret: _Secret) -> Invitation:
-    found = await services.invitations.find(secret)
-    if found is None:
+    invitation = await services.invitations.find(secret)
+    if invitation is None:
         raise HTTPException(404, _GONE)
-    return Invitation(organization=found.organization, role=found.role, by=found.by)
+    return Invitation(organization=invitation.organization, role=invitation.role, by=invitation.by)
 
 
 @router.post("/invitation", responses=errors(403, 404, 409, 429, 503))
@@ -85,21 +85,21 @@ async def accept_invitation(
     if await services.invitations.find(secret) is None:
         raise HTTPException(404, _GONE)
     name, password = acceptance.name, acceptance.password.get_secret_value()
-    if not await services.people.is_known(name):
+    if not await services.people.exists(name):
         await _check_free(services, name)
     is_new = await services.people.enrol(name, password)
     if not is_new:
         await _check_password(services, request, name, password)
-    found = await services.invitations.take(secret)
-    if found is None:  # somebody else was faster
+    invitation = await services.invitations.take(secret)
+    if invitation is None:  # somebody else was faster
         # Unless they became a member meanwhile, by another request of theirs.
-        if is_new and not await services.organizations.of_person(name):
+        if is_new and not await services.organizations.list_for_person(name):
             await services.people.forget(name)
         raise HTTPException(404, _GONE)
-    has = await services.organizations.role_of(found.organization, name)
-    if has is None or may_hand_out(found.role, has):  # nobody is less by an invitation
-        await services.organizations.put_member(found.organization, name, found.role, found.by)
-    projects = await services.projects.list(found.organization)
+    current_role = await services.organizations.get_role(invitation.organization, name)
+    if current_role is None or may_hand_out(invitation.role, current_role):  # nobody is less by an invitation
+        await services.organizations.set_member(invitation.organization, name, invitation.role, invitation.by)
+    projects = await services.projects.list(invitation.organization)
     if not projects:
         raise HTTPException(409, "You are a member now; there is no project yet to be in")
     return await begin(services, request, response, Kind.PERSON, name, projects[0])
@@ -110,7 +110,7 @@ async def _check_free(services: Deps, name: str) -> None:
     accounts = services.settings.accounts
     if accounts.openid is not None or accounts.issuers:
         raise HTTPException(403, "People sign in by another provider here: ask to be made a member by the name there")
-    if await services.organizations.of_person(name):
+    if await services.organizations.list_for_person(name):
         raise HTTPException(409, "There is someone of that name")
 
 

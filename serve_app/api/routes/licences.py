@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = "0.0.1"
 """Of this interface, which others implement too."""
-_OUT_OF_REACH: Final = "the store is out of reach"
+_UNREACHABLE: Final = "the store is out of reach"
 
 
 class _ReportRoute(JsonRoute):
@@ -29,17 +29,17 @@ class _ReportRoute(JsonRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def counted(request: Request) -> Response:
+        async def handle_report(request: Request) -> Response:
             try:
                 return await handle(request)
             except UNREACHABLE as problem:
-                raise _uncounted(problem, _OUT_OF_REACH) from None
+                raise _report_error(problem, _UNREACHABLE) from None
             except HTTPException as problem:
                 if problem.status_code != 503:
                     raise
-                raise _uncounted(problem, problem.detail) from None
+                raise _report_error(problem, problem.detail) from None
 
-        return counted
+        return handle_report
 
 
 router = APIRouter(prefix="/v1/licenses", tags=["licences"], route_class=_ReportRoute)
@@ -59,17 +59,17 @@ async def report_generations(
 ) -> GenerationReportReceipt:
     """Counts generations for the key's organization, by model and UTC day."""
     if model_slug not in services.catalog.licensed_models:
-        known = ", ".join(sorted(services.catalog.licensed_models))
-        raise HTTPException(400, f"Model slug is not supported for usage reporting; supported: {known or 'none'}")
+        slugs = ", ".join(sorted(services.catalog.licensed_models))
+        raise HTTPException(400, f"Model slug is not supported for usage reporting; supported: {slugs or 'none'}")
     try:
         await services.licences.report(caller.organization, model_slug, report.number_of_generations)
     except NotLicensed:
         raise HTTPException(403, f"{model_slug} is not licensed for this organization") from None
     except NO_ANSWER as problem:
-        raise _uncounted(problem, _OUT_OF_REACH, "whether anything was counted is not known") from None
+        raise _report_error(problem, _UNREACHABLE, "whether anything was counted is not known") from None
     return GenerationReportReceipt(message=f"Recorded {report.number_of_generations} generations of {model_slug}")
 
 
-def _uncounted(problem: Exception, why: str, outcome: str = "nothing was counted, send it again") -> HTTPException:
+def _report_error(problem: Exception, why: str, outcome: str = "nothing was counted, send it again") -> HTTPException:
     logger.warning("a usage report was not recorded: %s", type(problem).__name__)
     return HTTPException(500, f"Usage could not be processed: {why}; {outcome}")

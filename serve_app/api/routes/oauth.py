@@ -40,8 +40,8 @@ from serve_app.accounts.oauth import (
     LARGEST_REGISTRATION,
     ROLES,
     Authorization,
-    AuthorizationQuestion,
-    GrantedCode,
+    AuthorizationRequest,
+    CodeGrant,
     Tokens,
 )
 from serve_app.accounts.roles import Permission, Role, may_hand_out
@@ -55,7 +55,7 @@ from serve_app.config.settings import is_loopback
 
 SCOPES: Final = [role.value for role in ROLES]
 _EDITORS: Final = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf", "zed"})
-"""Schemes of installed programs without a dot, by which others are told from those that mean something to browsers."""
+"""Schemes of installed clients without a dot, by which others are told from those that mean something to browsers."""
 _CHALLENGE: Final = re.compile("[A-Za-z0-9_-]{43}")
 _STATE_CHARS: Final = 1024
 _NAME_CHARS: Final = 60
@@ -88,42 +88,42 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             raise AuthorizeError("invalid_request", f"state has up to {_STATE_CHARS} characters, code_challenge 43")
         if params.resource is not None and params.resource.rstrip("/") not in (self._base, self._base + MCP):
             raise AuthorizeError("invalid_request", "resource names another service")
-        asked = AuthorizationQuestion(
-            program=client.client_id,
-            name=_plain(client.client_name) or "A program without a name",
+        request = AuthorizationRequest(
+            client_id=client.client_id,
+            client_name=_plain(client.client_name) or "A client without a name",
             redirect_uri=str(params.redirect_uri),
-            redirect_uri_said=params.redirect_uri_provided_explicitly,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
             challenge=params.code_challenge,
             state=params.state,
             role=next((role for role in ROLES if not params.scopes or role.value in params.scopes), Role.VIEWER),
             resource=params.resource,
         )
         try:
-            return f"/consent#{await self._services.authorizations.ask(asked, self._address)}"
+            return f"/consent#{await self._services.authorizations.request_consent(request, self._address)}"
         except TooOften as refusal:
             raise AuthorizeError("temporarily_unavailable", str(refusal)) from None
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
-        given = await self._services.authorizations.given(authorization_code)
-        return None if given is None else _code(authorization_code, given)
+        grant = await self._services.authorizations.find_grant(authorization_code)
+        return None if grant is None else _code(authorization_code, grant)
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        tokens = await self._services.authorizations.redeem(authorization_code.code)
+        tokens = await self._services.authorizations.issue_tokens(authorization_code.code)
         if tokens is None:  # another request was faster
             raise TokenError("invalid_grant", "authorization code does not exist")
-        await self._services.oauth_clients.used(client.client_id)
-        return _told(tokens)
+        await self._services.oauth_clients.mark_used(client.client_id)
+        return _token_response(tokens)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
         authorization = await self._services.authorizations.refreshable(refresh_token)
         if authorization is None:
             return None
-        asked = authorization.given.asked
-        return RefreshToken(token=refresh_token, client_id=asked.program, scopes=_scopes(authorization.given))
+        request = authorization.grant.request
+        return RefreshToken(token=refresh_token, client_id=request.client_id, scopes=_scopes(authorization.grant))
 
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
@@ -131,71 +131,73 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         tokens = await self._services.authorizations.refresh(refresh_token.token)
         if tokens is None:
             raise TokenError("invalid_grant", "refresh token does not exist")
-        await self._services.oauth_clients.used(client.client_id)
-        return _told(tokens)
+        await self._services.oauth_clients.mark_used(client.client_id)
+        return _token_response(tokens)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        authorization = await self._services.authorizations.of_token(token)
+        authorization = await self._services.authorizations.find_by_token(token)
         return None if authorization is None else _access(token, authorization)
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         """With all others of its authorization."""
-        found = self._services.authorizations
-        authorization = await found.of_token(token.token) or await found.refreshable(token.token)
+        authorizations = self._services.authorizations
+        authorization = await authorizations.find_by_token(token.token) or await authorizations.refreshable(token.token)
         if authorization is not None:
-            await found.end(authorization, authorization.given.asked.name)
+            await authorizations.end(authorization, authorization.grant.request.client_name)
 
 
-class ToldToken(OAuthToken):
+class ProjectToken(OAuthToken):
     """Says whose it is, too, beside what RFC 6749 asks for."""
 
     organization: str
     project: str
 
 
-def _told(tokens: Tokens) -> ToldToken:
-    given = tokens.authorization.given
-    return ToldToken(
+def _token_response(tokens: Tokens) -> ProjectToken:
+    grant = tokens.authorization.grant
+    return ProjectToken(
         access_token=tokens.access,
         expires_in=ACCESS_S,
         refresh_token=tokens.refresh,
-        scope=" ".join(_scopes(given)),
-        organization=given.organization,
-        project=given.project,
+        scope=" ".join(_scopes(grant)),
+        organization=grant.organization,
+        project=grant.project,
     )
 
 
-def _code(code: str, given: GrantedCode) -> AuthorizationCode:
-    asked = given.asked
+def _code(code: str, grant: CodeGrant) -> AuthorizationCode:
+    request = grant.request
     return AuthorizationCode(
         code=code,
-        scopes=_scopes(given),
+        scopes=_scopes(grant),
         expires_at=float("inf"),  # it goes by itself
-        client_id=asked.program,
-        code_challenge=asked.challenge,
-        redirect_uri=AnyUrl(asked.redirect_uri),
-        redirect_uri_provided_explicitly=asked.redirect_uri_said,
-        resource=asked.resource,
+        client_id=request.client_id,
+        code_challenge=request.challenge,
+        redirect_uri=AnyUrl(request.redirect_uri),
+        redirect_uri_provided_explicitly=request.redirect_uri_provided_explicitly,
+        resource=request.resource,
     )
 
 
 def _access(token: str, authorization: Authorization) -> AccessToken:
-    given = authorization.given
-    return AccessToken(token=token, client_id=given.asked.program, scopes=_scopes(given), resource=given.asked.resource)
+    grant = authorization.grant
+    return AccessToken(
+        token=token, client_id=grant.request.client_id, scopes=_scopes(grant), resource=grant.request.resource
+    )
 
 
-def _scopes(given: GrantedCode) -> list[str]:
-    return [given.role.value]
+def _scopes(grant: CodeGrant) -> list[str]:
+    return [grant.role.value]
 
 
 def _check_redirect(uri: str) -> None:
     """Raises RegistrationError where codes would go to whoever listens, or a browser would run what it is sent to."""
     parts = urlsplit(uri)
     own = "." in parts.scheme or parts.scheme in _EDITORS  # RFC 8252, 7.1
-    known = parts.scheme == "https" or own or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-    if not known or parts.fragment:
+    allowed = parts.scheme == "https" or own or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not allowed or parts.fragment:
         raise RegistrationError(
-            "invalid_redirect_uri", "https, http on loopback, or a scheme of the program's own like com.example.app"
+            "invalid_redirect_uri", "https, http on loopback, or a scheme of the client's own like com.example.app"
         )
 
 
@@ -226,7 +228,7 @@ def oauth_routes() -> list[Route]:
 
 async def _metadata(request: Request) -> Response:
     base = public_base(request, request.app.state.services.settings.service)
-    told = {
+    metadata = {
         "issuer": base,
         "authorization_endpoint": base + _AUTHORIZE,
         "token_endpoint": base + _TOKEN,
@@ -240,7 +242,7 @@ async def _metadata(request: Request) -> Response:
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": True,
     }
-    return PydanticJSONResponse(OAuthMetadata.model_validate(told))
+    return PydanticJSONResponse(OAuthMetadata.model_validate(metadata))
 
 
 async def _authorize(request: Request) -> Response:
@@ -270,7 +272,7 @@ router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
 
 class AuthorizationView(BaseModel):
     id: str
-    program: str
+    client: str
     by: str = Field(description="Who let it in")
     project: str
     everywhere: bool = Field(description="In the organization's other projects, too")
@@ -292,7 +294,7 @@ async def list_authorizations(services: Deps, caller: AccountReader) -> Authoriz
 async def revoke_authorization(
     services: Deps, caller: AccountReader, authorization_id: Annotated[str, Path(max_length=64)]
 ) -> None:
-    """Shuts the program out, within 10 s everywhere."""
+    """Revokes the grant, within 10 s everywhere."""
     for each in await _visible(services, caller):
         if each.id == authorization_id:
             await services.authorizations.end(each, caller.id)
@@ -301,31 +303,31 @@ async def revoke_authorization(
 
 
 async def _visible(services: Deps, caller: Caller) -> list[Authorization]:
-    found = await services.authorizations.list(caller.organization)
-    return [each for each in found if caller.may(Permission.MANAGE_MEMBERS) or each.given.by == caller.id]
+    authorizations = await services.authorizations.list(caller.organization)
+    return [each for each in authorizations if caller.may(Permission.MANAGE_MEMBERS) or each.grant.by == caller.id]
 
 
 def _view(authorization: Authorization) -> AuthorizationView:
-    given = authorization.given
+    grant = authorization.grant
     return AuthorizationView(
         id=authorization.id,
-        program=given.asked.name,
-        by=given.by,
-        project=given.project,
-        everywhere=given.everywhere,
-        role=given.role,
+        client=grant.request.client_name,
+        by=grant.by,
+        project=grant.project,
+        everywhere=grant.everywhere,
+        role=grant.role,
         created=authorization.created,
     )
 
 
 _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As behind the # of the page's address")]
 """In no address: proxies log those."""
-_GONE = "This question was answered already, or is too old: begin anew in the program"
+_GONE = "This question was answered already, or is too old: begin anew in the client"
 
 
 class ConsentRequest(BaseModel):
-    program: str = Field(description="As it calls itself")
-    goes_to: str = Field(description="Where the answer is sent: a host, or the scheme of an installed program")
+    client: str = Field(description="As it calls itself")
+    goes_to: str = Field(description="Where the answer is sent: a host, or the scheme of an installed client")
     roles: list[Role] = Field(description="What it may be here; the first is the most that it asks for")
 
 
@@ -342,57 +344,65 @@ class ConsentRedirect(BaseModel):
     redirect: str = Field(description="Where the browser goes on")
 
 
-async def _signed_in(request: Request, services: Deps) -> tuple[Session, Caller]:
-    """A person at a browser: neither keys nor programs let programs in."""
+async def _require_session(request: Request, services: Deps) -> tuple[Session, Caller]:
+    """A person at a browser: neither keys nor clients authorize clients."""
     secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.sessions.find(secret)
-    caller = None if secret is None else await services.signed_in.caller(secret)
+    caller = None if secret is None else await services.session_resolver.caller(secret)
     if session is None or caller is None:
         raise HTTPException(403, "Sign in first")
     check_origin(request, services.settings.service)
     return session, caller
 
 
-_SignedIn = Annotated[tuple[Session, Caller], Depends(_signed_in)]
+_SessionAndCaller = Annotated[tuple[Session, Caller], Depends(_require_session)]
 
 
 @router.get("/consent", responses=errors(403, 404, 503))
-async def get_consent_request(services: Deps, signed_in: _SignedIn, secret: _Secret) -> ConsentRequest:
-    asked = await services.authorizations.asked(secret)
-    if asked is None:
+async def get_consent_request(services: Deps, session_and_caller: _SessionAndCaller, secret: _Secret) -> ConsentRequest:
+    authorization_request = await services.authorizations.find_request(secret)
+    if authorization_request is None:
         raise HTTPException(404, _GONE)
-    _, caller = signed_in
-    return ConsentRequest(program=asked.name, goes_to=_goes_to(asked), roles=_roles(asked, caller))
+    _, caller = session_and_caller
+    return ConsentRequest(
+        client=authorization_request.client_name,
+        goes_to=_redirect_target(authorization_request),
+        roles=_roles(authorization_request, caller),
+    )
 
 
 @router.post("/consent", responses=errors(403, 404, 409, 503))
 async def answer_consent_request(
-    request: Request, services: Deps, signed_in: _SignedIn, secret: _Secret, answer: ConsentDecision
+    request: Request, services: Deps, session_and_caller: _SessionAndCaller, secret: _Secret, answer: ConsentDecision
 ) -> ConsentRedirect:
-    """Lets the program into the project that the session is in, or not, and says where to go on."""
-    session, caller = signed_in
-    asked = await services.authorizations.asked(secret)
-    if asked is None:
+    """Authorizes the client for the project of the session, or refuses it, and says where to go on."""
+    session, caller = session_and_caller
+    authorization_request = await services.authorizations.find_request(secret)
+    if authorization_request is None:
         raise HTTPException(404, _GONE)
     if answer.allow and answer.project != caller.project.id:
         raise HTTPException(409, f"You are in the project {caller.project.id} now: look at the question again")
-    if answer.allow and answer.role not in _roles(asked, caller):
-        raise HTTPException(403, f"Not allowed: you can't make this program a {answer.role.value}")
-    if await services.authorizations.take(secret) is None:
+    if answer.allow and answer.role not in _roles(authorization_request, caller):
+        raise HTTPException(403, f"Not allowed: you can't make this client a {answer.role.value}")
+    if await services.authorizations.take_request(secret) is None:
         raise HTTPException(404, _GONE)
-    said = {"error": "access_denied"}
+    params = {"error": "access_denied"}
     if answer.allow:
-        said = {"code": await _given(services, asked, session, caller, answer)}
+        params = {"code": await _issue_code(services, authorization_request, session, caller, answer)}
     base = public_base(request, services.settings.service)
-    return ConsentRedirect(redirect=construct_redirect_uri(asked.redirect_uri, **said, state=asked.state, iss=base))
+    return ConsentRedirect(
+        redirect=construct_redirect_uri(
+            authorization_request.redirect_uri, **params, state=authorization_request.state, iss=base
+        )
+    )
 
 
-async def _given(
-    services: Services, asked: AuthorizationQuestion, session: Session, caller: Caller, answer: ConsentDecision
+async def _issue_code(
+    services: Services, request: AuthorizationRequest, session: Session, caller: Caller, answer: ConsentDecision
 ) -> str:
-    return await services.authorizations.give(
-        GrantedCode(
-            asked=asked,
+    return await services.authorizations.issue_code(
+        CodeGrant(
+            request=request,
             kind=session.kind,
             subject=session.subject,
             by=caller.id,
@@ -404,12 +414,12 @@ async def _given(
     )
 
 
-def _roles(asked: AuthorizationQuestion, caller: Caller) -> list[Role]:
-    return [role for role in ROLES[ROLES.index(asked.role) :] if may_hand_out(caller.role, role)]
+def _roles(request: AuthorizationRequest, caller: Caller) -> list[Role]:
+    return [role for role in ROLES[ROLES.index(request.role) :] if may_hand_out(caller.role, role)]
 
 
-def _goes_to(asked: AuthorizationQuestion) -> str:
-    parts = urlsplit(asked.redirect_uri)
+def _redirect_target(request: AuthorizationRequest) -> str:
+    parts = urlsplit(request.redirect_uri)
     return parts.hostname if parts.scheme in ("http", "https") and parts.hostname else f"{parts.scheme}:"
 
 
@@ -433,7 +443,7 @@ async def get_protected_resource(request: Request, response: Response, services:
 
 
 @metadata_router.get(RESOURCE_METADATA + MCP, include_in_schema=False)
-async def protected_mcp(request: Request, response: Response, services: Deps) -> ProtectedResource:
+async def get_protected_mcp_resource(request: Request, response: Response, services: Deps) -> ProtectedResource:
     return _protected_resource(request, response, services, MCP)
 
 

@@ -15,11 +15,11 @@ from fastapi.responses import RedirectResponse
 from starlette.responses import Response
 
 from serve_app.accounts.attempt_limiter import TooOften
-from serve_app.accounts.jwt_auth import IssuerOutOfReach
-from serve_app.accounts.openid import BEGUN_S, OpenId, SignInRefused
+from serve_app.accounts.jwt_auth import IssuerUnreachable
+from serve_app.accounts.openid import SIGN_IN_LIFE_S, OpenId, SignInRefused
 from serve_app.accounts.sessions import Kind
 from serve_app.api.hosts import client_address, public_base
-from serve_app.api.routes.session import begin, project_of
+from serve_app.api.routes.session import begin, find_first_project
 from serve_app.api.services import Deps, Services
 
 router = APIRouter(prefix="/v1/session/openid", include_in_schema=False)
@@ -27,30 +27,30 @@ router = APIRouter(prefix="/v1/session/openid", include_in_schema=False)
 _BACK: Final = "/v1/session/openid/back"
 _COOKIE: Final = "gen_signing_in"
 _NO_STORE: Final = {"Cache-Control": "no-store"}
-_Given = Annotated[str, Query(max_length=4096)]
+_QueryText = Annotated[str, Query(max_length=4096)]
 
 
 @router.get("")
 async def go(request: Request, services: Deps, to: Annotated[str, Query(max_length=2000)] = "/") -> Response:
     """To the provider."""
-    openid, base = _wanted(services), public_base(request, services.settings.service)
+    openid, base = _require_openid(services), public_base(request, services.settings.service)
     try:
         url, state = await openid.begin(base + _BACK, to, client_address(request, services.settings.service))
-    except IssuerOutOfReach:
+    except IssuerUnreachable:
         return _sign_in_page("out-of-reach")
     except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins were begun", {"Retry-After": str(refusal.retry_s)}) from None
     answer = RedirectResponse(url, 302, _NO_STORE)
     answer.set_cookie(
-        _COOKIE, state, BEGUN_S, path=_BACK, secure=base.startswith("https:"), httponly=True, samesite="lax"
+        _COOKIE, state, SIGN_IN_LIFE_S, path=_BACK, secure=base.startswith("https:"), httponly=True, samesite="lax"
     )
     return answer
 
 
 @router.get("/back")
-async def back(request: Request, services: Deps, state: _Given = "", code: _Given = "") -> Response:
+async def back(request: Request, services: Deps, state: _QueryText = "", code: _QueryText = "") -> Response:
     """From the provider."""
-    openid, base = _wanted(services), public_base(request, services.settings.service)
+    openid, base = _require_openid(services), public_base(request, services.settings.service)
     own = request.cookies.get(_COOKIE, "")
     if not code or not hmac.compare_digest(own.encode(), state.encode()):
         return _sign_in_page("refused")
@@ -58,9 +58,9 @@ async def back(request: Request, services: Deps, state: _Given = "", code: _Give
         name, to = await openid.finish(base + _BACK, state, code)
     except SignInRefused:
         return _sign_in_page("refused")
-    except IssuerOutOfReach:
+    except IssuerUnreachable:
         return _sign_in_page("out-of-reach")
-    project = await project_of(services, name)
+    project = await find_first_project(services, name)
     if project is None:
         return _sign_in_page("no-member")
     answer = RedirectResponse(to if _is_path(to) else "/", 302, _NO_STORE)
@@ -69,7 +69,7 @@ async def back(request: Request, services: Deps, state: _Given = "", code: _Give
     return answer
 
 
-def _wanted(services: Services) -> OpenId:
+def _require_openid(services: Services) -> OpenId:
     if services.openid is None:
         raise HTTPException(404, "Not Found")
     return services.openid

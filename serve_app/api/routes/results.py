@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import random
 import re
 import stat
 import time
@@ -28,31 +29,45 @@ from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskResult, errors
 from serve_app.api.services import Deps, Services
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Vocabulary, encoded, not_found
+from serve_app.tasks.views import Vocabulary, encode_body, not_found
 
 
-async def encode_view(services: Services, task: Task, request: Request) -> bytes:
-    """The contract's result body, in the words that the client knows."""
+async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:
+    """The contract's result body, in the words that the client knows; without an estimate."""
     vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
     base = public_base(request, services.settings.service)
-    return encoded(await services.presenter.body(task, base, vocabulary))
+    return await services.presenter.body(task, base, vocabulary)
 
 
-async def task_views(services: Services, task_id: str, every_s: float, give_up_s: float) -> AsyncIterator[Task | None]:
-    """The task at once, every so often and as soon as it ends, which is the last look; None where there is none.
+async def encode_with_estimate(services: Services, task: Task, body: dict[str, Any]) -> bytes:
+    """The body as clients get it: `details` of a task that has not ended are an estimate, if there is one."""
+    if not task.status.terminal:
+        body = body | {"details": await services.estimates.details(task)}
+    return encode_body(body)
 
-    Ends are heard of, too, but the channel they come by may lose messages, so that looking alone must do.
+
+async def task_views(
+    services: Services, task_id: str, give_up_s: float, *, changes: bool = False
+) -> AsyncIterator[Task | None]:
+    """The task at once and as soon as it ends, or with `changes` gets on; None where there is none.
+
+    The last look is at its end, or when the wait is over. In between there are a few for messages that got lost.
     """
     give_up = time.monotonic() + give_up_s
-    with services.completions.expect(task_id) as ended:
+    with services.completions.expect(task_id, changes=changes) as event:
         while True:
+            event.clear()
+            if changes:
+                await services.completions.watch(task_id)
             task = await services.tasks.get(task_id)
             yield task
-            left = give_up - time.monotonic()
-            if task is None or task.status.terminal or left <= 0:
+            remaining = give_up - time.monotonic()
+            if task is None or task.status.terminal or remaining <= 0:
                 return
+            look_s = _LOOK_EVERY_S * random.uniform(0.8, 1.2)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), min(left, every_s))
+                async with asyncio.timeout(look_s if look_s + _LOOK_EVERY_S / 2 < remaining else remaining):
+                    await event.wait()
 
 
 async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
@@ -65,8 +80,8 @@ router = APIRouter(tags=["results"])
 
 FILES = "/v1/results/"
 """Where result files are, for everyone who has a link."""
-_RECHECK_S = 2.0
-"""The completion channel may lose messages, so a waiting poll also looks by itself."""
+_LOOK_EVERY_S: Final = 25.0
+"""On average; waits that end soon after go without."""
 _QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
 """Of a link, with what stands in front of it."""
 _CONDITIONS = StaticFiles(check_dir=False)
@@ -96,18 +111,23 @@ async def get_result(
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task_id = task_id.lower()  # some clients write ids in capitals
     with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
-        *_, task = [look async for look in task_views(services, task_id, _RECHECK_S, wait if may_wait else 0)]
+        *_, task = [look async for look in task_views(services, task_id, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(not_found(task_id), status_code=404)
 
-    content = await encode_view(services, task, request)
-    headers = {"ETag": _etag(content, services.settings.links.image_life_s), "Cache-Control": "private, no-cache"}
+    body = await make_body(services, task, request)
+    content = encode_body(body)
+    # An estimate, which changes all the time, is no news.
+    etag = _etag(content, services.settings.links.image_life_s)
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
         headers["Vary"] = "User-Agent"
     if not task.status.terminal:
         headers["Retry-After"] = "1"
-    if headers["ETag"] in request.headers.get("if-none-match", ""):
+    if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if not task.status.terminal:
+        content = await encode_with_estimate(services, task, body)
     return Response(content, media_type="application/json", headers=headers)
 
 
@@ -123,25 +143,25 @@ async def get_file(request: Request, services: Deps, key: str, se: str = "", sig
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
         raise ApiError(403, "link_expired", "This link is not valid or has expired; poll again for a fresh one", _OPEN)
     path = services.objects.root / key
-    found = await run_in_threadpool(_stat, path)
-    if found is None:
+    file_stat = await run_in_threadpool(_stat, path)
+    if file_stat is None:
         raise ApiError(404, "result_expired", "This result is no longer kept", _OPEN)
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
-    answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=found)
+    answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=file_stat)
     if not _CONDITIONS.is_not_modified(answer.headers, request.headers):
         return answer
-    unchanged = NotModifiedResponse(answer.headers)
-    unchanged.headers.update(_OPEN)
-    return unchanged
+    not_modified = NotModifiedResponse(answer.headers)
+    not_modified.headers.update(_OPEN)
+    return not_modified
 
 
 def _stat(path: Path) -> os.stat_result | None:
     """None where there is no such file."""
     try:
-        found = path.stat()
+        file_stat = path.stat()
     except OSError:
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
+    return file_stat if stat.S_ISREG(file_stat.st_mode) else None
 
 
 class _ResultFile(FileResponse):
@@ -166,14 +186,13 @@ async def preflight(key: str) -> Response:
 def _etag(content: bytes, life_s: float) -> str:
     """Changes with whatever a client can see, but for signatures of links, which some stores make anew at each poll;
     and before a link of an earlier answer ends."""
-    seen, links = _QUERY.subn(rb"\1", content)
+    stable_content, links = _QUERY.subn(rb"\1", content)
     until = str(time.time() // (life_s / 2)) if links else ""
-    return f'"{hashlib.sha256(seen + until.encode()).hexdigest()[:24]}"'
+    return f'"{hashlib.sha256(stable_content + until.encode()).hexdigest()[:24]}"'
 
 
 events_router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
-_LOOK_EVERY_S: Final = 0.5
 _LONGEST_S: Final = 300.0
 """Then the stream ends, and the client, as browsers do by themselves, comes back: a replica that drains gets empty."""
 _STREAM: Final[dict[str, Any]] = {
@@ -183,14 +202,14 @@ _STREAM: Final[dict[str, Any]] = {
 # By its model alone FastAPI would describe an error as a stream, too.
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     code: {
-        "description": told["description"],
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{told['model'].__name__}"}}},
+        "description": response["description"],
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{response['model'].__name__}"}}},
     }
-    for code, told in errors(404, 503).items()
+    for code, response in errors(404, 503).items()
 }
 
 
-async def _known(
+async def _require_task(
     services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
 ) -> str:
     """Before the stream begins: afterwards no status could be told."""
@@ -201,20 +220,20 @@ async def _known(
 
 @events_router.get("/{task_id}/events", response_class=EventSourceResponse, responses=_ERRORS | {200: _STREAM})
 async def stream_task_events(
-    request: Request, services: Deps, task_id: Annotated[str, Depends(_known)]
+    request: Request, services: Deps, task_id: Annotated[str, Depends(_require_task)]
 ) -> AsyncIterator[ServerSentEvent]:
     """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
-    seen: object = None
+    last: object = None
     with services.watchers.one_more(task_id) as may_wait:
-        async for task in task_views(services, task_id, _LOOK_EVERY_S, _LONGEST_S if may_wait else 0):
+        async for task in task_views(services, task_id, _LONGEST_S if may_wait else 0, changes=True):
             if task is None:
                 return
-            if (here := _told(task)) != seen:
-                seen = here
-                body = (await encode_view(services, task, request)).decode()
-                yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=body)
+            if (fingerprint := _fingerprint(task)) != last:
+                last = fingerprint
+                content = await encode_with_estimate(services, task, await make_body(services, task, request))
+                yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=content.decode())
 
 
-def _told(task: Task) -> object:
+def _fingerprint(task: Task) -> object:
     """What a client sees of it; links, which are signed anew every time, are no news."""
     return task.status, task.progress, task.details, task.preview

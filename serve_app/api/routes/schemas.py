@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import HTTPException
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from serve_app.accounts.credits import told
-from serve_app.api.errors import OUT_OF_REACH, SHORTLY, ApiError, Code
+from serve_app.accounts.credits import format_credits
+from serve_app.api.errors import SHORTLY, STORE_UNREACHABLE, ApiError, Code
 from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.config.settings import ServiceSettings
-from serve_app.storage.tally import Tallied
+from serve_app.storage.tally import CounterName
 from serve_app.submission.errors import Invalid
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
@@ -86,11 +86,11 @@ MEANINGS = {
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
     all_codes = (401, *codes) if 403 in codes else codes
-    described: dict[int | str, dict[str, Any]] = {
+    responses: dict[int | str, dict[str, Any]] = {
         code: {"model": ErrorResponse, "description": MEANINGS[code]} for code in all_codes
     }
-    described[422] = {"model": ValidationErrorResponse, "description": "The request failed validation"}
-    return described
+    responses[422] = {"model": ValidationErrorResponse, "description": "The request failed validation"}
+    return responses
 
 
 class Submission(BaseModel):
@@ -122,7 +122,9 @@ class TaskResult(BaseModel):
     progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
     details: dict[str, Any] | None = Field(
         default=None,
-        description="`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
+        description="Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four "
+        "times in five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then "
+        "`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
     )
     preview: dict[str, Any] | None = None
     cost: float | None = Field(default=None, description="Settled cost in credits, once known")
@@ -134,7 +136,7 @@ class TaskSummary(BaseModel):
     status: Status
     prompt: str | None = Field(description="As it was sent; of a long one how it begins. Null where it can't be read")
     thumbnail: str | None = Field(
-        description="Link to a small picture of the result, or of how far it is; null where there is none"
+        description="Link to a small image of the result, or of how far it is; null where there is none"
     )
     progress: float | None = Field(description="0.0 to 1.0; null when not known")
     attempt: int = Field(description="How often work on the task was begun")
@@ -174,15 +176,15 @@ class TaskPage(BaseModel):
 
 PROJECT_CLOSED: Final = "Not allowed: this project is closed"
 
-_MEMORY_FREED_S = 30
+_SWEEP_S = 30
 """Tasks are swept every few seconds, once their retention is over."""
 _SOON = 5
 """Seconds until another try is worth it, where nothing better is known."""
 
 
 def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exception:
-    """The exception that the client is to see as an answer. Counts it among the figures."""
-    services.tally.count(Tallied.REFUSALS, f"{_reason(refusal)} {endpoint}")
+    """The exception that the client is to see as an answer. Counts it among the metrics."""
+    services.tally.count(CounterName.REFUSALS, f"{_reason(refusal)} {endpoint}")
     limits = services.tasks.limits
     match refusal:
         case IdempotencyMismatch():
@@ -202,7 +204,7 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
             headers = {"Retry-After": _seconds(refusal.resets - time.time())}
             return ApiError(402, "spending_limit_reached", _over_limit(refusal), headers)
         case TooFast(wait_s=wait_s):
-            headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, left=0, wait_s=wait_s)}
+            headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, remaining=0, wait_s=wait_s)}
             return HTTPException(
                 429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
             )
@@ -212,9 +214,9 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
             return _later("queue_full", f"The queue of {endpoint} is full")
         case StoreFull():
             message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
-            return ApiError(503, "store_full", message, {"Retry-After": str(_MEMORY_FREED_S)})
+            return ApiError(503, "store_full", message, {"Retry-After": str(_SWEEP_S)})
         case TooLate():
-            return ApiError(503, "store_unavailable", OUT_OF_REACH, SHORTLY)
+            return ApiError(503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
         case _:
             return refusal
 
@@ -224,20 +226,20 @@ def _reason(refusal: Refused) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
 
 
-def rate_limit_headers(limits: Limits, left: int, wait_s: float = 0.0) -> dict[str, str]:
-    """Headers for a key that may send `left` more requests right now; `wait_s` is until the next where none is left."""
+def rate_limit_headers(limits: Limits, remaining: int, wait_s: float = 0.0) -> dict[str, str]:
+    """Headers for a key with `remaining` more requests right now; `wait_s` is until the next where none is left."""
     until_more = wait_s or 1 / limits.requests_per_s
     return {
         "RateLimit-Policy": f'"requests";q={limits.burst};w={math.ceil(limits.burst / limits.requests_per_s)}',
-        "RateLimit": f'"requests";r={left};t={_seconds(until_more)}',
+        "RateLimit": f'"requests";r={remaining};t={_seconds(until_more)}',
     }
 
 
 def _over_limit(refusal: SpendingLimitReached) -> str:
     resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
-        f"Spending limit reached: this project may spend {told(refusal.limit)} credits a {refusal.window} and has "
-        f"spent {told(refusal.spent)}, tasks on their way included; it resets at {resets}"
+        f"Spending limit reached: this project may spend {format_credits(refusal.limit)} credits a {refusal.window} "
+        f"and has spent {format_credits(refusal.spent)}, tasks on their way included; it resets at {resets}"
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.attempt_limiter import TooOften
-from serve_app.accounts.keys import digest_of
+from serve_app.accounts.keys import hash_secret
 from serve_app.accounts.members import LONGEST_PASSWORD, SHORTEST_PASSWORD
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
@@ -81,11 +81,11 @@ async def sign_in(
     check_origin(request, services.settings.service)
     match by:
         case PasswordSignIn():
-            kind, subject, project = await _of_person(services, by, request)
+            kind, subject, project = await _sign_in_person(services, by, request)
         case KeySignIn():
-            kind, subject, project = await _of_key(services, by)
+            kind, subject, project = await _sign_in_key(services, by)
         case _:
-            kind, subject, project = await _of_local(services, by)
+            kind, subject, project = await _sign_in_local(services, by)
     return await begin(services, request, response, kind, subject, project)
 
 
@@ -95,10 +95,10 @@ async def begin(
     """A new session instead of whatever was there: nobody else may have set its cookie."""
     if old := session_secret(request, services.settings.service):
         await services.sessions.end(old)
-        services.signed_in.forget(old)
+        services.session_resolver.forget(old)
     secret = await services.sessions.begin(kind, subject, project.organization, project.id)
     set_session(response, secret, request, services.settings.service)
-    return await _view(services, await services.signed_in.caller(secret), kind)
+    return await _view(services, await services.session_resolver.caller(secret), kind)
 
 
 @router.put("", responses=errors(403, 404, 503))
@@ -113,8 +113,8 @@ async def switch_project(request: Request, services: Deps, to: SwitchProjectRequ
     if project is None or not await _may_be_in(services, session, project):
         raise HTTPException(404, "There is no such project")
     await services.sessions.move(secret, project.organization, project.id)
-    services.signed_in.forget(secret)
-    return await _view(services, await services.signed_in.caller(secret), session.kind)
+    services.session_resolver.forget(secret)
+    return await _view(services, await services.session_resolver.caller(secret), session.kind)
 
 
 @router.put("/password", responses=errors(403, 429, 503))
@@ -139,13 +139,13 @@ async def sign_out(request: Request, response: Response, services: Deps) -> None
     check_origin(request, services.settings.service)
     if secret := session_secret(request, services.settings.service):
         await services.sessions.end(secret)
-        services.signed_in.forget(secret)
+        services.session_resolver.forget(secret)
     drop_session(response)
 
 
-async def _of_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[Kind, str, Project]:
+async def _sign_in_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[Kind, str, Project]:
     await _check_password(services, by.name, by.password, request)
-    project = await project_of(services, by.name)
+    project = await find_first_project(services, by.name)
     if project is None:
         raise HTTPException(403, "You are no member of any organization here")
     return Kind.PERSON, by.name, project
@@ -161,31 +161,31 @@ async def _check_password(services: Services, name: str, password: SecretStr, re
         raise HTTPException(403, _WRONG)
 
 
-async def project_of(services: Services, person: str) -> Project | None:
+async def find_first_project(services: Services, person: str) -> Project | None:
     """Where they begin: in the first organization that they are a member of, and that has a project."""
-    for organization in await services.organizations.of_person(person):
+    for organization in await services.organizations.list_for_person(person):
         if projects := await services.projects.list(organization):
             return projects[0]
     return None
 
 
-async def _of_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Project]:
+async def _sign_in_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Project]:
     secret = by.key.get_secret_value()
     caller = await services.callers.authenticate(secret)
     if caller is None:
         raise HTTPException(403, "Not authenticated - Invalid Authentication")
-    return Kind.KEY, digest_of(secret), caller.project
+    return Kind.KEY, hash_secret(secret), caller.project
 
 
-async def _of_local(services: Services, by: LocalSignIn) -> tuple[Kind, str, Project]:
+async def _sign_in_local(services: Services, by: LocalSignIn) -> tuple[Kind, str, Project]:
     if not by.local or services.settings.accounts.local_role is None:
         raise HTTPException(403, "Sign in by name and password, or with a key")
     return Kind.LOCAL, LOCAL, await services.projects.get(DEFAULT_PROJECT)
 
 
 async def _may_be_in(services: Services, session: Session, project: Project) -> bool:
-    moved = Session(session.kind, session.subject, project.organization, project.id, session.created)
-    return await services.signed_in.stands_for(moved) is not None
+    target = Session(session.kind, session.subject, project.organization, project.id, session.created)
+    return await services.session_resolver.resolve(target) is not None
 
 
 async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionInfo:

@@ -41,13 +41,13 @@ async def list_tasks(
     request: Request, services: Deps, caller: TaskReader, query: Annotated[TaskQuery, Query()]
 ) -> TaskPage:
     """The tasks of the key's project that are still kept, newest first."""
-    tasks, following = await page_of(services, caller.project.id, query)
+    tasks, following = await list_page(services, caller.project.id, query)
     base = public_base(request, services.settings.service)
-    shown = [_summary(task, _prompt(task), await services.presenter.thumbnail(task, base)) for task in tasks]
-    return TaskPage(tasks=shown, next=following)
+    summaries = [_summary(task, _prompt(task), await services.presenter.thumbnail(task, base)) for task in tasks]
+    return TaskPage(tasks=summaries, next=following)
 
 
-async def page_of(services: Services, project: str, query: TaskQuery) -> tuple[list[Task], str | None]:
+async def list_page(services: Services, project: str, query: TaskQuery) -> tuple[list[Task], str | None]:
     """The tasks of a page, and the cursor of the next one."""
     try:
         return await services.tasks.list_tasks(
@@ -128,7 +128,7 @@ async def create_link(
     services: Deps,
     caller: TaskReader,
     task_id: Annotated[str, Path(max_length=64)],
-    wish: CreateLinkRequest,
+    request_body: CreateLinkRequest,
 ) -> ResultLink:
     """A link to the result of a ready task of the key's project."""
     task = await services.tasks.get(task_id)
@@ -136,8 +136,8 @@ async def create_link(
         raise ApiError(404, "task_not_found", "Task not found")
     if task.status is not Status.READY or task.result is None or task.finished is None:
         raise ApiError(409, "no_result", f"The task has no result: it is {task.status.value}")
-    now, kept_until = time.time(), task.finished + services.settings.tasks.retention_s
-    expires = min(now + wish.expires_in, kept_until)
+    now, expiry = time.time(), task.finished + services.settings.tasks.retention_s
+    expires = min(now + request_body.expires_in, expiry)
     base = public_base(request, services.settings.service)
     url = await services.presenter.link(task.result["key"], base, max(expires - now, 1.0), exact=True)
     return ResultLink(url=url, expires=expires)

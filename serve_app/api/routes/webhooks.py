@@ -10,7 +10,7 @@ from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.api.services import Deps, Services
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.task import Task
 from serve_app.webhooks.outbox import Delivery
 
@@ -23,7 +23,7 @@ TaskId = Annotated[str, Path(max_length=64)]
 async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) -> TaskDelivery:
     """The state of a task's webhook, and every attempt at it."""
     task = await _with_webhook(services, caller.project.id, task_id)
-    return _shown(task, await services.outbox.get(task_id))
+    return _view(task, await services.outbox.get(task_id))
 
 
 @router.post("/replay", responses=errors(403, 404, 409, 503))
@@ -32,7 +32,7 @@ async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) 
     task = await _with_webhook(services, caller.project.id, task_id)
     if not await services.outbox.replay(task_id):
         raise HTTPException(409, "There is nothing to send yet: the task has not ended")
-    return _shown(task, await services.outbox.get(task_id))
+    return _view(task, await services.outbox.get(task_id))
 
 
 async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
@@ -44,9 +44,9 @@ async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
     return task
 
 
-def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
+def _view(task: Task, delivery: Delivery | None) -> TaskDelivery:
     assert task.webhook is not None
-    destination = destination_of(task.webhook.url) if task.webhook.url else task.webhook.destination
+    destination = parse_destination(task.webhook.url) if task.webhook.url else task.webhook.destination
     if delivery is None:
         return TaskDelivery(id=task.id, destination=destination, state="not due", next=None, attempts=[])
     attempts = [

@@ -12,5 +12,5 @@ import { projects } from "./account_projects.js";
 const session = await open();
 const sections = [credits, members, finetunes, keys, programs, projects, usage, licences, password];
 const holder = document.getElementById("sections");
-const made = await Promise.all(sections.map((section) => section(session)));
-holder.append(...made.filter(Boolean));
+const elements = await Promise.all(sections.map((section) => section(session)));
+holder.append(...elements.filter(Boolean));

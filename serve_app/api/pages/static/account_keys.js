@@ -9,8 +9,8 @@ export async function keys(session) {
   const list = el("div");
   const fresh = el("div", { role: "status" });
   const refresh = async () => {
-    const { keys: found } = await get(`/v1/admin/keys?project=${encodeURIComponent(session.project)}`);
-    list.replaceChildren(table(["Name", "Role", "Begins with", "Last used", ""], found.map((key) => [key.name, key.role, el("code", {}, `${key.hint}…`), day(key.used), sure("Revoke", `Revoke the key ${key.name}? Whoever uses it is refused within ten seconds.`, () => remove(`/v1/admin/keys/${key.id}`).then(refresh))])));
+    const { keys: entries } = await get(`/v1/admin/keys?project=${encodeURIComponent(session.project)}`);
+    list.replaceChildren(table(["Name", "Role", "Begins with", "Last used", ""], entries.map((key) => [key.name, key.role, el("code", {}, `${key.hint}…`), day(key.used), sure("Revoke", `Revoke the key ${key.name}? Whoever uses it is refused within ten seconds.`, () => remove(`/v1/admin/keys/${key.id}`).then(refresh))])));
   };
   const roles = session.role === "developer" ? ["developer"] : ["developer", "viewer", "administrator", "billing_manager"];
   const make = line([{ name: "name", title: "Name of the key", required: true, maxLength: 100 }, { name: "role", title: "Role", choices: roles }], "Make a key", async (values, form) => {

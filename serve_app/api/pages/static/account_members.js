@@ -11,8 +11,8 @@ export async function members(session) {
   const manages = may(session, "manage members");
   const list = el("div");
   const refresh = async () => {
-    const { members: found } = await get("/v1/admin/members");
-    list.replaceChildren(found.length ? table(["Person", "Role", ""], found.map((member) => [member.person, role(member), manages ? sure("Take out", `Take ${member.person} out of the organization?`, () => remove(path(member)).then(refresh)) : ""])) : el("p", { class: "faint" }, "No members yet."));
+    const { members: entries } = await get("/v1/admin/members");
+    list.replaceChildren(entries.length ? table(["Person", "Role", ""], entries.map((member) => [member.person, role(member), manages ? sure("Take out", `Take ${member.person} out of the organization?`, () => remove(path(member)).then(refresh)) : ""])) : el("p", { class: "faint" }, "No members yet."));
   };
   const path = (member) => `/v1/admin/members/${encodeURIComponent(member.person)}`;
   const role = (member) => {

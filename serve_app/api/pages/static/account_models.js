@@ -6,7 +6,7 @@ import { samples } from "./samples.js";
 import { may } from "./shell.js";
 
 const TUNED = "-finetuned";
-const GIVEN = new Set(["prompt", "finetune_id"]); // by samples
+const FILLED_FIELDS = new Set(["prompt", "finetune_id"]); // by samples
 
 // Tuned models of the project: uploaded with progress, checked by the service.
 export async function finetunes(session) {
@@ -15,21 +15,21 @@ export async function finetunes(session) {
   const tuned = (await endpoints()).filter(({ name }) => name.endsWith(TUNED));
   const list = el("div");
   const refresh = async () => {
-    const { finetunes: found } = await get("/v1/my_finetunes");
-    list.replaceChildren(...(found.length ? listed(found) : [el("p", { class: "faint" }, "None yet.")]));
+    const { finetunes: entries } = await get("/v1/my_finetunes");
+    list.replaceChildren(...(entries.length ? view(entries) : [el("p", { class: "faint" }, "None yet.")]));
   };
 
-  function listed(found) {
-    const drawn = el("div");
-    const rows = found.map((model) => {
+  function view(entries) {
+    const stage = el("div");
+    const rows = entries.map((model) => {
       const endpoint = tuned.find(({ name }) => name === model.base + TUNED);
       const forget = () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh);
       return [model.name, model.base, el("code", {}, model.finetune_id), day(model.created),
         mayGenerate && endpoint ? el("a", { href: `/?endpoint=${encodeURIComponent(endpoint.name)}&finetune_id=${encodeURIComponent(model.finetune_id)}` }, "Try it") : "",
-        mayGenerate && endpoint && needsPromptAlone(endpoint) ? samples(endpoint.name, model.finetune_id, drawn) : "",
+        mayGenerate && endpoint && needsPromptAlone(endpoint) ? samples(endpoint.name, model.finetune_id, stage) : "",
         mayGenerate ? sure("Delete", `Delete ${model.name}?`, forget) : ""];
     });
-    return [table(["Name", "For", "Id", "Since", "", "", ""], rows), drawn];
+    return [table(["Name", "For", "Id", "Since", "", "", ""], rows), stage];
   }
 
   await refresh();
@@ -37,27 +37,27 @@ export async function finetunes(session) {
   return section("Tuned models", { wide: true }, mayGenerate ? upload(refresh, bases) : null, list);
 }
 
-const needsPromptAlone = ({ forms: [{ fields }] }) => fields.every(({ name, required }) => !required || GIVEN.has(name));
+const needsPromptAlone = ({ forms: [{ fields }] }) => fields.every(({ name, required }) => !required || FILLED_FIELDS.has(name));
 
 function upload(refresh, bases) {
   const file = el("input", { type: "file", accept: ".safetensors", required: true, "aria-label": "Weights (.safetensors)" });
   const name = el("input", { placeholder: "Name", required: true, maxLength: 100, "aria-label": "Name" });
   const base = el("select", { "aria-label": "For which endpoint" }, bases.map((each) => el("option", {}, each)));
   const bar = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
-  const told = el("p", { role: "status" });
-  const form = el("form", {}, el("div", { class: "row" }, [file, name, base].map((each) => el("div", { class: "grow" }, each)), el("button", { class: "main" }, "Upload")), bar, told);
+  const status = el("p", { role: "status" });
+  const form = el("form", {}, el("div", { class: "row" }, [file, name, base].map((each) => el("div", { class: "grow" }, each)), el("button", { class: "main" }, "Upload")), bar, status);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     // fetch tells nothing of how far an upload is.
     const request = new XMLHttpRequest();
     request.open("POST", `/v1/finetunes?name=${encodeURIComponent(name.value)}&base=${encodeURIComponent(base.value)}`);
-    request.upload.addEventListener("progress", (sent) => (bar.value = sent.loaded / sent.total));
-    request.upload.addEventListener("load", () => (told.textContent = "Being checked…"));
+    request.upload.addEventListener("progress", (progress) => (bar.value = progress.loaded / progress.total));
+    request.upload.addEventListener("load", () => (status.textContent = "Being checked…"));
     request.addEventListener("loadend", () => {
       bar.hidden = true;
       const answer = safely(request.responseText);
-      told.textContent = request.status === 200 ? "Ready to be used." : `Refused: ${typeof answer.detail === "string" ? answer.detail : answer.detail?.[0]?.msg ?? "no answer"}`;
-      told.className = request.status === 200 ? "good" : "bad";
+      status.textContent = request.status === 200 ? "Ready to be used." : `Refused: ${typeof answer.detail === "string" ? answer.detail : answer.detail?.[0]?.msg ?? "no answer"}`;
+      status.className = request.status === 200 ? "good" : "bad";
       if (request.status === 200) form.reset(), refresh();
     });
     bar.hidden = false;

@@ -8,8 +8,8 @@ export async function programs() {
   const refresh = async () => {
     const { authorizations } = await get("/v1/authorizations");
     list.replaceChildren(table(["Program", "Let in by", "Project", "Role", "Since", ""], authorizations.map((each) => [
-      each.program, each.by, each.everywhere ? `${each.project} and others` : each.project, each.role, day(each.created),
-      sure("Revoke", `Revoke the access of ${each.program}? It is refused within ten seconds.`, () => remove(`/v1/authorizations/${each.id}`).then(refresh))])));
+      each.client, each.by, each.everywhere ? `${each.project} and others` : each.project, each.role, day(each.created),
+      sure("Revoke", `Revoke the access of ${each.client}? It is refused within ten seconds.`, () => remove(`/v1/authorizations/${each.id}`).then(refresh))])));
     return authorizations.length;
   };
   return (await refresh()) ? section("OAuth clients", { wide: true }, list) : null;

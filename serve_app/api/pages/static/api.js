@@ -11,8 +11,9 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, body, headers = {}) {
-  const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin" };
+// `more` are further options of `fetch`.
+export async function call(method, path, body, headers = {}, more = {}) {
+  const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", ...more };
   if (body instanceof Blob) options.body = body;
   else if (body !== undefined) {
     options.headers["content-type"] = "application/json";
@@ -30,7 +31,7 @@ export async function call(method, path, body, headers = {}) {
   return answer;
 }
 
-export const get = (path, headers) => call("GET", path, undefined, headers);
+export const get = (path, more) => call("GET", path, undefined, {}, more);
 export const post = (path, body, headers) => call("POST", path, body, headers);
 export const put = (path, body) => call("PUT", path, body);
 export const remove = (path) => call("DELETE", path);

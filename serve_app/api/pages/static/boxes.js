@@ -1,4 +1,4 @@
-// Boxes as structured prompts have them: [top, left, bottom, right] in thousandths of the picture.
+// Boxes as structured prompts have them: [top, left, bottom, right] in thousandths of the image.
 import { clamp } from "./moving.js";
 
 export const FULL = 1000;

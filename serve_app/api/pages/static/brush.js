@@ -1,10 +1,10 @@
-// A window in which a mask is painted over a picture: white where it is to change.
+// A window in which a mask is painted over an image: white where it is to change.
 import { el } from "./dom.js";
 
-// Resolves to the mask as a data URL of the picture's size, or to `before` if it was given up.
+// Resolves to the mask as a data URL of the image's size, or to `before` if it was given up.
 export async function brush(source, before) {
-  const picture = await loaded(source);
-  const [width, height] = [picture.naturalWidth, picture.naturalHeight];
+  const image = await loaded(source);
+  const [width, height] = [image.naturalWidth, image.naturalHeight];
   const canvas = el("canvas", { width, height, tabIndex: 0, role: "img", "aria-label": "The mask: arrow keys move, space paints" });
   const ink = canvas.getContext("2d");
   if (before) ink.drawImage(await loaded(before), 0, 0, width, height), keepWhite(ink, width, height);
@@ -81,8 +81,8 @@ function blackAndWhite(painted) {
 
 const loaded = (source) =>
   new Promise((resolve, reject) => {
-    const picture = new Image();
-    picture.onload = () => resolve(picture);
-    picture.onerror = () => reject(new Error("The picture can't be shown"));
-    picture.src = source;
+    const image = new Image();
+    image.onload = () => resolve(image);
+    image.onerror = () => reject(new Error("The image can't be shown"));
+    image.src = source;
   });

@@ -1,11 +1,14 @@
 // A task on the page: its progress, previews, result, and what can be done with it.
 import { get, remove } from "./api.js";
 import { announce, el } from "./dom.js";
+import { foretell } from "./estimate.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
 import { spoken } from "./layout.js";
+import { keptUntil } from "./sharing.js";
 
 export const SAID = { Pending: "Queued", Reasoning: "Preparing", Generating: "Generating", Ready: "Done", "Request Moderated": "Blocked", "Content Moderated": "Blocked", Error: "Failed" };
+const CANCELLED = "Cancelled by the client"; // what the service says of it
 
 // `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on.
 export function card({ id, endpoint, body, before, cost }, { again, use }) {
@@ -13,19 +16,20 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
   const stage = el("div", { class: "stage" });
   const bar = el("progress", { max: 1, "aria-label": "Progress" });
   const state = el("span", { class: "faint" }, SAID.Pending);
+  const price = el("span", {}, cost == null ? "" : ` · ${cost} credits`);
   const notes = el("div");
   const actions = el("div", { class: "row" });
   const cancel = el("button", { type: "button", onclick: () => remove(`/v1/tasks/${id}`).catch(() => {}) }, "Cancel");
   const element = el("article", { class: "card appears", "aria-label": said || endpoint },
     stage, bar,
     el("p", { class: "prompt" }, said),
-    el("div", { class: "row apart faint" }, el("span", {}, `${endpoint} · ${cost ?? "…"} credits`), state),
+    el("div", { class: "row apart faint" }, el("span", {}, endpoint, price), state),
     notes, actions);
   actions.append(cancel);
 
   follow(id, (task) => {
-    const share = task.status === "Generating" && task.progress !== null ? ` ${Math.round(100 * task.progress)} %` : "";
-    state.textContent = (SAID[task.status] ?? task.status) + share;
+    const percent = task.status === "Generating" && task.progress !== null ? ` ${Math.round(100 * task.progress)} %` : "";
+    state.textContent = foretell((SAID[task.status] ?? task.status) + percent, task.details);
     if (task.progress === null) bar.removeAttribute("value");
     else bar.value = task.progress;
     if (task.preview) stage.replaceChildren(el("img", { src: task.preview.sample, alt: "How far it is" }));
@@ -36,6 +40,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
   function ready(task) {
     bar.remove();
     cancel.remove();
+    price.textContent = task.cost === undefined ? "" : ` · ${task.cost} credits`;
     const url = task.result.sample;
     const isVideo = new URL(url, location.href).pathname.endsWith(".mp4");
     const alt = `Result: ${said || endpoint}`;
@@ -44,8 +49,9 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
     actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),
-      isVideo ? null : el("button", { type: "button", onclick: () => use(id) }, "Edit this"),
+      ...(isVideo ? [] : [el("button", { type: "button", onclick: () => use(id) }, "Edit this")]),
       el("span", { class: "faint" }, `seed ${task.result.seed}`),
+      keptUntil(id),
     );
     announce(`Done: ${said || endpoint}`);
   }
@@ -60,8 +66,10 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
   function failed(task) {
     bar.remove();
     cancel.remove();
+    price.textContent = " · not charged";
     const reasons = task.details?.["Moderation Reasons"]?.join(", ");
-    notes.append(el("p", { class: "bad" }, reasons ? `Not allowed here: ${reasons}` : task.details?.error ?? task.status));
+    if (task.details?.error === CANCELLED) state.textContent = "Cancelled";
+    else notes.append(el("p", { class: "bad" }, reasons ? `Not allowed here: ${reasons}` : task.details?.error ?? task.status));
     actions.append(el("button", { type: "button", onclick: () => again(body) }, "Run again"));
     announce(`${state.textContent}: ${said || endpoint}`);
   }

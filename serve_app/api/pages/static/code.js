@@ -2,10 +2,10 @@
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 export function programs(endpoint, body) {
-  const shown = JSON.stringify(shortened(body), null, 2);
+  const json = JSON.stringify(shortened(body), null, 2);
   const url = `${location.origin}/v1/${endpoint}`;
   return {
-    curl: `curl ${url} -H "x-key: $KEY" --json ${quoted(shown)}`,
+    curl: `curl ${url} -H "x-key: $KEY" --json ${quoted(json)}`,
     Python: `import os, httpx2
 
 headers = {"x-key": os.environ["KEY"]}
@@ -13,7 +13,7 @@ task = httpx2.post(${JSON.stringify(url)}, headers=headers, json=${python(shorte
 result = httpx2.get(task["polling_url"], params={"wait": 60}, timeout=70).json()
 print(result["result"]["sample"])`,
     JavaScript: `const headers = {"x-key": process.env.KEY, "content-type": "application/json"};
-const body = ${shown};
+const body = ${json};
 const task = await (await fetch(${JSON.stringify(url)}, {method: "POST", headers, body: JSON.stringify(body)})).json();
 const result = await (await fetch(task.polling_url + "&wait=60")).json();
 console.log(result.result.sample);`,

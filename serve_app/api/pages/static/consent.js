@@ -1,11 +1,11 @@
 // A program asks for access. What it asks is behind the #, which browsers don't send along, and goes on in a header: it
 // is in no log.
-import { get, post } from "./api.js";
+import { call, post } from "./api.js";
 import { el } from "./dom.js";
 import { carried, open } from "./shell.js";
 
 const RIGHTS = {
-  developer: "make pictures and videos, which costs credits, and see all tasks",
+  developer: "make images and videos, which costs credits, and see all tasks",
   viewer: "see tasks, credits and accounts, and change nothing",
 };
 
@@ -35,7 +35,7 @@ function say(refusal) {
 
 function show(question) {
   document.getElementById("who").replaceChildren(
-    el("strong", {}, question.program), " asks for access to the project ", el("strong", {}, session.project),
+    el("strong", {}, question.client), " asks for access to the project ", el("strong", {}, session.project),
     ` of ${session.organization}, as ${session.name}. The answer goes to `, el("code", {}, question.goes_to), ".");
   form.elements.deny.disabled = false;
   if (!question.roles.length) return say(new Error(`Your role here, ${session.role}, has nothing to give to it`));
@@ -54,7 +54,7 @@ form.addEventListener("submit", (event) => {
 });
 form.elements.deny.addEventListener("click", () => answer(false));
 try {
-  show(await get(path, secret));
+  show(await call("GET", path, undefined, secret));
 } catch (refusal) {
   say(refusal);
 }

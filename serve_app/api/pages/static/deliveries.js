@@ -9,8 +9,8 @@ const STATES = { "not due": "is sent once the task has ended", waiting: "waits f
 // It is asked for once it is opened: most tasks have none.
 export function webhook(id, mayReplay) {
   const path = `/v1/tasks/${encodeURIComponent(id)}/deliveries`;
-  const told = el("div", { role: "status" });
-  const details = el("details", { class: "webhook" }, el("summary", {}, "Webhook"), told);
+  const status = el("div", { role: "status" });
+  const details = el("details", { class: "webhook" }, el("summary", {}, "Webhook"), status);
   let timer = 0;
 
   async function load(ask) {
@@ -18,13 +18,13 @@ export function webhook(id, mayReplay) {
     try {
       show(await ask());
     } catch (problem) {
-      told.replaceChildren(el("p", { class: "faint" }, problem.message));
+      status.replaceChildren(el("p", { class: "faint" }, problem.message));
     }
   }
 
   function show({ destination, state, next, attempts }) {
     const again = mayReplay && state !== "not due" ? el("button", { type: "button", onclick: () => load(() => post(`${path}/replay`)) }, "Send again") : null;
-    told.replaceChildren(
+    status.replaceChildren(
       el("p", {}, `To ${destination}: ${STATES[state]}${next && state === "waiting" ? `, at ${time(next)}` : ""}.`),
       ...(attempts.length ? [table(["When", "Answer", "Took", "What it said"], attempts.toReversed().map((each) => [time(each.at), each.status ?? each.error, `${each.took_s.toFixed(2)} s`, each.response]))] : [el("p", { class: "faint" }, "No attempt yet.")]),
       ...[again].filter(Boolean));

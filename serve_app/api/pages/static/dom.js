@@ -15,6 +15,9 @@ let count = 0;
 // An id that nothing else on the page has.
 export const unique = (name) => `${name}-${++count}`;
 
+// A day and a time of it, of epoch seconds.
+export const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
 // Says something to those who don't see the page.
 export function announce(text) {
   let region = document.getElementById("announcements");

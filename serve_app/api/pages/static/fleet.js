@@ -2,18 +2,35 @@
 import { get } from "./api.js";
 import { el } from "./dom.js";
 import { modelCard, say, seconds } from "./model.js";
-import { open } from "./shell.js";
+import { carried, open } from "./shell.js";
 
 const EVERY_MS = 2000;
 const LEAST_S = 60; // of a full bar, so that a short queue looks short
+const WINDOWS = { "5m": "5 min", "1h": "1 h", "24h": "24 h" };
 
 await open();
+const linked = carried();
+let chosen = Object.hasOwn(WINDOWS, linked) ? linked : "5m";
+let last; // answer
+const grafana = document.getElementById("grafana");
 const cards = new Map(); // by model
 const problem = document.getElementById("problem");
 const models = document.getElementById("models");
 const store = el("meter", { min: 0, "aria-label": "Memory of the task store" });
 const [running, waiting, work, memory] = ["running", "waiting", "of work that waits", "in the task store"].map(figure);
 memory.element.append(store);
+
+const buttons = Object.entries(WINDOWS).map(([name, title]) =>
+  el("button", { type: "button", "aria-pressed": String(name === chosen), onclick: () => choose(name) }, title));
+document.getElementById("windows").append(...buttons);
+
+// The address names the window, so that it can be passed on.
+function choose(name) {
+  chosen = name;
+  history.replaceState(null, "", `#${name}`);
+  Object.keys(WINDOWS).forEach((each, index) => buttons[index].setAttribute("aria-pressed", String(each === name)));
+  if (last) show(last);
+}
 
 function figure(title) {
   const value = el("div", { class: "figure" }, "–");
@@ -24,7 +41,8 @@ function figure(title) {
 
 async function refresh() {
   try {
-    show(await get("/v1/admin/fleet"));
+    last = await get("/v1/admin/fleet");
+    show(last);
     problem.hidden = true;
   } catch (refusal) {
     say(problem, `${refusal.message}; trying again. What is shown is what was last heard.`);
@@ -43,7 +61,9 @@ function show(fleet) {
   store.max = fleet.store_limit_bytes || 1;
   store.value = fleet.store_bytes;
   say(document.getElementById("scale"), `A full bar is ${seconds(most)} of work.`);
-  for (const model of fleet.models) card(model.model).show(model, most);
+  grafana.hidden = !fleet.grafana_url;
+  if (fleet.grafana_url) grafana.href = fleet.grafana_url;
+  for (const model of fleet.models) card(model.model).show(model, most, chosen);
 }
 
 // Models keep their places: what moves about can't be read.

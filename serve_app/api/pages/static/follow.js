@@ -1,17 +1,19 @@
 // A task until its end: told by events where they come, asked for where they don't.
 import { get } from "./api.js";
 
-const PATIENCE_MS = 15_000; // without an event, after which it is asked once more
+const PATIENCE_MS = 5_000; // without an event, after which it is asked once more: that time passes is no event
 const EVERY_MS = 1000; // without a stream
 const LONGEST_PAUSE_MS = 20_000;
 const LONG_MS = 10_000; // that a stream lived which is worth another one
 // At a time: over HTTP/1.1 a browser has six connections to a host, in all its windows, and everything else needs some.
+// So a window that is not seen has none.
 const MOST_STREAMS = 2;
-let streams = 0;
+const streams = new Set(); // how to close each
+document.addEventListener("visibilitychange", () => document.hidden && streams.forEach((close) => close()));
 
-// `told` gets every new body; `lost` whether the service is out of reach. Returns a function that stops it.
-export function follow(id, told, lost = () => {}) {
-  const named = encodeURIComponent(id);
+// `onChange` gets every new body; `lost` whether the service is out of reach. Returns a function that stops it.
+export function follow(id, onChange, lost = () => {}) {
+  const taskId = encodeURIComponent(id);
   let over = false;
   let source = null;
   let timer = 0;
@@ -24,7 +26,7 @@ export function follow(id, told, lost = () => {}) {
     if (!source) return;
     source.close();
     source = null;
-    streams -= 1;
+    streams.delete(close);
   };
   const finish = () => {
     over = true;
@@ -35,14 +37,15 @@ export function follow(id, told, lost = () => {}) {
     if (over) return;
     lost(false);
     pause = 500;
-    told(body);
+    onChange(body);
     if (isEnd(body.status)) finish();
     else wait(source ? PATIENCE_MS : EVERY_MS);
   };
   const ask = async () => {
     if (over) return;
     try {
-      news(await get(`/v1/get_result?id=${named}`));
+      // Not from the browser's cache: an estimate changes no ETag.
+      news(await get(`/v1/get_result?id=${taskId}`, { cache: "no-store" }));
       listen();
     } catch (problem) {
       if (problem.status === 404) return finish();
@@ -56,10 +59,10 @@ export function follow(id, told, lost = () => {}) {
     timer = setTimeout(ask, ms);
   };
   const listen = () => {
-    if (over || source || streams >= MOST_STREAMS || Date.now() < again) return;
-    streams += 1;
+    if (over || source || document.hidden || streams.size >= MOST_STREAMS || Date.now() < again) return;
+    streams.add(close);
     began = Date.now();
-    source = new EventSource(`/v1/tasks/${named}/events`);
+    source = new EventSource(`/v1/tasks/${taskId}/events`);
     for (const name of ["status", "end"]) source.addEventListener(name, (event) => news(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       close();

@@ -1,9 +1,10 @@
-// What the project has asked for, newest first: pictures as they come, the queue with them.
+// What the project has asked for, newest first: images as they come, the queue with them.
 import { get, remove } from "./api.js";
 import { SAID } from "./card.js";
 import { el } from "./dom.js";
 import { isEnd } from "./follow.js";
 import { spoken } from "./layout.js";
+import { kept } from "./requests.js";
 import { endpoints } from "./schema.js";
 import { may, open } from "./shell.js";
 import { view } from "./task_view.js";
@@ -17,11 +18,14 @@ const list = document.getElementById("tasks");
 const filters = document.getElementById("filters");
 const more = document.getElementById("more");
 const problem = document.getElementById("problem");
+const missing = document.getElementById("missing");
 const nothing = document.getElementById("nothing");
-const shown = new Map(); // by id: what is on the page of it
+const entries = new Map(); // by id: what is on the page of it
 let following; // the cursor of older ones, null where there are none; undefined before anything is known
 
 for (const each of await endpoints()) filters.elements.endpoint.append(el("option", { value: each.name }, each.name));
+for (const [name, value] of new URLSearchParams(location.search)) if (filters.elements.namedItem(name)) filters.elements[name].value = value;
+for (const select of filters.elements) if (select.selectedIndex < 0) select.value = "";
 
 function query(cursor) {
   const { status, endpoint } = filters.elements;
@@ -33,53 +37,53 @@ function query(cursor) {
 }
 
 async function refresh() {
-  const asked = query();
+  const url = query();
   try {
-    const page = await get(asked);
-    if (asked !== query()) return; // other filters by now
+    const page = await get(url);
+    if (url !== query()) return; // other filters by now
     problem.hidden = true;
     page.tasks.toReversed().forEach((task) => place(task, true));
     if (filters.elements.status.value === "active" && !page.next) leave(new Set(page.tasks.map((task) => task.id)));
     if (following === undefined) following = page.next;
     more.hidden = !following;
-    nothing.hidden = shown.size > 0;
+    nothing.hidden = entries.size > 0;
   } catch (refusal) {
     problem.textContent = `${refusal.message}; trying again`;
     problem.hidden = false;
   }
 }
 
-// Links are signed anew each time: a picture that is there stays as it is until its task moves on.
+// Links are signed anew each time: an image that is there stays as it is until its task moves on.
 function place(task, first) {
-  const known = shown.get(task.id);
+  const previous = entries.get(task.id);
   const kind = [task.status, Boolean(task.thumbnail)].join();
-  if (known?.kind === kind) return known.update(task);
-  const made = { kind, task, ...item(task) };
-  if (known) known.element.replaceWith(made.element);
-  else if (first) list.prepend(made.element);
-  else list.append(made.element);
-  shown.set(task.id, made);
+  if (previous?.kind === kind) return previous.update(task);
+  const entry = { kind, task, ...item(task) };
+  if (previous) previous.element.replaceWith(entry.element);
+  else if (first) list.prepend(entry.element);
+  else list.append(entry.element);
+  entries.set(task.id, entry);
 }
 
 // What has ended is no longer in the queue.
 function leave(waiting) {
-  for (const [id, { element }] of shown) {
+  for (const [id, { element }] of entries) {
     if (waiting.has(id)) continue;
     element.remove();
-    shown.delete(id);
+    entries.delete(id);
   }
 }
 
 function item(task) {
   const said = spoken(task.prompt ?? "");
-  const picture = task.thumbnail
+  const image = task.thumbnail
     ? el("img", { class: "thumb", src: task.thumbnail, alt: said || task.endpoint, loading: "lazy" })
     : el("span", { class: "thumb" });
   const over = isEnd(task.status);
   const bar = over ? null : el("progress", { max: 1, value: task.progress ?? undefined, "aria-label": "Progress" });
   const state = el("span", { class: over && task.status !== "Ready" ? "bad" : "" }, over ? (task.status === "Ready" ? "" : SAID[task.status]) : SAID[task.status]);
   const element = el("li", {}, el("figure", {},
-    over ? el("a", { href: `#${task.id}`, "aria-label": `Open: ${said || task.endpoint}` }, picture) : picture,
+    over ? el("a", { href: `#${task.id}`, "aria-label": `Open: ${said || task.endpoint}` }, image) : image,
     el("figcaption", {}, bar,
       el("div", { class: "told" }, said),
       el("div", { class: "row apart faint" }, el("span", {}, task.endpoint), state),
@@ -89,7 +93,7 @@ function item(task) {
     if (over || now.progress === progress) return;
     progress = now.progress;
     bar.value = progress ?? 0;
-    if (now.thumbnail) picture.src = now.thumbnail;
+    if (now.thumbnail) image.src = now.thumbnail;
   };
   return { element, update };
 }
@@ -99,15 +103,25 @@ async function cancel(id) {
   refresh();
 }
 
-// The address names the task that is open, so that going back closes it.
+// The address names the task that is open, so that going back closes it. An older one isn't in the list.
 async function openNamed() {
-  const known = shown.get(location.hash.slice(1));
-  if (!known) return;
-  await view(known.task, session).catch((refusal) => {
-    problem.textContent = refusal.message;
-    problem.hidden = false;
+  const id = location.hash.slice(1);
+  missing.hidden = true;
+  if (!id || document.getElementById(id)) return; // "#main" is a place on the page
+  try {
+    await view(entries.get(id)?.task ?? (await find(id)), session);
+  } catch (refusal) {
+    missing.textContent = refusal.message;
+    missing.hidden = false;
+  }
+  if (location.hash.slice(1) === id) history.replaceState(null, "", location.pathname + location.search);
+}
+
+async function find(id) {
+  const { result, cost } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch((refusal) => {
+    throw refusal.status === 404 ? new Error(`There is no task ${id}, or it is not kept any more.`) : refusal;
   });
-  if (location.hash.slice(1) === known.task.id) history.replaceState(null, "", location.pathname);
+  return { id, endpoint: kept(id)?.endpoint ?? "Task", prompt: result?.prompt, cost: cost ?? null };
 }
 
 more.addEventListener("click", async () => {
@@ -118,7 +132,9 @@ more.addEventListener("click", async () => {
 });
 
 filters.addEventListener("change", () => {
-  shown.clear();
+  const chosen = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
+  history.replaceState(null, "", chosen.size ? `?${chosen}` : location.pathname);
+  entries.clear();
   list.replaceChildren();
   following = undefined;
   refresh();

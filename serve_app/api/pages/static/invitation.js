@@ -1,5 +1,5 @@
 // The invitation's secret is behind the #, which browsers don't send along, and goes on in a header: it is in no log.
-import { get, post } from "./api.js";
+import { call, post } from "./api.js";
 
 const form = document.getElementById("invitation");
 const problem = document.getElementById("problem");
@@ -8,7 +8,7 @@ const path = "/v1/invitation";
 const secret = { "x-secret": location.hash.slice(1) };
 
 try {
-  const invitation = await get(path, secret);
+  const invitation = await call("GET", path, undefined, secret);
   what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
 } catch (refusal) {
   what.textContent = refusal.message;

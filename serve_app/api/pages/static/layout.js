@@ -1,7 +1,7 @@
 // Structured prompts: words, and behind them a JSON array that says where each thing goes.
-// A row here is {id, desc, from, source, target}: an element of the picture `from`, or a new one where that is null.
+// A row here is {id, desc, from, source, target}: an element of the image `from`, or a new one where that is null.
 
-export const FIRST_PICTURE = "ref_image_0";
+export const FIRST_IMAGE = "ref_image_0";
 
 // What is no valid array stays with the words: the service says what is wrong with it.
 export function split(prompt) {
@@ -17,7 +17,7 @@ export function split(prompt) {
 // A prompt as people read it.
 export const spoken = (prompt) => split(prompt).words;
 
-// There are two forms of rows, and all are of one: edits have pictures to take things from.
+// There are two forms of rows, and all are of one: edits have images to take things from.
 export function join(words, rows, edits) {
   if (!rows.length) return words;
   const form = edits || rows.some((row) => row.from) ? edited : generated;

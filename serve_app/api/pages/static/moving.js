@@ -5,7 +5,7 @@ export function drag(element, begin, end = () => {}) {
   element.addEventListener("pointerdown", (event) => {
     const move = event.button === 0 && begin(event);
     if (!move) return;
-    // Neither text is selected on the way, nor a picture dragged; nor is what lies below meant.
+    // Neither text is selected on the way, nor an image dragged; nor is what lies below meant.
     event.preventDefault();
     event.stopPropagation();
     element.setPointerCapture(event.pointerId);

@@ -1,7 +1,7 @@
-// A picture in a frame whose edges are pulled outward, to be painted around. The numbers beside it say the same.
+// An image in a frame whose edges are pulled outward, to be painted around. The numbers beside it say the same.
 import { el } from "./dom.js";
 import { changed, clamp, drag, keys } from "./moving.js";
-import { picture } from "./pictures.js";
+import { image } from "./images.js";
 
 const NUMBERS = ["width", "height", "reference_offset_x", "reference_offset_y"];
 const STEP = 16; // pixels of an arrow key
@@ -20,17 +20,17 @@ const EDGES = [
 ];
 
 export function outpainting(field, others) {
-  const slot = picture(field);
-  const shown = el("img", { alt: "" });
+  const slot = image(field);
+  const preview = el("img", { alt: "" });
   const edges = EDGES.map((edge) => el("div", { class: `edge axis-${edge.axis} ${edge.sign < 0 ? "before" : "after"}`, role: "slider", tabIndex: 0, "aria-label": edge.name, "aria-orientation": edge.axis ? "vertical" : "horizontal", "aria-valuemin": 0, "aria-valuemax": MOST }));
   const frame = el("div", { class: "canvas" }, edges);
-  const stage = el("div", { class: "outpainting", role: "group", "aria-label": "The frame of the result", hidden: true }, frame, shown);
+  const stage = el("div", { class: "outpainting", role: "group", "aria-label": "The frame of the result", hidden: true }, frame, preview);
   const help = el("small", { hidden: true }, "Pull the edges of the frame outward, or use the arrow keys on them.");
   let view = null; // what of the plane is seen, in pixels of the result: it stays while an edge is pulled
   let pulled = false;
 
-  const natural = () => [shown.naturalWidth, shown.naturalHeight];
-  // The frame as the numbers have it: the length of each axis, and where the picture begins on it.
+  const natural = () => [preview.naturalWidth, preview.naturalHeight];
+  // The frame as the numbers have it: the length of each axis, and where the image begins on it.
   const frameNow = () => [0, 1].map((axis) => {
     const length = others(NUMBERS[axis]).value() ?? natural()[axis];
     return { length, start: others(NUMBERS[axis + 2]).value() ?? Math.floor((length - natural()[axis]) / 2) };
@@ -39,7 +39,7 @@ export function outpainting(field, others) {
 
   function pull(edge, pixels, from) {
     const { length, start } = from[edge.axis];
-    // Inward it goes as far as the picture, or into it where what sticks out is cut off.
+    // Inward it goes as far as the image, or into it where what sticks out is cut off.
     const inward = others("auto_crop").value() ? length - LEAST : Math.max(gap(edge, from), 0);
     const more = clamp(Math.round(pixels), -inward, MOST - length);
     const next = from.with(edge.axis, { length: length + more, start: edge.sign < 0 ? start + more : start });
@@ -64,15 +64,15 @@ export function outpainting(field, others) {
 
   function show() {
     stage.hidden = help.hidden = !slot.data;
-    if (!slot.data || !shown.naturalWidth) return;
+    if (!slot.data || !preview.naturalWidth) return;
     const now = frameNow();
     const [across, down] = now;
-    if (!pulled) view = seen(across.length, down.length);
+    if (!pulled) view = viewAround(across.length, down.length);
     place(frame, 0, 0, across.length, down.length);
-    place(shown, across.start, down.start, ...natural());
+    place(preview, across.start, down.start, ...natural());
     EDGES.forEach((edge, index) => {
       edges[index].setAttribute("aria-valuenow", gap(edge, now));
-      edges[index].setAttribute("aria-valuetext", `${gap(edge, now)} pixels beyond the picture`);
+      edges[index].setAttribute("aria-valuetext", `${gap(edge, now)} pixels beyond the image`);
     });
   }
 
@@ -86,8 +86,8 @@ export function outpainting(field, others) {
       NUMBERS.forEach((name) => others(name)?.set(undefined));
       return show();
     }
-    shown.src = data;
-    await shown.decode().catch(() => {});
+    preview.src = data;
+    await preview.decode().catch(() => {});
     // Of a request that is run again they are there already.
     natural().forEach((length, axis) => others(NUMBERS[axis]).value() ?? others(NUMBERS[axis]).set(length));
     changed(stage);
@@ -97,7 +97,7 @@ export function outpainting(field, others) {
   return { element: el("div", {}, slot.element, help), input: slot.input, value: slot.value, set: slot.set, take: slot.take, heed: show };
 }
 
-function seen(width, height) {
+function viewAround(width, height) {
   const across = Math.max(width, height * STAGE) * ROOM;
   return { width: across, height: across / STAGE, x: (width - across) / 2, y: (height - across / STAGE) / 2 };
 }

@@ -1,31 +1,33 @@
 // A form for every endpoint, and what comes of it beside it.
 import { get, post } from "./api.js";
-import { asDataUrl } from "./pictures.js";
+import { asDataUrl } from "./images.js";
 import { card } from "./card.js";
 import { programs } from "./code.js";
 import { el } from "./dom.js";
 import { RequestForm } from "./form.js";
-import { keep, kept } from "./requests.js";
+import { draft, keep, keepDraft, kept, shown } from "./requests.js";
 import { endpoints } from "./schema.js";
 import { may, open } from "./shell.js";
 
-// By the name of a picture that came of it.
+// By the name of an image that came of it.
 const EXAMPLES = {
   heart: "a large pink heart on a gradient from white to light blue",
   two: "a red circle on the left and a blue square on the right on a white background",
   star: "a large yellow star on a black background",
   corners: "a red triangle in the top left and a green circle in the bottom right on a yellow background",
 };
+const MOVING = "a red circle moves to the right on a white background";
 const PRICE_AFTER_MS = 500;
+const BELOW = matchMedia("(max-width: 50rem)"); // where results are below the form
 
 const holder = document.getElementById("form");
 const results = document.getElementById("results");
-const [session, offered] = await Promise.all([open(), endpoints()]);
+const [session, available] = await Promise.all([open(), endpoints()]);
 
 let endpoint = null;
 let request = null;
 
-const choose = el("select", { id: "endpoint" }, offered.map((each) => el("option", { value: each.name }, each.name)));
+const choose = el("select", { id: "endpoint" }, available.map((each) => el("option", { value: each.name }, each.name)));
 const summary = el("p", { class: "faint" });
 const modes = el("div", { class: "row" });
 const earlier = el("p", { class: "notice", role: "status", hidden: true });
@@ -34,59 +36,81 @@ const price = el("span", { class: "faint", "aria-live": "polite" });
 const problem = el("p", { class: "bad", role: "alert", hidden: true });
 const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Generate");
 const code = el("details", { class: "code" }, el("summary", {}, "Code"));
-holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart send" }, submit, price), code);
+holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, el("div", { class: "send" }, problem, el("div", { class: "row apart" }, submit, price)), code);
 results.append(el("div", { class: "examples", role: "group", "aria-label": "Examples" },
   Object.entries(EXAMPLES).map(([name, prompt]) =>
     el("button", { type: "button", disabled: !may(session, "generate"), onclick: () => run({ prompt }, "gen-3-image-klein") },
       el("img", { src: `/pages/examples/${name}.jpeg`, alt: "", width: 200, height: 150 }), el("span", {}, prompt)))));
 
 function select(name, mode = 0) {
-  endpoint = offered.find((each) => each.name === name) ?? offered[0];
+  endpoint = available.find((each) => each.name === name) ?? available[0];
   choose.value = endpoint.name;
   summary.textContent = endpoint.summary;
-  request = new RequestForm(endpoint.forms[mode].fields);
+  const before = request?.body();
+  request = new RequestForm(suggesting(endpoint.forms[mode].fields));
+  if (before) request.carry(before);
   fields.replaceChildren(request.element);
   modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
     el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
-  asked();
+  schedulePrice();
+}
+
+// With a prompt that any model can follow, the bundled ones, too; where it is about an image, the service's own.
+function suggesting(all) {
+  if (all.some((field) => field.required && field.name !== "prompt" && field.constant === undefined)) return all;
+  const example = all.some((field) => field.name === "duration") ? MOVING : EXAMPLES.heart;
+  return all.map((field) => (field.name === "prompt" ? { ...field, example } : field));
 }
 
 let timer = 0;
 // The price, and the request as a program, once nothing was typed for a while.
-function asked() {
+function schedulePrice() {
   clearTimeout(timer);
   timer = setTimeout(async () => {
     const body = request.body();
+    keepDraft(endpoint.name, body);
     code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
       el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", { tabIndex: 0 }, text))));
+    price.textContent = "";
+    if (Object.keys(request.missing()).length) return;
     try {
       const quote = await post("/v1/pricing", { path: endpoint.path, body });
       price.textContent = `${quote.cost} credits`;
-    } catch {
-      price.textContent = "";
-    }
+    } catch {} // what is wrong is said once it is sent
   }, PRICE_AFTER_MS);
 }
 
 async function send() {
   if (submit.disabled) return; // one at a time, however it is asked for
   const body = request.body();
+  const missing = request.missing();
   problem.hidden = true;
-  request.show({});
+  request.show(missing);
+  if (Object.keys(missing).length) return;
   submit.disabled = true;
   try {
     const task = await post(endpoint.path, body);
     const name = endpoint.name;
     keep(task.id, name, body);
-    const before = body.images?.[0] ?? body.input_image ?? body.image;
-    const shown = card({ id: task.id, endpoint: name, body, before, cost: task.cost }, { again: (next) => run(next, name), use });
-    results.querySelector(".examples").after(shown);
+    const taskCard = show(task.id, name, body, task.cost);
+    results.querySelector(".examples").after(taskCard);
+    taskCard.scrollIntoView({ block: BELOW.matches ? "start" : "nearest" });
   } catch (refusal) {
-    request.show(refusal.fields ?? {});
-    refuse(refusal);
+    if (!request.show(refusal.fields ?? {})) refuse(refusal);
   } finally {
     submit.disabled = !may(session, "generate");
   }
+}
+
+function show(id, name, body, cost) {
+  const before = body.images?.[0] ?? body.input_image ?? body.image;
+  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use });
+}
+
+// What this window has asked for before the page was loaded again, as far as it is still there.
+async function showEarlier() {
+  const found = await Promise.all(shown().filter(kept).map((id) => get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch(() => null)));
+  results.append(...found.filter(Boolean).map(({ id, cost }) => show(id, kept(id).endpoint, kept(id).body, cost)));
 }
 
 function refuse({ message }) {
@@ -100,21 +124,21 @@ async function run(body, name = endpoint.name) {
   await send();
 }
 
-// The result of a task becomes the picture of the next request.
+// The result of a task becomes the image of the next request.
 const use = (id) => edit(id).catch(refuse);
 
 // By a link of now: earlier ones end.
 async function edit(id) {
   const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
   const answer = result && (await fetch(result.sample));
-  if (!answer?.ok) throw new Error("This picture is not kept any more");
+  if (!answer?.ok) throw new Error("This image is not kept any more");
   const data = await asDataUrl(await answer.blob());
   const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
   if (!field) select("gen-3-image-klein");
   request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
   const prompt = request.widgets.get("prompt");
   (prompt?.input ?? prompt?.element)?.focus();
-  asked();
+  schedulePrice();
 }
 
 // An earlier request, with all that is known of it.
@@ -129,7 +153,7 @@ function recall({ endpoint: name, body, missing, known }) {
 
 // A video's form is told by its mode.
 function formOf(name, body) {
-  const forms = offered.find((each) => each.name === name)?.forms ?? [];
+  const forms = available.find((each) => each.name === name)?.forms ?? [];
   return Math.max(0, forms.findIndex((form) => form.fields.some((field) => field.name === "mode" && field.constant === body.mode)));
 }
 
@@ -137,15 +161,22 @@ holder.addEventListener("submit", (event) => {
   event.preventDefault();
   send();
 });
-holder.addEventListener("input", asked);
+holder.addEventListener("input", schedulePrice);
 choose.addEventListener("change", () => select(choose.value));
+// Coming back, whatever the address asked for at first may have been changed since.
+const isBack = location.search === "" || performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+const unsent = isBack && draft();
 const asks = new URLSearchParams(location.search);
 const former = asks.has("again") && kept(asks.get("again"));
-if (former) recall(former);
+if (unsent) {
+  select(unsent.endpoint, formOf(unsent.endpoint, unsent.body));
+  request.fill(unsent.body);
+} else if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
-if (asks.has("finetune_id")) request.fill({ finetune_id: asks.get("finetune_id") });
-if (asks.has("edit")) await use(asks.get("edit"));
-if (asks.has("again") && !former) {
+showEarlier();
+if (!unsent && asks.has("finetune_id")) request.fill({ finetune_id: asks.get("finetune_id") });
+if (!unsent && asks.has("edit")) await use(asks.get("edit"));
+if (!unsent && asks.has("again") && !former) {
   earlier.textContent = "What that request was is not known in this window.";
   earlier.hidden = false;
 }

@@ -14,8 +14,8 @@ export function prompt(field) {
 export function structured(field, others) {
   const words = prompt(field);
   const boxes = regions();
-  const sent = () => others("images")?.value() ?? [];
-  let known = [];
+  const referenceImages = () => others("images")?.value() ?? [];
+  let lastInputs = [];
   const take = (text) => {
     const { words: said, rows } = split(text);
     words.set(said);
@@ -29,31 +29,31 @@ export function structured(field, others) {
   return {
     element: el("div", {}, words.element, boxes.element),
     input: words.element,
-    value: () => join(words.value(), boxes.rows(), sent().length > 0),
+    value: () => join(words.value(), boxes.rows(), referenceImages().length > 0),
     set: (value) => boxes.set(take(value ?? "")),
     heed,
   };
 
-  // Pictures are large: they are looked at again only where something has changed that the frame depends on.
+  // Images are large: they are looked at again only where something has changed that the frame depends on.
   async function heed() {
-    const now = [...SHAPING.map((name) => others(name)?.value()), sent()[0], sent().length];
-    if (now.every((each, index) => each === known[index])) return;
-    known = now;
-    const found = await shape(others, sent()[0]);
-    if (known === now) boxes.frame({ ...found, sent: sent() });
+    const now = [...SHAPING.map((name) => others(name)?.value()), referenceImages()[0], referenceImages().length];
+    if (now.every((each, index) => each === lastInputs[index])) return;
+    lastInputs = now;
+    const frame = await shape(others, referenceImages()[0]);
+    if (lastInputs === now) boxes.frame({ ...frame, sent: referenceImages() });
   }
 }
 
 const USUAL = 16 / 9;
 const SHAPING = ["width", "height", "aspect_ratio"];
 
-// The ratio of width to height that the picture is going to have, as far as it is known before it is made.
-async function shape(others, picture) {
-  const [width, height, named] = SHAPING.map((name) => others(name)?.value());
-  const [across, down] = (named ?? "").split(":").map(Number);
+// The ratio of width to height that the image is going to have, as far as it is known before it is made.
+async function shape(others, image) {
+  const [width, height, ratioName] = SHAPING.map((name) => others(name)?.value());
+  const [across, down] = (ratioName ?? "").split(":").map(Number);
   if (width && height) return { ratio: width / height, told: "" };
   if (across && down) return { ratio: across / down, told: "" };
-  if (picture) return { ratio: await ratioOf(picture), told: "" };
+  if (image) return { ratio: await ratioOf(image), told: "" };
   return { ratio: USUAL, told: "The prompt may ask for another ratio; choose one to be sure." };
 }
 

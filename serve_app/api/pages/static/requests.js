@@ -2,17 +2,40 @@
 // prompt and its seed.
 
 const PREFIX = "request:";
-const LONGEST = 1_000_000; // characters of one; with larger pictures they are left out
+const LONGEST = 1_000_000; // characters of one; with larger images they are left out
 const SECRETS = ["webhook_secret"];
+const DRAFT = "draft"; // in place of an id
+const SHOWN = "shown";
+const MOST_SHOWN = 10;
 
 export function keep(id, endpoint, body) {
+  for (const { rest, missing } of keepable(body)) {
+    if (stored(PREFIX + id, JSON.stringify({ endpoint, body: rest, missing, known: true, at: Date.now() }))) break;
+  }
+  show([id, ...shown()].slice(0, MOST_SHOWN));
+}
+
+// What is in the form, for as long as the window is open.
+export function keepDraft(endpoint, body) {
+  for (const { rest } of keepable(body)) {
+    try {
+      return sessionStorage.setItem(PREFIX + DRAFT, JSON.stringify({ endpoint, body: rest }));
+    } catch {} // too large
+  }
+}
+
+export const draft = () => kept(DRAFT);
+
+// Ids of the last tasks of this window, the newest first.
+export const shown = () => kept(SHOWN) ?? [];
+const show = (ids) => sessionStorage.setItem(PREFIX + SHOWN, JSON.stringify(ids));
+
+// Without what is secret, and then without files, which may be too large.
+function keepable(body) {
   const names = Object.keys(body);
   const secrets = names.filter((name) => SECRETS.includes(name));
   const files = names.filter((name) => JSON.stringify(body[name]).includes('"data:'));
-  for (const missing of [secrets, [...secrets, ...files]]) {
-    const rest = Object.fromEntries(Object.entries(body).filter(([name]) => !missing.includes(name)));
-    if (stored(PREFIX + id, JSON.stringify({ endpoint, body: rest, missing, known: true, at: Date.now() }))) return;
-  }
+  return [secrets, [...secrets, ...files]].map((missing) => ({ missing, rest: Object.fromEntries(Object.entries(body).filter(([name]) => !missing.includes(name))) }));
 }
 
 // What is known of a request that this browser did not send, for as long as the window is open.

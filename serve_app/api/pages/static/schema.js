@@ -2,24 +2,27 @@
 import { get } from "./api.js";
 
 const TUNED = "-finetuned";
+const MODES = { v2v: "Extend a video", draft_enhance: "Upscale a draft" }; // whose descriptions are no titles
 
 // [{path, name, summary, forms: [{title, fields: [...]}]}]; a video has a form for each of its modes.
 export async function endpoints() {
   const description = await get("/openapi.json");
-  const found = [];
+  const endpoints = [];
   for (const [path, { post }] of Object.entries(description.paths)) {
     const body = post?.requestBody?.content?.["application/json"]?.schema;
     if (!path.startsWith("/v1/gen-") || post.deprecated || !body) continue;
-    found.push({ path, name: path.slice("/v1/".length), summary: post.summary, forms: forms(body, description) });
+    endpoints.push({ path, name: path.slice("/v1/".length), summary: post.summary, forms: forms(body, description) });
   }
-  return found.sort((a, b) => a.name.endsWith(TUNED) - b.name.endsWith(TUNED));
+  return endpoints.sort((a, b) => a.name.endsWith(TUNED) - b.name.endsWith(TUNED));
 }
 
 function forms(body, description) {
   const schema = resolved(body, description);
   const modes = schema.oneOf?.map((each) => resolved(each, description));
-  return (modes ?? [schema]).map((each) => ({ title: each.properties.mode?.description?.replace(/\.$/, "") ?? "", fields: fields(each, description) }));
+  return (modes ?? [schema]).map((each) => ({ title: titled(each.properties.mode), fields: fields(each, description) }));
 }
+
+const titled = (mode) => MODES[mode?.const] ?? mode?.description?.replace(/\.$/, "") ?? "";
 
 function fields(schema, description) {
   const required = new Set(schema.required ?? []);
@@ -46,11 +49,11 @@ function fields(schema, description) {
   });
 }
 
-const PICTURES = /^(input_image(_\d+)?|image_prompt|control_image|preprocessed_image|image|person|garment)$/;
+const IMAGES = /^(input_image(_\d+)?|image_prompt|control_image|preprocessed_image|image|person|garment)$/;
 
 function kind(name, options) {
-  if (PICTURES.test(name)) return "picture";
-  if (name === "images") return "pictures";
+  if (IMAGES.test(name)) return "image";
+  if (name === "images") return "images";
   if (name === "mask" || name === "keyframes" || name === "seed" || name === "aspect_ratio") return name;
   if (name === "start_video") return "video";
   if (name === "prompt") return "prompt";
@@ -64,7 +67,7 @@ function kind(name, options) {
 // Some kinds show in the examples, or in the fields beside them.
 function together(kind, { examples = [] }, names) {
   if (kind === "prompt" && examples.some((each) => each.includes('"bbox"'))) return "structured";
-  if (kind === "picture" && names.has("reference_offset_x")) return "outpainting";
+  if (kind === "image" && names.has("reference_offset_x")) return "outpainting";
   return kind;
 }
 

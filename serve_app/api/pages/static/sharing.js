@@ -1,21 +1,31 @@
 // A link to a result that can be passed on: whoever has it needs no key, until it expires.
 import { post } from "./api.js";
-import { el } from "./dom.js";
+import { el, moment } from "./dom.js";
 
 const DAYS = 7;
+const SECONDS = DAYS * 24 * 3600;
+const link = (id) => post(`/v1/tasks/${encodeURIComponent(id)}/links`, { expires_in: SECONDS });
+
+// Shows when a result will be deleted: no link to it lasts longer. Nothing where that is after `DAYS`.
+export function keptUntil(id) {
+  const text = el("span", { class: "faint" });
+  const show = ({ expires }) => expires < Date.now() / 1000 + SECONDS - 3600 && (text.textContent = `Kept until ${moment(expires)}`);
+  link(id).then(show).catch(() => {});
+  return text;
+}
 
 export function sharing(id) {
-  const told = el("div", { role: "status" });
+  const status = el("div", { role: "status" });
   const button = el("button", { type: "button" }, "Share");
   button.addEventListener("click", async () => {
     try {
-      const { url, expires } = await post(`/v1/tasks/${encodeURIComponent(id)}/links`, { expires_in: DAYS * 24 * 3600 });
-      told.replaceChildren(
+      const { url, expires } = await link(id);
+      status.replaceChildren(
         el("p", {}, `Whoever has this link sees it, until ${new Date(expires * 1000).toLocaleString()}.`),
         el("p", { class: "row" }, el("code", { class: "secret" }, url), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(url) }, "Copy")));
     } catch (problem) {
-      told.replaceChildren(el("p", { class: "bad" }, problem.message));
+      status.replaceChildren(el("p", { class: "bad" }, problem.message));
     }
   });
-  return [button, told];
+  return [button, status];
 }

@@ -21,9 +21,9 @@ export async function open() {
 
 // What is behind the #, also where somebody had to sign in first: that is never sent along.
 export function carried() {
-  const kept = location.hash || (sessionStorage.getItem(CARRIED) ?? "");
+  const saved = location.hash || (sessionStorage.getItem(CARRIED) ?? "");
   sessionStorage.removeItem(CARRIED);
-  return kept.slice(1);
+  return saved.slice(1);
 }
 
 export const may = (session, permission) => session.permissions.includes(permission);
@@ -35,7 +35,7 @@ function header(session) {
   return el("header", { class: "top" },
     el("a", { class: "skip", href: "#main" }, "To the content"),
     el("div", { class: "row apart" },
-      el("nav", { class: "row", "aria-label": "Pages" }, links),
+      el("nav", { class: "row", "aria-label": "Pages" }, el("strong", {}, "gen-serve"), links, el("a", { href: "/docs" }, "API")),
       el("div", { class: "row" }, projects(session), theme(), signOut(session)),
     ),
   );
@@ -54,8 +54,8 @@ function projects(session) {
 }
 
 function theme() {
-  const kept = localStorage.getItem("theme");
-  if (kept) document.documentElement.dataset.theme = kept;
+  const saved = localStorage.getItem("theme");
+  if (saved) document.documentElement.dataset.theme = saved;
   const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const button = el("button", { class: "plain", type: "button", "aria-label": "Dark", "aria-pressed": String(dark()) }, "◐");
   button.addEventListener("click", () => {

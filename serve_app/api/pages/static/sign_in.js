@@ -6,7 +6,6 @@ const PROBLEMS = {
   "no-member": "You are no member of any organization here. Ask for an invitation.",
 };
 
-const form = document.getElementById("sign-in");
 const problem = document.getElementById("problem");
 
 function say(text) {
@@ -19,6 +18,7 @@ async function signIn(body) {
   try {
     await post("/v1/session", body);
   } catch (refusal) {
+    if (body.key && refusal.status === 403) return say("Invalid API key.");
     say(refusal.retryAfter ? `${refusal.message}. Try again in ${Math.ceil(refusal.retryAfter / 60)} min.` : refusal.message);
     return;
   }
@@ -32,14 +32,13 @@ function destination() {
   return url?.origin === location.origin ? url.href : location.origin;
 }
 
-form.addEventListener("submit", (event) => {
+for (const form of document.forms) form.addEventListener("submit", (event) => {
   event.preventDefault();
-  signIn({ name: form.elements.name.value, password: form.elements.password.value });
+  signIn(Object.fromEntries(new FormData(form)));
 });
-document.getElementById("with-key").addEventListener("click", () => signIn({ key: form.elements.key.value }));
 
-const told = PROBLEMS[new URLSearchParams(location.search).get("problem")];
-if (told) say(told);
+const message = PROBLEMS[new URLSearchParams(location.search).get("problem")];
+if (message) say(message);
 const { openid } = await get("/v1/session");
 if (openid) {
   const link = document.getElementById("openid");

@@ -1,22 +1,24 @@
-// Pictures on a line that is as long as the clip: when each is to be seen.
+// Images on a line that is as long as the video: when each is to be seen.
 import { el, unique } from "./dom.js";
 import { changed, clamp, drag, keys } from "./moving.js";
-import { asDataUrl, PICTURE_TYPES } from "./pictures.js";
+import { asDataUrl, IMAGE_TYPES, unfit } from "./images.js";
 
-const SHORTEST_S = 5; // of a clip whose duration follows its keyframes
+const SHORTEST_S = 5; // of a video whose duration follows its keyframes
 const STEP_S = 0.1;
 const BIG_STEP_S = 1; // with shift
 
 // Until one is moved they have no times of their own, and lie as the service spreads them.
 export function keyframes(field, others) {
   let all = []; // {data, second, thumb, number, item}, in the order of time
-  const file = el("input", { type: "file", accept: PICTURE_TYPES, multiple: true, id: unique("file") });
-  const line = el("div", { class: "timeline", role: "group", "aria-label": "When each picture is seen" });
+  const file = el("input", { type: "file", accept: IMAGE_TYPES, multiple: true, id: unique("file") });
+  const line = el("div", { class: "timeline", role: "group", "aria-label": "When each image is seen" });
   const end = el("span", {});
+  const wrong = el("small", { class: "bad", role: "alert", hidden: true });
   const list = el("ol", { class: "placed" });
   const spread = el("button", { type: "button", hidden: true, onclick: () => put(all.map(({ data }) => data)) }, "Spread evenly");
   const element = el("div", { class: "keyframes" },
-    el("div", { class: "slot" }, el("label", { htmlFor: file.id, class: "faint" }, "Drop pictures on the line, or pick them"), file),
+    el("div", { class: "slot" }, el("label", { htmlFor: file.id, class: "faint" }, "Drop images on the line, or pick them"), file),
+    wrong,
     line, el("div", { class: "row apart faint" }, el("span", {}, "0 s"), end), list, spread);
 
   const timed = () => all.some((each) => each.second !== null);
@@ -25,37 +27,37 @@ export function keyframes(field, others) {
   const isFree = (second, except) => all.every((each) => each === except || each.second !== second);
 
   function keyframe(data, second) {
-    const made = { data, second };
-    made.thumb = el("div", { class: "thumb", role: "slider", tabIndex: 0, "aria-valuemin": 0 }, el("img", { src: data, alt: "" }));
-    made.number = el("input", { type: "number", min: 0, step: STEP_S });
-    made.item = el("li", {}, el("img", { src: data, alt: "" }), made.number, el("span", {}, "s"),
-      el("button", { type: "button", "aria-label": "Remove this picture", onclick: () => remove(made) }, "✕"));
-    drag(made.thumb, () => {
-      const from = time(made);
-      made.thumb.focus();
-      return (x) => move(made, from + (x / line.clientWidth) * length());
+    const frame = { data, second };
+    frame.thumb = el("div", { class: "thumb", role: "slider", tabIndex: 0, "aria-valuemin": 0 }, el("img", { src: data, alt: "" }));
+    frame.number = el("input", { type: "number", min: 0, step: STEP_S });
+    frame.item = el("li", {}, el("img", { src: data, alt: "" }), frame.number, el("span", {}, "s"),
+      el("button", { type: "button", "aria-label": "Remove this image", onclick: () => remove(frame) }, "✕"));
+    drag(frame.thumb, () => {
+      const from = time(frame);
+      frame.thumb.focus();
+      return (x) => move(frame, from + (x / line.clientWidth) * length());
     }, sort);
-    keys(made.thumb, (x, y, event) => {
+    keys(frame.thumb, (x, y, event) => {
       const step = (x - y) * (event.shiftKey ? BIG_STEP_S : STEP_S);
-      let next = rounded(time(made) + step);
+      let next = rounded(time(frame) + step);
       // Over those that are in the way.
-      while (!isFree(next, made)) next = rounded(next + Math.sign(step) * STEP_S);
-      move(made, next);
+      while (!isFree(next, frame)) next = rounded(next + Math.sign(step) * STEP_S);
+      move(frame, next);
       sort();
-    }, () => remove(made));
-    made.number.addEventListener("change", () => {
-      move(made, Number(made.number.value), Infinity);
+    }, () => remove(frame));
+    frame.number.addEventListener("change", () => {
+      move(frame, Number(frame.number.value), Infinity);
       sort();
     });
-    made.number.addEventListener("blur", show);
-    return made;
+    frame.number.addEventListener("blur", show);
+    return frame;
   }
 
-  function move(made, second, most = length()) {
+  function move(frame, second, most = length()) {
     const next = rounded(clamp(second, 0, most));
-    if (!isFree(next, made)) return;
+    if (!isFree(next, frame)) return;
     fix();
-    made.second = next;
+    frame.second = next;
     changed(element);
   }
 
@@ -88,8 +90,8 @@ export function keyframes(field, others) {
     });
   }
 
-  function remove(made) {
-    all = all.filter((each) => each !== made);
+  function remove(frame) {
+    all = all.filter((each) => each !== frame);
     sort();
     (all.at(-1)?.thumb ?? file).focus();
     changed(element);
@@ -104,11 +106,13 @@ export function keyframes(field, others) {
   // `second` is where they were dropped; null for the middle of the widest gap, or wherever all are spread.
   async function take(files, second = null) {
     const room = (field.items ?? 1) - all.length;
-    for (const blob of [...files].filter((each) => PICTURE_TYPES.split(",").includes(each.type)).slice(0, room)) {
+    wrong.textContent = [...files].map((each) => unfit(each, IMAGE_TYPES)).find(Boolean) ?? "";
+    wrong.hidden = !wrong.textContent;
+    for (const blob of [...files].filter((each) => !unfit(each, IMAGE_TYPES)).slice(0, room)) {
       const data = await asDataUrl(blob);
       if (second !== null) fix();
-      const made = keyframe(data, second === null && !timed() ? null : free(second ?? middle()));
-      all.push(made);
+      const frame = keyframe(data, second === null && !timed() ? null : free(second ?? middle()));
+      all.push(frame);
       sort();
     }
     changed(element);

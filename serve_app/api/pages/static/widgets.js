@@ -2,14 +2,14 @@
 // `input` is what gets the focus where that is not the element; `heed()` is told that some field has changed.
 import { el, unique } from "./dom.js";
 import { outpainting } from "./outpainting.js";
-import { mask, picture, pictures, video } from "./pictures.js";
+import { mask, image, images, video } from "./images.js";
 import { prompt, structured } from "./prompt.js";
 import { ratio } from "./ratio.js";
 import { keyframes } from "./timeline.js";
 
 // `others` finds the widget of another field by its name.
 export function widget(field, others) {
-  const make = { prompt, structured, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, picture, outpainting, pictures, mask, keyframes, video }[field.kind];
+  const make = { prompt, structured, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, image, outpainting, images, mask, keyframes, video }[field.kind];
   return (make ?? text)(field, others);
 }
 
@@ -17,7 +17,7 @@ function text(field) {
   const secret = field.name === "webhook_secret";
   const input = el("input", { type: secret ? "password" : "text", autocomplete: "off", maxLength: field.longest, placeholder: field.standard ?? "" });
   const value = () => (field.counts && /^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
-  return { element: input, value: () => value() || undefined, set: (given) => (input.value = given ?? "") };
+  return { element: input, value: () => value() || undefined, set: (next) => (input.value = next ?? "") };
 }
 
 function toggle(field) {
@@ -36,19 +36,19 @@ function choice(field) {
 
 const WIDEST_SLIDER = 100;
 
-// A slider where every value can be told apart on it.
+// A slider where every value can be told apart on it, and it has one to begin with.
 function number(field) {
   const whole = field.kind === "integer";
-  const slides = field.most !== undefined && field.most - (field.least ?? 0) <= WIDEST_SLIDER;
-  const input = el("input", { type: "number", min: field.least, max: field.most, step: whole ? 1 : "any", inputMode: whole ? "numeric" : "decimal", placeholder: field.standard ?? "" });
+  const slides = field.standard !== null && field.most !== undefined && field.most - (field.least ?? 0) <= WIDEST_SLIDER;
+  const input = el("input", { type: "number", min: field.least, max: field.most, step: whole ? 1 : "any", inputMode: whole ? "numeric" : "decimal", placeholder: field.standard ?? "automatic" });
   const value = () => (input.value === "" ? undefined : Number(input.value));
-  if (!slides) return { element: input, value, set: (given) => (input.value = given ?? "") };
-  const slider = el("input", { type: "range", min: field.least, max: field.most, step: whole ? 1 : 0.05, value: field.standard ?? field.least, tabIndex: -1, "aria-hidden": "true" });
+  if (!slides) return { element: input, value, set: (next) => (input.value = next ?? "") };
+  const slider = el("input", { type: "range", min: field.least, max: field.most, step: whole ? 1 : 0.05, value: field.standard, tabIndex: -1, "aria-hidden": "true" });
   slider.addEventListener("input", () => (input.value = slider.value));
   input.addEventListener("input", () => (slider.value = input.value || field.standard));
-  const set = (given) => {
-    input.value = given ?? "";
-    slider.value = given ?? field.standard ?? field.least;
+  const set = (next) => {
+    input.value = next ?? "";
+    slider.value = next ?? field.standard;
   };
   return { element: el("div", { class: "slider" }, slider, input), input, value, set };
 }
@@ -58,19 +58,20 @@ function seed() {
   const dice = el("button", { type: "button", "aria-label": "Another seed", title: "Another seed" }, "⚄");
   dice.addEventListener("click", () => (input.value = String(Math.floor(Math.random() * 2 ** 32))));
   const value = () => (input.value.trim() === "" ? undefined : Number(input.value));
-  return { element: el("div", { class: "row seed" }, input, dice), input, value, set: (given) => (input.value = given ?? "") };
+  return { element: el("div", { class: "row seed" }, input, dice), input, value, set: (next) => (input.value = next ?? "") };
 }
 
 // A label, the widget, what it does and what is wrong with it.
-export function labelled(field, made) {
-  const input = made.input ?? made.element;
+export function labelled(field, control) {
+  const input = control.input ?? control.element;
   input.id ||= unique(field.name);
   const help = el("small", { id: unique("help") }, plain(field.help));
+  const about = field.help && el("details", { class: "help" }, el("summary", { "aria-label": "Help" }, "?"), help);
   const wrong = el("small", { id: unique("wrong"), class: "bad", hidden: true, role: "alert" });
   input.setAttribute("aria-describedby", `${wrong.id} ${help.id}`);
   const label = el("label", { htmlFor: input.id }, field.title, field.required ? "" : el("span", { class: "faint optional" }, " optional"));
   const box = field.kind === "switch";
-  const element = el("div", { class: box ? "field switch" : "field", "data-name": field.name }, box ? el("div", { class: "row" }, input, label) : [label, made.element], wrong, help);
+  const element = el("div", { class: box ? "field switch" : "field", "data-name": field.name }, box ? el("div", { class: "row caption" }, input, label, about) : [el("div", { class: "row caption" }, label, about), control.element], wrong);
   const problem = (message) => {
     wrong.textContent = message ?? "";
     wrong.hidden = !message;

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
-from serve_app.accounts.credits import TooLittle, told
+from serve_app.accounts.credits import TooLittle, format_credits
 from serve_app.api.auth import AccountReader, MoneyReader, Operator
 from serve_app.api.bodies import JsonRoute
-from serve_app.api.routes.admin.scope import Before, Day, OrganizationId, PageLimit, days_between, scoped
+from serve_app.api.routes.admin.scope import Before, Day, OrganizationId, PageLimit, days_between, resolve_organization
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps
 
@@ -54,7 +54,7 @@ class LedgerPage(BaseModel):
 
 @router.get("/credits", responses=errors(403, 404, 503))
 async def get_credit_balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> CreditBalance:
-    now = await services.credits.balance(await scoped(services, caller, organization))
+    now = await services.credits.balance(await resolve_organization(services, caller, organization))
     return CreditBalance(
         credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000
     )
@@ -62,17 +62,17 @@ async def get_credit_balance(services: Deps, caller: MoneyReader, organization: 
 
 @router.post("/credits/grants", responses=errors(403, 404, 409, 503))
 async def grant_credits(
-    services: Deps, caller: Operator, wanted: CreditGrantRequest, organization: OrganizationId = None
+    services: Deps, caller: Operator, grant: CreditGrantRequest, organization: OrganizationId = None
 ) -> CreditGrant:
     """Gives credits to an organization."""
-    chosen = await scoped(services, caller, organization)
+    organization_id = await resolve_organization(services, caller, organization)
     try:
-        left, made = await services.credits.grant(
-            chosen, wanted.id, round(wanted.credits * 1000), caller.id, wanted.note
+        balance, is_new = await services.credits.grant(
+            organization_id, grant.id, round(grant.credits * 1000), caller.id, grant.note
         )
     except TooLittle as problem:
-        raise HTTPException(409, f"There are only {told(problem.balance)} credits to take back") from None
-    return CreditGrant(credits=left / 1000, repeated=not made)
+        raise HTTPException(409, f"There are only {format_credits(problem.balance)} credits to take back") from None
+    return CreditGrant(credits=balance / 1000, repeated=not is_new)
 
 
 @router.get("/ledger", responses=errors(403, 404, 503))
@@ -84,7 +84,9 @@ async def list_ledger_entries(
     before: Before = None,
 ) -> LedgerPage:
     """Every change of the balance, newest first."""
-    entries, following = await services.credits.ledger(await scoped(services, caller, organization), limit, before)
+    entries, following = await services.credits.ledger(
+        await resolve_organization(services, caller, organization), limit, before
+    )
     return LedgerPage(
         entries=[
             LedgerEntry(
@@ -102,7 +104,7 @@ async def list_ledger_entries(
 
 
 def _in_credits(name: str, value: str) -> str:
-    return told(int(value)) if name == "cost" else value
+    return format_credits(int(value)) if name == "cost" else value
 
 
 Model = Annotated[str, Path(max_length=100)]
@@ -129,8 +131,8 @@ class LicensedGenerationsList(BaseModel):
 
 @router.get("/licences", responses=errors(403, 404, 503))
 async def list_licences(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> LicenceList:
-    found = await services.licences.list(await scoped(services, caller, organization))
-    return LicenceList(licences=[Licence(model=model, since=since) for model, since in found.items()])
+    licences = await services.licences.list(await resolve_organization(services, caller, organization))
+    return LicenceList(licences=[Licence(model=model, since=since) for model, since in licences.items()])
 
 
 @router.get("/licences/usage", responses=errors(403, 404, 503))
@@ -143,9 +145,11 @@ async def list_licensed_generations(
 ) -> LicensedGenerationsList:
     """What was reported, by day and model."""
     first, last = days_between(since, until, datetime.now(UTC).date())
-    found = await services.licences.reported(await scoped(services, caller, organization), first, last)
+    generations = await services.licences.list_generations(
+        await resolve_organization(services, caller, organization), first, last
+    )
     return LicensedGenerationsList(
-        usage=[LicensedGenerations(day=each.day, model=each.model, generations=each.count) for each in found]
+        usage=[LicensedGenerations(day=each.day, model=each.model, generations=each.count) for each in generations]
     )
 
 
@@ -154,10 +158,12 @@ async def grant_licence(services: Deps, caller: Operator, model: Model, organiza
     """Licenses a model; holds from the next report on."""
     if model not in services.catalog.licensed_models:
         raise HTTPException(404, "There is no such model")
-    await services.licences.license(await scoped(services, caller, organization), model, caller.id)
+    await services.licences.license(await resolve_organization(services, caller, organization), model, caller.id)
 
 
 @router.delete("/licences/{model}", status_code=204, responses=errors(403, 404, 503))
 async def revoke_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
-    if not await services.licences.withdraw(await scoped(services, caller, organization), model, caller.id):
+    if not await services.licences.withdraw(
+        await resolve_organization(services, caller, organization), model, caller.id
+    ):
         raise HTTPException(404, "There is no such licence")

@@ -1,32 +1,62 @@
-"""Admin route of the fleet: per model, what is queued and running, and how long it takes."""
+"""Admin route of the fleet: per model, what is queued and running, how long it takes, and what more replicas change."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping
+from math import sqrt
+from typing import Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from deployments.contract.counts import Histogram
+from deployments.contract.counts import LOAD_S, LOADS
 from serve_app.api.auth import Operator
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps, Services
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import WAIT, WORK, load_of
+from serve_app.tasks.views import get_queue_load
+from serve_app.tasks.windows import WINDOWS, Window
 
 router = APIRouter(prefix="/fleet")
 
+_RUNNING: Final = "RUNNING"
 
-class Percentiles(BaseModel):
-    """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
 
-    tasks: int
-    mean: float | None
-    half: float | None = Field(
-        description="Of one task in two, at most; null where there is none, or it is over an hour"
+class WindowStats(BaseModel):
+    """What happened in a window of recent time. Times are in seconds, percentiles to within five percent."""
+
+    wait_p50: float | None = Field(description="From submission to the first start of work; null without any")
+    wait_p95: float | None
+    run_p50: float | None = Field(description="From the first start of work to the result; null without any")
+    run_p95: float | None
+    accepted: int
+    ready: int
+    failed: int = Field(description="Without cancelled and moderated ones")
+    cancelled: int
+    moderated: int
+    per_minute: float = Field(description="Tasks that became ready")
+    error_rate: float | None = Field(description="failed / (ready + failed), 0 to 1; null without any")
+    busy: float | None = Field(
+        description="Share of the replicas' time that tasks took of their devices, 0 to 1, as if there had always been "
+        "as many replicas as run now; null where that is not known, or none runs"
     )
-    most: float | None = Field(description="Of nineteen in twenty, at most")
+
+
+class Minute(BaseModel):
+    ready: int
+    wait_p95: float | None = Field(description="Seconds; null where no task began")
+
+
+class WhatIf(BaseModel):
+    """A number of replicas, at the arrivals of the last five minutes, or of the hour where none ended in these."""
+
+    replicas: int
+    busy: float = Field(description="Share of their time, by device seconds of what arrives; overload from 1 on")
+    wait_s: float | None = Field(
+        description="In the queue, the mean at steady arrivals (M/M/c, Sakasegawa's approximation); null in overload"
+    )
+    drain_s: float | None = Field(description="Until what waits now is done; null in overload")
 
 
 class RecentFailure(BaseModel):
@@ -41,14 +71,21 @@ class ModelQueue(BaseModel):
     queued: int
     quarantined: int = Field(description="Wait to run alone, after losing several workers")
     running: int
-    queued_s: float | None = Field(description="The work that waits, in seconds of one task after the other")
+    queued_s: float | None = Field(
+        description="The work that waits, in seconds of one task after the other, by the mean run time of the last hour"
+    )
     predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
-    wait: Percentiles
-    work: Percentiles
+    windows: dict[str, WindowStats] = Field(description="The last five minutes, hour and day: 5m, 1h, 24h")
+    history: list[Minute] = Field(description="The last hour by minutes, the oldest first; the last is not over")
     batch: int | None = Field(description="How many took the last step together; null without one within a minute")
     step_s: float | None = Field(description="How long that step took, seconds")
-    ended: dict[str, int] = Field(description="Tasks by how they ended")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
+    min_replicas: int | None = Field(description="Of autoscaling, by the settings; null where the number is fixed")
+    max_replicas: int | None
+    cold_start_s: float | None = Field(description="How long replicas loaded, the mean; null before any did")
+    what_if: list[WhatIf] = Field(
+        description="One replica fewer, as many as run, one more; empty where that is not known, or no task ended"
+    )
     failures: list[RecentFailure] = Field(description="The last ten tasks that failed, newest first")
 
 
@@ -56,19 +93,30 @@ class Fleet(BaseModel):
     models: list[ModelQueue]
     store_bytes: int
     store_limit_bytes: int = Field(description="0: no limit")
+    grafana_url: str | None = Field(description="metrics.grafana_url")
 
 
 @router.get("", responses=errors(403, 503))
 async def get_fleet(services: Deps, caller: Operator) -> Fleet:
-    used, most = await services.tasks.memory()
+    used_bytes, most = await services.tasks.memory()
     replicas = await services.replicas()
-    models = [await _model(services, name, replicas.get(name)) for name in services.catalog.models]
-    return Fleet(models=models, store_bytes=used, store_limit_bytes=most)
+    models = [_model(services, name, replicas.get(name)) for name in services.catalog.models]
+    return Fleet(
+        models=await asyncio.gather(*models),
+        store_bytes=used_bytes,
+        store_limit_bytes=most,
+        grafana_url=services.settings.metrics.grafana_url,
+    )
 
 
 async def _model(services: Services, name: str, replicas: dict[str, int] | None) -> ModelQueue:
-    load = await load_of(services.tasks, name)
-    pace = await services.tasks.pace(name)
+    tasks = services.tasks
+    load = await get_queue_load(tasks, services.windows, name)
+    windows = {window: await services.windows.read(name, window) for window in WINDOWS}
+    minutes = [Window(60, counts) for counts in await services.windows.periods(name, "1h")]
+    last_step, work, settings = await tasks.last_step(name), await tasks.work(name), services.settings.model(name)
+    scales = settings.min_replicas < settings.max_replicas
+    running = None if replicas is None else replicas.get(_RUNNING, 0)
     return ModelQueue(
         model=name,
         queued=load.queued,
@@ -76,27 +124,70 @@ async def _model(services: Services, name: str, replicas: dict[str, int] | None)
         running=load.running,
         queued_s=load.queued_s,
         predicted_wait_s=load.wait_s,
-        wait=_seconds(load.histograms[WAIT]),
-        work=_seconds(load.histograms[WORK]),
-        batch=pace[0] if pace else None,
-        step_s=pace[1] if pace else None,
-        ended=dict(load.counts),
+        windows={window: _window_stats(recent, running) for window, recent in windows.items()},
+        history=[Minute(ready=minute.ready, wait_p95=minute.quantile("wait", 0.95)) for minute in minutes],
+        batch=last_step[0] if last_step else None,
+        step_s=last_step[1] if last_step else None,
         replicas=replicas,
-        failures=[_failure(task) for task in await services.tasks.failures(name)],
+        min_replicas=settings.min_replicas if scales else None,
+        max_replicas=settings.max_replicas if scales else None,
+        cold_start_s=work[LOAD_S] / work[LOADS] if work.get(LOADS) else None,
+        what_if=[] if running is None else _what_if(windows, running, load.queued + load.quarantined),
+        failures=[_failure(task) for task in await tasks.failures(name)],
     )
+
+
+def _window_stats(window: Window, running: int | None) -> WindowStats:
+    ended = window.ready + window.errors
+    return WindowStats(
+        wait_p50=window.quantile("wait", 0.5),
+        wait_p95=window.quantile("wait", 0.95),
+        run_p50=window.quantile("run", 0.5),
+        run_p95=window.quantile("run", 0.95),
+        accepted=window.accepted,
+        ready=window.ready,
+        failed=window.errors,
+        cancelled=window.cancelled,
+        moderated=window.moderated,
+        per_minute=60 * window.ready / window.seconds,
+        error_rate=window.errors / ended if ended else None,
+        busy=min(1.0, window.device_s / (window.seconds * running)) if running else None,
+    )
+
+
+def _what_if(windows: Mapping[str, Window], running: int, waiting: int) -> list[WhatIf]:
+    for window in (windows["5m"], windows["1h"]):
+        if (device_s := window.task_device_s) is not None:
+            arriving = window.accepted / window.seconds
+            counts = range(max(1, running - 1), running + 2)
+            return [predict_capacity(count, arriving, device_s, waiting) for count in counts]
+    return []
+
+
+def predict_capacity(replicas: int, arriving: float, device_s: float, waiting: int) -> WhatIf:
+    """Of at least one replica. `arriving`: tasks a second, `device_s`: what each takes of a replica, `waiting`: tasks
+    that wait now."""
+    busy = arriving * device_s / replicas
+    drain_s = waiting * device_s / replicas / (1 - busy) if busy < 1 else None
+    wait_s = mean_wait_s(replicas, busy, device_s)
+    return WhatIf(replicas=replicas, busy=busy, wait_s=wait_s, drain_s=drain_s)
+
+
+def mean_wait_s(replicas: int, busy: float, service_s: float) -> float | None:
+    """In the queue of an M/M/c system, by Sakasegawa's approximation; None where `busy` >= 1.
+
+        Wq = S / c * rho ** (sqrt(2 * (c + 1)) - 1) / (1 - rho)
+
+    c: `replicas`, rho: `busy`, S: `service_s`. It is exact for one replica: rho / (1 - rho) * S. Arrivals and service
+    times are taken for random (Poisson, exponential), and a replica for one that serves a task at a time: even arrivals
+    wait less. H. Sakasegawa, "An approximation formula Lq = a rho^b / (1 - rho)", Annals of the Institute of
+    Statistical Mathematics 29 (1977), 67-75.
+    """
+    if busy >= 1:
+        return None
+    return service_s / replicas * busy ** (sqrt(2 * (replicas + 1)) - 1) / (1 - busy)
 
 
 def _failure(task: Task) -> RecentFailure:
     error = str((task.details or {}).get("error", "no reason is given"))
     return RecentFailure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)
-
-
-def _seconds(histogram: Histogram) -> Percentiles:
-    half, most = (_bound(histogram.buckets, share) for share in (0.5, 0.95))
-    return Percentiles(tasks=histogram.count, mean=histogram.mean, half=half, most=most)
-
-
-def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:
-    count = buckets[-1][1]
-    bound = next((bound for bound, below in buckets if count and below >= share * count), math.inf)
-    return bound if math.isfinite(bound) else None

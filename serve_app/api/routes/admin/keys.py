@@ -61,7 +61,7 @@ async def list_keys(
 ) -> KeyList:
     """The valid keys of a project, oldest first."""
     chosen = await project_within(services, caller, project or caller.project.id)
-    return KeyList(keys=[_shown(key) for key in await services.keys.list(chosen.id)])
+    return KeyList(keys=[_view(key) for key in await services.keys.list(chosen.id)])
 
 
 @router.post("", status_code=201, responses=errors(403, 404, 429, 503))
@@ -87,7 +87,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
     except IndexFull:
         detail = f"Too many keys: this project may have {most}; revoke one first"
         raise HTTPException(429, detail, LATER) from None
-    return CreatedApiKey(**_shown(key).model_dump(), key=secret)
+    return CreatedApiKey(**_view(key).model_dump(), key=secret)
 
 
 @router.delete("/{key_id}", status_code=204, responses=errors(403, 404, 503))
@@ -112,5 +112,5 @@ def _check_reach(caller: Caller, project: Project) -> None:
         raise HTTPException(403, f"Not allowed: this needs the permission to {Permission.MANAGE_KEYS}")
 
 
-def _shown(key: ApiKey) -> Key:
+def _view(key: ApiKey) -> Key:
     return Key.model_validate(key, from_attributes=True)

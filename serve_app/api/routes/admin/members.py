@@ -11,7 +11,7 @@ from serve_app.accounts.roles import Permission, Role
 from serve_app.accounts.sessions import Kind
 from serve_app.api.auth import AccountReader, MemberMaker, Operator
 from serve_app.api.bodies import JsonRoute
-from serve_app.api.routes.admin.scope import LATER, OrganizationId, scoped
+from serve_app.api.routes.admin.scope import LATER, OrganizationId, resolve_organization
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps
 
@@ -36,7 +36,7 @@ class MemberList(BaseModel):
 
 @router.get("/members", responses=errors(403, 404, 503))
 async def list_members(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> MemberList:
-    members = await services.organizations.members(await scoped(services, caller, organization))
+    members = await services.organizations.members(await resolve_organization(services, caller, organization))
     return MemberList(members=[Member(person=person, role=role) for person, role in members.items()])
 
 
@@ -45,11 +45,11 @@ async def set_member(
     services: Deps, caller: MemberMaker, person: Person, change: SetMemberRequest, organization: OrganizationId = None
 ) -> Member:
     """Makes someone a member, or gives a member another role."""
-    chosen = await scoped(services, caller, organization)
+    chosen = await resolve_organization(services, caller, organization)
     most = services.settings.accounts.max_members
     if not (caller.may(Permission.OPERATE) or await services.organizations.has_room(chosen, person, most)):
         raise HTTPException(429, f"Too many members: an organization may have {most}; take one out first", LATER)
-    await services.organizations.put_member(chosen, person, change.role, caller.id)
+    await services.organizations.set_member(chosen, person, change.role, caller.id)
     await services.invitations.withdraw(chosen, person)  # which may give more than the new role may
     return Member(person=person, role=change.role)
 
@@ -58,7 +58,7 @@ async def set_member(
 async def remove_member(
     services: Deps, caller: MemberMaker, person: Person, organization: OrganizationId = None
 ) -> None:
-    chosen = await scoped(services, caller, organization)
+    chosen = await resolve_organization(services, caller, organization)
     if not await services.organizations.remove_member(chosen, person, caller.id):
         raise HTTPException(404, "There is no such member")
     await services.membership_revocation.member(person, chosen, caller.id)
@@ -69,6 +69,6 @@ async def delete_person(services: Deps, caller: Operator, person: Annotated[str,
     """Takes a password and its sessions away. Whoever is no member any more may be invited by that name again."""
     if not await services.people.forget(person):
         raise HTTPException(404, "There is no one of that name who has a password")
-    for organization in await services.organizations.of_person(person):
+    for organization in await services.organizations.list_for_person(person):
         await services.membership_revocation.member(person, organization, caller.id)
     await services.sessions.end_all(Kind.PERSON, person)

@@ -12,7 +12,7 @@ from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.api.auth import AccountReader, AuditReader, Operator
 from serve_app.api.bodies import JsonRoute
-from serve_app.api.routes.admin.scope import Before, OrganizationId, PageLimit, scoped
+from serve_app.api.routes.admin.scope import Before, OrganizationId, PageLimit, resolve_organization
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps
 from serve_app.submission.errors import Invalid
@@ -54,7 +54,7 @@ class SafetyCeilingRequest(BaseModel):
 @router.get("/organizations", responses=errors(403, 503))
 async def list_organizations(services: Deps, caller: Operator) -> OrganizationList:
     """All organizations."""
-    return OrganizationList(organizations=[_shown(each) for each in await services.organizations.list()])
+    return OrganizationList(organizations=[_view(each) for each in await services.organizations.list()])
 
 
 @router.post("/organizations", status_code=201, responses=errors(403, 409, 503))
@@ -62,12 +62,12 @@ async def create_organization(services: Deps, caller: Operator, new: CreateOrgan
     """Makes an organization, without credits."""
     if new.id == "default" or not await services.organizations.create(new.id, new.name or new.id, caller.id):
         raise HTTPException(409, "There is an organization of that id")
-    return await _found(services, new.id)
+    return await _get_view(services, new.id)
 
 
 @router.get("/organizations/{organization}", responses=errors(403, 404, 503))
 async def get_organization(services: Deps, caller: AccountReader, organization: OrganizationPath) -> Organization:
-    return await _found(services, await scoped(services, caller, organization))
+    return await _get_view(services, await resolve_organization(services, caller, organization))
 
 
 @router.put("/organizations/{organization}/safety/{endpoint:path}", responses=errors(403, 404, 503))
@@ -76,17 +76,17 @@ async def set_safety_tolerance(
     caller: Operator,
     organization: OrganizationPath,
     endpoint: Annotated[str, Path(max_length=100)],
-    approved: SafetyToleranceRequest,
+    level: SafetyToleranceRequest,
 ) -> Organization:
     """Sets the highest safety tolerance that an organization may ask an endpoint for; seen everywhere within 10 s."""
     if endpoint not in services.catalog.served:
         raise HTTPException(404, "There is no such endpoint")
     highest = services.catalog.served[endpoint].highest_tolerance
-    if approved.tolerance is not None and approved.tolerance > highest:
+    if level.tolerance is not None and level.tolerance > highest:
         raise Invalid(["body", "tolerance"], f"Requests to {endpoint} can name levels up to {highest}")
-    organization = await scoped(services, caller, organization)
-    await services.organizations.approve(organization, endpoint, approved.tolerance, caller.id)
-    return await _found(services, organization)
+    organization = await resolve_organization(services, caller, organization)
+    await services.organizations.approve(organization, endpoint, level.tolerance, caller.id)
+    return await _get_view(services, organization)
 
 
 @router.put("/organizations/{organization}/ceilings/{category}", responses=errors(403, 404, 503))
@@ -100,19 +100,19 @@ async def set_safety_ceiling(
     """Holds a category of moderation to a tolerance, whatever an organization asks for; seen everywhere within 10 s."""
     if category not in CATEGORIES:
         raise HTTPException(404, f"There is no such category; there are: {', '.join(CATEGORIES)}")
-    organization = await scoped(services, caller, organization)
+    organization = await resolve_organization(services, caller, organization)
     await services.organizations.cap(organization, category, ceiling.tolerance, caller.id)
-    return await _found(services, organization)
+    return await _get_view(services, organization)
 
 
-async def _found(services: Deps, organization: str) -> Organization:
-    found = await services.organizations.get(organization)
-    if found is None:
+async def _get_view(services: Deps, organization: str) -> Organization:
+    organization_record = await services.organizations.get(organization)
+    if organization_record is None:
         raise HTTPException(404, "There is no such organization")
-    return _shown(found)
+    return _view(organization_record)
 
 
-def _shown(organization: StoredOrganization) -> Organization:
+def _view(organization: StoredOrganization) -> Organization:
     return Organization(
         id=organization.id,
         name=organization.name,
@@ -145,7 +145,9 @@ async def list_audit_entries(
     before: Before = None,
 ) -> AuditPage:
     """All changes, newest first."""
-    found, following = await services.audit.read(await scoped(services, caller, organization), limit, before)
+    changes, following = await services.audit.read(
+        await resolve_organization(services, caller, organization), limit, before
+    )
     return AuditPage(
         changes=[
             AuditEntry(
@@ -156,7 +158,7 @@ async def list_audit_entries(
                 subject=each.subject,
                 details=dict(each.details),
             )
-            for each in found
+            for each in changes
         ],
         next=following,
     )

@@ -16,9 +16,9 @@ from serve_app.accounts.projects import Project as StoredProject
 from serve_app.accounts.roles import Permission
 from serve_app.api.auth import AccountReader, ProjectMaker
 from serve_app.api.bodies import JsonRoute
-from serve_app.api.routes.admin.scope import LATER, OrganizationId, project_within, scoped
+from serve_app.api.routes.admin.scope import LATER, OrganizationId, project_within, resolve_organization
 from serve_app.api.routes.schemas import TaskPage, errors
-from serve_app.api.routes.tasks import TaskQuery, page_of, without_content
+from serve_app.api.routes.tasks import TaskQuery, list_page, without_content
 from serve_app.api.services import Deps
 from serve_app.submission.errors import Invalid
 
@@ -83,15 +83,15 @@ class ProjectList(BaseModel):
 
 @router.get("/projects", responses=errors(403, 404, 503))
 async def list_projects(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> ProjectList:
-    projects = await services.projects.list(await scoped(services, caller, organization))
-    return ProjectList(projects=[await _shown(services, project) for project in projects])
+    projects = await services.projects.list(await resolve_organization(services, caller, organization))
+    return ProjectList(projects=[await _view(services, project) for project in projects])
 
 
 @router.post("/projects", status_code=201, responses=errors(403, 404, 409, 429, 503))
 async def create_project(
     services: Deps, caller: ProjectMaker, new: CreateProjectRequest, organization: OrganizationId = None
 ) -> Project:
-    chosen = await scoped(services, caller, organization)
+    chosen = await resolve_organization(services, caller, organization)
     most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_projects
     try:
         if not await services.projects.create(new.id, chosen, caller.id, most):
@@ -99,12 +99,12 @@ async def create_project(
     except IndexFull:
         detail = f"Too many projects: this organization may have {most}; an operator may make more for it"
         raise HTTPException(429, detail, LATER) from None
-    return await _shown(services, await project_within(services, caller, new.id))
+    return await _view(services, await project_within(services, caller, new.id))
 
 
 @router.get("/projects/{project}", responses=errors(403, 404, 503))
 async def get_project(services: Deps, caller: AccountReader, project: ProjectPath) -> Project:
-    return await _shown(services, await project_within(services, caller, project))
+    return await _view(services, await project_within(services, caller, project))
 
 
 @router.patch("/projects/{project}", responses=errors(403, 404, 409, 503))
@@ -112,29 +112,29 @@ async def update_project(
     services: Deps, caller: AccountReader, project: ProjectPath, changes: UpdateProjectRequest
 ) -> Project:
     """Limits hold from the next submission on; all else is seen everywhere within 10 s."""
-    wanted = changes.model_dump(exclude_unset=True)
-    if not wanted:
+    fields = changes.model_dump(exclude_unset=True)
+    if not fields:
         raise Invalid(["body"], f"name at least one of: {', '.join(UpdateProjectRequest.model_fields)}")
-    for permission in dict.fromkeys(map(_PERMISSIONS.__getitem__, sorted(wanted))):
+    for permission in dict.fromkeys(map(_PERMISSIONS.__getitem__, sorted(fields))):
         if not caller.may(permission):
-            named = ", ".join(sorted(name for name in wanted if _PERMISSIONS[name] is permission))
-            raise HTTPException(403, f"Not allowed: {named} takes the permission to {permission}")
-    stored = await project_within(services, caller, project)
-    if "closed" in wanted:
-        wanted["closed"] = wanted["closed"] or None
-        if not wanted["closed"] and await services.eraser.is_under_way(stored.id):
+            names = ", ".join(sorted(name for name in fields if _PERMISSIONS[name] is permission))
+            raise HTTPException(403, f"Not allowed: {names} takes the permission to {permission}")
+    project_record = await project_within(services, caller, project)
+    if "closed" in fields:
+        fields["closed"] = fields["closed"] or None
+        if not fields["closed"] and await services.eraser.is_running(project_record.id):
             raise HTTPException(409, "This project is being erased: have that done first, then open it")
-    await services.projects.change(stored, _in_millicredits(wanted), caller.id)
-    return await _shown(services, await project_within(services, caller, project))
+    await services.projects.change(project_record, _in_millicredits(fields), caller.id)
+    return await _view(services, await project_within(services, caller, project))
 
 
-def _in_millicredits(wanted: dict[str, Any]) -> dict[str, Any]:
+def _in_millicredits(fields: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: round(value * 1000) if name in _LIMITS and value is not None else value for name, value in wanted.items()
+        name: round(value * 1000) if name in _LIMITS and value is not None else value for name, value in fields.items()
     }
 
 
-async def _shown(services: Deps, project: StoredProject) -> Project:
+async def _view(services: Deps, project: StoredProject) -> Project:
     limits = {"day": project.limit_day, "week": project.limit_week, "month": project.limit_month}
     spending = [
         SpendingWindow(
@@ -186,18 +186,18 @@ async def erase_project(
     """
     if confirmation.project != project:
         raise Invalid(["body", "project"], "must be the id of the project whose data is to be erased", "not_confirmed")
-    stored = await project_within(services, caller, project)
-    return Erasure.model_validate(await services.eraser.erase(stored, caller.id, _WITHIN_S))
+    project_record = await project_within(services, caller, project)
+    return Erasure.model_validate(await services.eraser.erase(project_record, caller.id, _WITHIN_S))
 
 
 @router.get("/projects/{project}/erasure", responses=errors(403, 404, 503))
 async def get_erasure(services: Deps, caller: ProjectMaker, project: ProjectPath) -> Erasure:
     """When the latest erasure of the project began, and when it was done."""
-    stored = await project_within(services, caller, project)
-    found = await services.eraser.get(stored.id)
-    if found is None:
+    project_record = await project_within(services, caller, project)
+    erasure = await services.eraser.get(project_record.id)
+    if erasure is None:
         raise HTTPException(404, "Nothing of this project was erased")
-    return Erasure.model_validate(found)
+    return Erasure.model_validate(erasure)
 
 
 class ProjectTaskQuery(TaskQuery):
@@ -208,6 +208,6 @@ class ProjectTaskQuery(TaskQuery):
 async def list_project_tasks(
     services: Deps, caller: AccountReader, query: Annotated[ProjectTaskQuery, Query()]
 ) -> TaskPage:
-    """The tasks of a project that are still kept, newest first; their prompts and pictures are its own keys' to see."""
+    """The tasks of a project that are still kept, newest first; their prompts and images are its own keys' to see."""
     chosen = await project_within(services, caller, query.project)
-    return without_content(*await page_of(services, chosen.id, query))
+    return without_content(*await list_page(services, chosen.id, query))

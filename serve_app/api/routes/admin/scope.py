@@ -50,7 +50,7 @@ def days_between(since: date | None, until: date | None, today: date) -> tuple[d
     return first, last
 
 
-async def scoped(services: Services, caller: Caller, organization: str | None) -> str:
+async def resolve_organization(services: Services, caller: Caller, organization: str | None) -> str:
     """The organization to work in. Another's looks to a stranger as if it were not there."""
     if organization is None or organization == caller.organization:
         return caller.organization

@@ -4,7 +4,7 @@
 -- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled')
+  local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled', 'work')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now)
@@ -14,8 +14,13 @@ local function finish(id, status, retention_ms)
   redis.call('ZREM', QUEUED, id)
   redis.call('ZREM', QUARANTINED, id)
   redis.call('SREM', EXCLUSIVE, id)
-  redis.call('ZREM', LEASED, id)
+  local was_leased = redis.call('ZREM', LEASED, id) == 1
   redis.call('ZREM', DEADLINES, id)
+  if redis.call('EXISTS', QUEUED, QUARANTINED, LEASED) == 0 then
+    redis.call('HSET', DEMAND, 'unfinished', 0) -- exactly, whatever sums of fractions lost
+  elseif h[10] then
+    redis.call('HINCRBYFLOAT', DEMAND, 'unfinished', '-' .. h[10])
+  end
   redis.call('ZREM', P .. 'active:' .. project, id)
   redis.call('ZADD', RETENTION, now + retention_ms, id)
   -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
@@ -25,14 +30,21 @@ local function finish(id, status, retention_ms)
     redis.call('LPUSH', FAILED, id)
     redis.call('LTRIM', FAILED, 0, 9)
   end
-  if ready and h[8] then observe('work', now - tonumber(h[8])) end
+  local counts = { [h[9] and 'cancelled' or status] = 1 }
+  if ready and h[8] then
+    local run, work = now - tonumber(h[8]), tonumber(h[10] or 1)
+    observe('work', run)
+    counts[bucket('run', run)], counts[bucket('pace', run / work)] = 1, 1
+    counts.run_ms, counts.work = run, work
+  end
+  count_recently(counts)
   if h[2] then announce(id, h[2], now) end
   redis.call('PUBLISH', P .. 'done', id)
-  redis.call('PUBLISH', WAKE, '1')
+  if was_leased and redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then wake() end
 end
 
--- What put_back goes by, from the arguments that release and reap end with: ARGV[first] and those behind it.
-local function bounds(first)
+-- What requeue goes by, from the arguments that release and reap end with: ARGV[first] and those behind it.
+local function retry_limits(first)
   return {
     crashes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
     retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4], queue_ms = tonumber(ARGV[first + 5]),
@@ -55,7 +67,7 @@ end
 -- A shared crash can quarantine a task but never end it; only a crash it suffered alone does, or too many losses.
 -- What is interrupted often becomes a quarantined task, too: if others break its worker, it gets through alone.
 -- Returns 1 when it waits again, 2 when it ended.
-local function put_back(id, how, max)
+local function requeue(id, how, max)
   local key = task_key(id)
   local h = redis.call('HMGET', key, 'crashes', 'losses', 'interruptions', 'vt')
   local crashes, losses, interruptions = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or 0)
@@ -84,6 +96,7 @@ local function put_back(id, how, max)
   redis.call('ZADD', quarantined and QUARANTINED or QUEUED, score(vt), id)
   if quarantined then stop_the_clock(id, max.queue_ms) end
   redis.call('HINCRBY', STATS, 'put_back', 1)
-  redis.call('PUBLISH', WAKE, '1')
+  tell_watchers(id)
+  wake()
   return 1
 end

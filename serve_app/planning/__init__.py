@@ -1,0 +1,1 @@
+"""Capacity planning: how many replicas a load needs, by simulation on a virtual clock."""

@@ -1,0 +1,140 @@
+"""A Redis client whose coroutines share one pipelined connection.
+
+Reads and scripts, which may be repeated, of one turn of the event loop are written together, and answers come in their
+order. Other commands, pipelines and pub/sub take connections of the pool, as does everything while the shared one is
+down: redis-py's own know how to wait for a server, to look for the next primary and to give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final, cast
+
+import hiredis
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import BusyLoadingError, InvalidResponse, OutOfMemoryError, ReadOnlyError, RedisError
+
+_SHARED: Final = frozenset({"EVALSHA", "EXISTS", "GET", "HGET", "HGETALL", "HMGET"})
+_TRY_AGAIN: Final = (BusyLoadingError, OutOfMemoryError, ReadOnlyError)
+"""Answers of a server that can't do it: the pool repeats the command, perhaps at another one."""
+_UNSENT: Final = object()
+_INCOMPLETE: Final = object()
+
+
+class PipelinedRedis(Redis):
+    _shared: SharedConnection | None = None
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] in _SHARED:
+            if self._shared is None:
+                self._shared = SharedConnection(self.connection_pool)
+            answer = await self._shared.call(args)
+            if isinstance(answer, Exception):
+                raise answer
+            if answer is not _UNSENT:
+                return self.response_callbacks[args[0]](answer) if args[0] in self.response_callbacks else answer
+        return await super().execute_command(*args, **options)
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        if self._shared is not None:
+            await self._shared.close()
+        await super().aclose(close_connection_pool)
+
+
+class SharedConnection(asyncio.Protocol):
+    """Takes over a connection that the pool has made, once that has said who it is."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._connecting: asyncio.Task[None] | None = None
+        self._connection: AbstractConnection | None = None
+        self._unwritten: list[bytes] = []
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        """Of every command that has no answer yet: its caller, and when it was sent."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def call(self, args: tuple[Any, ...]) -> Any:
+        """The answer, an error of the server included; or _UNSENT, where nobody knows whether it was done."""
+        if self._connection is None:
+            if self._connecting is None or self._connecting.done():
+                self._connecting = asyncio.create_task(self._connect())
+            return _UNSENT
+        loop = asyncio.get_running_loop()
+        if not self._unwritten:
+            loop.call_soon(self._write)
+        self._unwritten += self._connection.pack_command(*args)
+        answer = loop.create_future()
+        self._waiting.append((answer, loop.time()))
+        return await answer
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        self._drop()
+
+    async def _connect(self) -> None:
+        connection = self._pool.make_connection()
+        try:
+            await connection.connect()
+        except (RedisError, OSError):
+            return  # the pool tells the callers
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=connection._parser.parse_error,
+            notEnoughData=_INCOMPLETE,
+            encoding="utf-8",
+        )
+        self._transport: Any = cast(asyncio.StreamWriter, connection._writer).transport
+        self._stream_protocol = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+        self._connection = connection
+
+    def _write(self) -> None:
+        if self._unwritten:  # else the connection was lost meanwhile
+            self._transport.write(b"".join(self._unwritten))
+            self._unwritten.clear()
+            if self._timer is None:
+                self._check()
+
+    def _check(self) -> None:
+        """Gives up the connection once its oldest command has waited too long."""
+        self._timer = None
+        if self._connection is None or not self._waiting or not (limit_s := self._connection.socket_timeout):
+            return
+        loop = asyncio.get_running_loop()
+        due = self._waiting[0][1] + limit_s
+        if due <= loop.time():
+            self._drop()
+        else:
+            self._timer = loop.call_at(due, self._check)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while (answer := self._reader.gets()) is not _INCOMPLETE:
+            if isinstance(answer, hiredis.PushNotification):
+                continue
+            caller, _ = self._waiting.popleft()
+            if not caller.done():
+                caller.set_result(_UNSENT if isinstance(answer, _TRY_AGAIN) else answer)
+            if isinstance(answer, ReadOnlyError):
+                self._drop()  # it is no primary any more
+                return
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stream_protocol.connection_lost(exc)  # whoever closes the stream waits for it
+        self._drop()
+
+    def _drop(self) -> None:
+        """What has no answer yet is done again, by the pool."""
+        if self._connection is not None:
+            self._transport.abort()
+            self._connection._close()
+        self._connection = None
+        self._unwritten.clear()
+        while self._waiting:
+            caller, _ = self._waiting.popleft()
+            if not caller.done():
+                caller.set_result(_UNSENT)

@@ -1,0 +1,149 @@
+"""When a task will be done: an estimate from its turn, what waits before it, and how fast work went of late."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from deployments.contract.counts import LOAD_S, LOADS
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status, Task
+from serve_app.tasks.windows import BUCKET_ERROR, WINDOWS, Window, WindowReader
+
+_LEAST_PROGRESS: Final = 0.1
+"""From here on it tells of the time that is left."""
+_OVERRUN: Final = 0.25
+"""Of the time that a task took which takes longer than expected: at least so much may be left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds that a unit of `Plan.work` runs. One task in ten is faster than `fast`, one in ten slower than `slow`."""
+
+    mean: float
+    fast: float
+    slow: float
+
+    @classmethod
+    def from_window(cls, window: Window) -> Pace | None:
+        """None where no task became ready."""
+        if window.pace is None:
+            return None
+        mean = max(window.pace, 1e-6)
+        fast, slow = (window.quantile("pace", fraction) or mean for fraction in (0.1, 0.9))
+        return cls(mean, min(fast / BUCKET_ERROR, mean), max(slow * BUCKET_ERROR, mean))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What estimates of all tasks of a queue go by."""
+
+    pace: Pace | None = None
+    """Of the shortest window in which a task became ready; None where none did within a day."""
+    running: int = 0
+    mean_work: float = 0.0
+    """In compute units, of the tasks that have not ended."""
+    load_s: float | None = None
+    """That a replica loads its model, the mean; None where none told of it yet."""
+    stepping: bool = False
+    """A replica told of a step within a minute."""
+
+
+class Place(NamedTuple):
+    """Where a task is; quarantined ones are at neither."""
+
+    position: int | None = None
+    """In the queue; 1 is next."""
+    leased: bool = False
+
+
+async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> Outlook:
+    """Raises RedisError."""
+    prefix = tasks.prefix
+    pipe = tasks.redis.pipeline(transaction=False)
+    pipe.hget(f"{prefix}demand:{queue}", "unfinished")
+    pipe.zcard(f"{prefix}deadlines:{queue}")
+    pipe.zcard(f"{prefix}leased:{queue}")
+    pipe.hmget(f"{prefix}work:{queue}", LOAD_S, LOADS)
+    pipe.exists(f"{prefix}pace:{queue}")
+    unfinished, count, running, (load_s, loads), stepping = await pipe.execute()
+    pace = None
+    for window in WINDOWS:
+        if pace := Pace.from_window(await windows.read(queue, window)):
+            break
+    return Outlook(
+        pace,
+        running,
+        float(unfinished or 0) / max(count, 1),
+        float(load_s or 0) / float(loads) if loads else None,
+        bool(stepping),
+    )
+
+
+async def find_place(tasks: TaskStore, task: Task) -> Place:
+    """Of a task that has not ended. Raises RedisError."""
+    if task.status is not Status.PENDING:
+        return Place(leased=True)
+    pipe = tasks.redis.pipeline(transaction=False)
+    pipe.zrank(f"{tasks.prefix}queued:{task.queue}", task.id)
+    pipe.zscore(f"{tasks.prefix}leased:{task.queue}", task.id)
+    rank, lease = await pipe.execute()
+    return Place(None if rank is None else rank + 1, lease is not None)
+
+
+def estimate(
+    task: Task, place: Place, outlook: Outlook, now: float, *, starting: bool = False
+) -> dict[str, Any] | None:
+    """`details` of a task that has not ended: `eta` and `eta_range`, an interval that holds it four times in five, in
+    seconds from `now` (epoch seconds); `queue_position` while it waits; a `message` while its model is `starting`, as
+    no replica runs. None where nothing is known."""
+    details: dict[str, Any] = {}
+    load_s, pace = outlook.load_s if starting else 0.0, outlook.pace
+    if pace and load_s is not None and (place.leased or place.position):
+        eta, least, most = (
+            load_s + wait_s + run_s
+            for wait_s, run_s in zip(_wait(place.position, pace, outlook), _run(task, pace, now), strict=True)
+        )
+        details = {
+            "eta": round(eta, 1),
+            "eta_range": [math.floor(round(10 * least, 6)) / 10, math.ceil(round(10 * most, 6)) / 10],
+        }
+    if place.position:
+        details["queue_position"] = place.position
+    if starting:
+        details["message"] = "starting model" if load_s is None else f"starting model, about {load_s:.0f} s"
+    return details or None
+
+
+def _wait(position: int | None, pace: Pace, outlook: Outlook) -> tuple[float, float, float]:
+    """Seconds until its turn, the mean and the ends of the interval. By Little's law: as many as run now get on at a
+    time, each at the mean pace. Of those that run the first to end is on average half a run from there. What differs
+    from task to task evens out over those ahead."""
+    if position is None:
+        return 0.0, 0.0, 0.0
+    ahead = position - 1
+    work = (ahead + (0.5 if outlook.running else 0.0)) * outlook.mean_work / max(outlook.running, 1)
+    narrowing = 1 / math.sqrt(max(ahead, 1))
+    return (
+        work * pace.mean,
+        work * (pace.mean + (pace.fast - pace.mean) * narrowing),
+        work * (pace.mean + (pace.slow - pace.mean) * narrowing),
+    )
+
+
+def _run(task: Task, pace: Pace, now: float) -> tuple[float, float, float]:
+    """Seconds of its own work that are left, as of `_wait`."""
+    # Since when an attempt runs is known of the first one only.
+    if task.started is None or task.status is Status.PENDING or task.attempt > 1:
+        return task.work * pace.mean, task.work * pace.fast, task.work * pace.slow
+    elapsed, expected = max(0.0, now - task.started), task.work * pace.mean
+    progress = task.progress or 0.0
+    if progress >= _LEAST_PROGRESS:
+        # What progress says, elapsed * (1 - progress) / progress, and what the pace says, the rest of `expected`: the
+        # further the work is, the more counts the former.
+        left = (1 - progress) * max(expected, elapsed)
+        least, most = left * pace.fast / pace.mean, left * pace.slow / pace.mean
+    else:
+        left, least, most = (max(0.0, task.work * each - elapsed) for each in (pace.mean, pace.fast, pace.slow))
+    return left, least, max(most, _OVERRUN * elapsed) if elapsed > expected else most
