@@ -11,8 +11,9 @@ COPY requirements.lock ./
 # What builds, by hash as well: pip would fetch the newest.
 RUN awk '/^[^ ]/ {keep = /^setuptools==/} keep' requirements.lock > build.lock \
     && pip install --no-cache-dir --require-hashes --no-deps -r build.lock
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY clients/python clients/python
+COPY configs configs
 COPY deployments deployments
 COPY serve_app serve_app
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./clients/python

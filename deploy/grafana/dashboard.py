@@ -85,7 +85,7 @@ class Dashboard:
                     "keepTime": True,
                 }
             ],
-            "panels": list(_placed(self.rows)),
+            "panels": list(_layout(self.rows)),
         }
 
 
@@ -103,7 +103,7 @@ def table(title: str, unit: str, expr: str, about: str = "") -> Panel:
     return Panel(title, unit, (Query(expr),), about, kind="table")
 
 
-def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _layout(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     number, top = 0, 0
     for row in rows:
         number += 1

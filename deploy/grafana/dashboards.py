@@ -16,6 +16,6 @@ FOLDER: Final = Path(__file__).parent
 DASHBOARDS: Final = (FLEET, MODEL, TENANT, MONEY)
 
 
-def written(dashboard: Dashboard) -> str:
+def to_json(dashboard: Dashboard) -> str:
     """The text of its file."""
     return json.dumps(dashboard.model(), indent=1) + "\n"

@@ -13,16 +13,16 @@ def quantiles(title: str, series: str, matchers: str = "", by: str = "", about: 
     """Half, and nineteen in twenty, of a histogram in seconds, by a label if any."""
     grouping, legend = f"le, {by}" if by else "le", f"{{{{{by}}}}} " if by else ""
 
-    def of(share: float) -> str:
-        return f"histogram_quantile({share}, sum by ({grouping}) ({rate(f'{series}_bucket', matchers)}))"
+    def quantile(q: float) -> str:
+        return f"histogram_quantile({q}, sum by ({grouping}) ({rate(f'{series}_bucket', matchers)}))"
 
-    return timeseries(title, "s", (of(0.5), f"{legend}p50"), (of(0.95), f"{legend}p95"), about=about)
+    return timeseries(title, "s", (quantile(0.5), f"{legend}p50"), (quantile(0.95), f"{legend}p95"), about=about)
 
 
-def ended_badly(window: str) -> str:
+def failure_ratio(window: str) -> str:
     """The share of ended tasks that failed, without those that clients cancelled."""
-    failed = f"sum({_events('error', window)}) - sum({_events('cancelled', window)})"
-    return f"({failed}) / sum({_events('ready|error|request_moderated|content_moderated', window)})"
+    failures = f"sum({_events('error', window)}) - sum({_events('cancelled', window)})"
+    return f"({failures}) / sum({_events('ready|error|request_moderated|content_moderated', window)})"
 
 
 def _events(names: str, window: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.grafana.dashboard import Dashboard, Row, stat, timeseries
-from deploy.grafana.expressions import ended_badly, quantiles, rate
+from deploy.grafana.expressions import failure_ratio, quantiles, rate
 
 FLEET: Final = Dashboard(
     "fleet",
@@ -21,7 +21,7 @@ FLEET: Final = Dashboard(
                 stat(
                     "Failed of ended, %",
                     "percent",
-                    f"100 * {ended_badly('1h')}",
+                    f"100 * {failure_ratio('1h')}",
                     "Without those that clients cancelled",
                 ),
                 stat(
