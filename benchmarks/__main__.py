@@ -18,7 +18,7 @@ Names = Annotated[list[str] | None, typer.Argument(help="Which; all if none is n
 
 
 @app.command("list")
-def listed() -> None:
+def list_benchmarks() -> None:
     """All benchmarks, and what each measures."""
     for name in harness.MODULES:
         print(f"{name:10} {harness.benchmark(name).what}")

@@ -27,84 +27,120 @@ Results: TypeAlias = Mapping[str, Result]
 
 def write(published: Path = PUBLISHED, docs: Path = DOCS) -> list[str]:
     """The names of the documents that changed."""
-    found, changed = read_all(published), []
+    results, changed = read_all(published), []
     for path in sorted(docs.glob("*.md")):
         before = path.read_text()
-        after = filled(before, found)
+        after = fill_blocks(before, results)
         if after != before:
             path.write_text(after)
             changed.append(path.name)
     return changed
 
 
-def filled(text: str, found: Results) -> str:
+def fill_blocks(text: str, results: Results) -> str:
     """With every block written anew. Raises ValueError for one that asks for a view there is not."""
 
     def block(match: re.Match[str]) -> str:
         if match["view"] not in VIEWS:
             raise ValueError(f"no figures {match['view']!r}; there are {', '.join(VIEWS)}")
-        return f"{match[1]}\n{VIEWS[match['view']](found).strip()}\n\n{match[3]}"
+        return f"{match[1]}\n{VIEWS[match['view']](results).strip()}\n\n{match[3]}"
 
     return _BLOCK.sub(block, text)
 
 
-def goals(found: Results) -> str:
+def goals(results: Results) -> str:
     """Every goal of every benchmark, those that are missed first; and on what they were measured."""
     rows = [
-        (goal.name, goal.found, goal.wanted if goal.met else f"**missed**: {goal.wanted}", f"`{name}`")
-        for name, result in found.items()
+        (goal.name, goal.result, goal.target if goal.met else f"**missed**: {goal.target}", f"`{name}`")
+        for name, result in results.items()
         for goal in result.report.goals
     ]
     machines = dict.fromkeys(
         f"{facts['cores']} cores of {facts['cpu']}, {facts['memory_gib']:g} GiB, Python {facts['python']}, "
         f"torch {facts['versions']['torch']}, ray {facts['versions']['ray']}"
-        for facts in (result.machine for result in found.values())
+        for facts in (result.machine for result in results.values())
     )
-    commits = ", ".join(sorted({each for result in found.values() for each in result.machine["commit"].split(", ")}))
-    told = f"Measured on {'; '.join(machines)}; commits {commits}." if found else ""
-    if waiting := [f"`{name}`" for name in MODULES if name not in found]:
-        told += f" Not measured yet: {', '.join(waiting)}."
+    commits = ", ".join(sorted({each for result in results.values() for each in result.machine["commit"].split(", ")}))
+    summary = f"Measured on {'; '.join(machines)}; commits {commits}." if results else ""
+    if waiting := [f"`{name}`" for name in MODULES if name not in results]:
+        summary += f" Not measured yet: {', '.join(waiting)}."
     heads = ("what", "measured (95 % interval)", "goal", "benchmark")
-    return f"{table(heads, sorted(rows, key=lambda row: 'missed' not in row[2]))}\n\n{told}"
+    return f"{table(heads, sorted(rows, key=lambda row: 'missed' not in row[2]))}\n\n{summary}"
 
 
-def sizing(found: Results) -> str:
+def sizing(results: Results) -> str:
     """What everything around the models takes, for whoever counts machines."""
-    of, stored = found["cost"].report.figures, found["store"].report.figures["bytes_per_task"]
-    by_role = of["cpu_ms_per_task_by_role"]
-    roles = ", ".join(f"{role} {plain(by_role[role])}" for role in ("ingress", "dispatcher", "redis"))
+    metrics, bytes_per_task = results["cost"].report.figures, results["store"].report.figures["bytes_per_task"]
+    by_size, by_role = metrics["cpu_ms_per_task"], metrics["cpu_ms_per_task_by_role"]
+    names = ("ingress", "dispatcher", "model", "webhooks", "redis")
+
+    def roles(size: str) -> str:
+        return ", ".join(f"{role} {plain(by_role[size].get(role, 0.0))}" for role in names)
+
     rows = [
-        ("a submission", f"{plain(of['submit_cpu_ms'])} ms of CPU"),
-        ("a poll", f"{plain(of['poll_cpu_ms'])} ms of CPU"),
-        ("a whole task, moderated and with a webhook", f"{plain(of['cpu_ms_per_task'])} ms of CPU ({roles})"),
-        ("a waiting task", f"{plain(stored['waiting'])} bytes of Redis"),
-        ("an ended one, while it is kept", f"{plain(stored['finished'])} bytes of Redis"),
-        ("the service at rest", f"{plain(1024 * of['memory_gib'])} MiB"),
+        ("a submission", f"{plain(metrics['submit_cpu_ms'])} ms of CPU"),
+        ("a poll", f"{plain(metrics['poll_cpu_ms'])} ms of CPU"),
+        *(
+            (f"a task of {size}, moderated, with a webhook", f"{plain(by_size[size])} ms of CPU ({roles(size)})")
+            for size in by_size
+        ),
+        ("a waiting task", f"{plain(bytes_per_task['waiting'])} bytes of Redis"),
+        ("an ended one, while it is kept", f"{plain(bytes_per_task['finished'])} bytes of Redis"),
+        ("the service at rest", f"{plain(1024 * metrics['memory_gib'])} MiB"),
     ]
-    tasks, polls = 20, 10
-    busy = tasks * (of["cpu_ms_per_task"] + polls * of["poll_cpu_ms"]) / 1000
-    told = (
-        f"So {tasks} tasks a second, each polled {polls} times, keep {busy:.1f} of a core busy, and a million kept "
-        f"tasks {1e6 * stored['finished'] / 2**30:.1f} GiB of Redis."
+    fleet = [
+        (str(gpus), str(_RATE * gpus), *(f"{_RATE * gpus * each(by_role['1024 px']) / 1000:.1f}" for each in _PARTS))
+        for gpus in (10, 100, 300)
+    ]
+    heads = ("GPUs", "images/s", "cores beside the models", "of dispatchers", "of ingress", "of webhooks", "of Redis")
+    summary = (
+        f"A GPU that makes {_RATE} images of 1024 px a second needs beside its replica:\n\n"
+        f"{table(heads, fleet)}\n\nA dispatcher, an ingress replica, a webhook sender and Redis take at most one core "
+        "each: have as many of the others as the table has cores, and one more. Redis is the limit, at about "
+        f"{1000 / _RATE / by_role['1024 px']['redis']:.0f} such GPUs. A million kept tasks take "
+        f"{1e6 * bytes_per_task['finished'] / 2**30:.1f} GiB of Redis."
     )
-    return f"{table(('', 'takes'), rows)}\n\n{told}"
+    return f"{table(('', 'takes'), rows)}\n\n{summary}"
 
 
-def sides(name: str, found: Results) -> str:
+_RATE: Final = 3
+"""Images a second of a fast GPU."""
+_PARTS: Final[tuple[Callable[[Mapping[str, float]], float], ...]] = (
+    lambda roles: sum(ms for role, ms in roles.items() if role != "model"),
+    *(
+        partial(lambda role, roles: roles.get(role, 0.0), role)
+        for role in ("dispatcher", "ingress", "webhooks", "redis")
+    ),
+)
+
+
+def sides(name: str, results: Results) -> str:
     """A row a figure, a column a side."""
-    of = found[name].report.figures
+    metrics = results[name].report.figures
     rows = [
-        (row, *(plain(values[side]) if values.get(side) is not None else "" for side in of["sides"]))
-        for row, values in of["rows"].items()
+        (row, *(plain(values[side]) if values.get(side) is not None else "" for side in metrics["sides"]))
+        for row, values in metrics["rows"].items()
     ]
-    return table(("", *of["sides"]), rows)
+    return table(("", *metrics["sides"]), rows)
+
+
+def rows(name: str, results: Results) -> str:
+    """A row a row of the result, a column a field."""
+    if name not in results:
+        return "Not measured yet."
+    found = results[name].report.figures["rows"]
+    cells = [
+        [("" if value is None else value if isinstance(value, str) else plain(value)) for value in row.values()]
+        for row in found
+    ]
+    return table([key.replace("_", " ") for key in found[0]], cells)
 
 
 def chaos(outcome: str, _: Results) -> str:
     """From that JSON of `make chaos` or `make chaos-cluster`: how long each fault hurt, the slowest recovery first."""
     rows = [
-        (fault, str(of["times"]), f"{of['p50_s']:.1f} s", f"{of['max_s']:.1f} s")
-        for fault, of in sorted(_of_chaos(outcome)["faults"].items(), key=lambda each: -each[1]["max_s"])
+        (fault, str(stats["times"]), f"{stats['p50_s']:.1f} s", f"{stats['max_s']:.1f} s")
+        for fault, stats in sorted(_read_chaos(outcome)["faults"].items(), key=lambda each: -each[1]["max_s"])
     ]
     return table(("fault", "times", "recovery, median", "at most"), rows)
 
@@ -118,22 +154,22 @@ def chaos_promises(outcome: str, _: Results) -> str:
             str(len(run["promises"])),
             "; ".join(each["promise"] for each in run["promises"] if not each["kept"]) or "none",
         )
-        for run in _of_chaos(outcome)["runs"]
+        for run in _read_chaos(outcome)["runs"]
     ]
     return table(("run", "tasks", "promises checked", "broken"), rows)
 
 
 def backlog(outcome: str, _: Results) -> str:
     """What `make chaos-cluster` does last."""
-    found = _of_chaos(outcome)["backlog"]
+    run = _read_chaos(outcome)["backlog"]
     return (
-        f"A backlog of {found['tasks']} tasks took {found['with_kills_s']:.0f} s while {found['kills']} nodes were "
-        f"killed, one every 30 s, and {found['calm_s']:.0f} s without: {found['ratio']:.2f} times as long. "
-        f"{found['not_ready']} tasks did not become ready."
+        f"A backlog of {run['tasks']} tasks took {run['with_kills_s']:.0f} s while {run['kills']} nodes were "
+        f"killed, one every 30 s, and {run['calm_s']:.0f} s without: {run['ratio']:.2f} times as long. "
+        f"{run['not_ready']} tasks did not become ready."
     )
 
 
-def _of_chaos(outcome: str) -> dict[str, Any]:
+def _read_chaos(outcome: str) -> dict[str, Any]:
     return json.loads((DOCS / outcome).read_text())
 
 
@@ -147,6 +183,8 @@ VIEWS: Final[dict[str, Callable[[Results], str]]] = {
     "sizing": sizing,
     "packing": partial(sides, "packing"),
     "peers": partial(sides, "peers"),
+    "planner": partial(rows, "planner"),
+    "fleet": partial(rows, "fleet"),
     "gpu": lambda _: report.markdown(),
     "chaos": partial(chaos, "chaos.json"),
     "chaos-promises": partial(chaos_promises, "chaos.json"),

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from gen_serve_bench.results import Spread
+from gen_serve_bench.results import Percentiles
 from rich.console import Console
 from rich.progress import track
 
@@ -36,34 +36,43 @@ class Plan:
 
 def measure(plan: Plan, console: Console) -> Report:
     destination = Destination()
-    found: dict[str, list[float]] = {"submission": [], "start": [], "result": [], "webhook": []}
+    latencies: dict[str, list[float]] = {"submission": [], "start": [], "result": [], "webhook": []}
     console.print("starting a service")
     with Service(SETTINGS) as service, service.client() as client, destination.listening() as url:
         for number in track(range(plan.warm_up + plan.tasks), "handing over", console=console):
             time.sleep(plan.pause_s)
-            sent = time.time()
+            submitted_at = time.time()
             task_id = client.submit(ENDPOINT, BODY | {"webhook_url": url})["id"]
-            answered = time.time()
+            accepted_at = time.time()
             time.sleep(plan.pause_s)
             result = client.poll(task_id, wait=30).get("result")
-            heard = time.time()
+            result_at = time.time()
             if result is None:
                 return Report({}, faults=["a waiting poll was answered without a result"])
             if number >= plan.warm_up:
-                began, ended = result["start_time"], result["end_time"]
-                moments = (answered - sent, began - answered, heard - ended, destination.wait(task_id) - ended)
-                for values, moment in zip(found.values(), moments, strict=True):
+                began, ended_at = result["start_time"], result["end_time"]
+                moments = (
+                    accepted_at - submitted_at,
+                    began - accepted_at,
+                    result_at - ended_at,
+                    destination.wait(task_id) - ended_at,
+                )
+                for values, moment in zip(latencies.values(), moments, strict=True):
                     values.append(1000 * moment)
-    spreads = {name: spread.as_json() for name, values in found.items() if (spread := Spread.of(values))}
-    return Report({f"{name}_ms": spread for name, spread in spreads.items()}, goals(spreads))
+    summary = {
+        name: percentiles.as_json()
+        for name, values in latencies.items()
+        if (percentiles := Percentiles.from_values(values))
+    }
+    return Report({f"{name}_ms": percentiles for name, percentiles in summary.items()}, goals(summary))
 
 
-def goals(spreads: dict[str, dict[str, float]]) -> list[Goal]:
-    waiting, programs = "whoever waits for a picture", "programs that go on with the result"
+def goals(summary: dict[str, dict[str, float]]) -> list[Goal]:
+    waiting, programs = "whoever waits for an image", "programs that go on with the result"
     return [
-        Goal("idle: answer to the start of work, p99", waiting, spreads["start"]["p99"], 100, "ms"),
-        Goal("end of a task to the answer of a waiting poll, p99", waiting, spreads["result"]["p99"], 100, "ms"),
-        Goal("end of a task to its webhook, p99", programs, spreads["webhook"]["p99"], 1000, "ms"),
+        Goal("idle: answer to the start of work, p99", waiting, summary["start"]["p99"], 100, "ms"),
+        Goal("end of a task to the answer of a waiting poll, p99", waiting, summary["result"]["p99"], 100, "ms"),
+        Goal("end of a task to its webhook, p99", programs, summary["webhook"]["p99"], 1000, "ms"),
     ]
 
 

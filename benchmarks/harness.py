@@ -19,9 +19,13 @@ from benchmarks import machine
 MODULES: Final = {
     "handoff": "handoff",
     "cost": "cost",
+    "waiting": "waiting",
+    "objects": "objects",
     "store": "store",
     "overload": "overload",
     "packing": "packing",
+    "planner": "planner",
+    "fleet": "fleet",
     "peers": "peers.comparison",
 }
 """All benchmarks, short before long. A module is imported when its benchmark is wanted: some bring torch."""
@@ -45,24 +49,26 @@ class Interval:
     high: float
 
     @classmethod
-    def of_median(cls, values: Sequence[float]) -> Self:
+    def bootstrap_median(cls, values: Sequence[float]) -> Self:
         """Raises ValueError without values."""
-        return cls._of(np.median, values)
+        return cls._bootstrap(np.median, values)
 
     @classmethod
-    def of_ratio(cls, over: Sequence[float], under: Sequence[float], statistic: Callable[..., Any] = np.median) -> Self:
+    def bootstrap_ratio(
+        cls, over: Sequence[float], under: Sequence[float], statistic: Callable[..., Any] = np.median
+    ) -> Self:
         """Of the medians of two samples. Raises ValueError when one of them is empty."""
-        return cls._of(statistic, over, under)
+        return cls._bootstrap(statistic, over, under)
 
     @classmethod
-    def _of(cls, statistic: Callable[..., Any], *samples: Sequence[float]) -> Self:
+    def _bootstrap(cls, statistic: Callable[..., Any], *samples: Sequence[float]) -> Self:
         if not all(map(len, samples)):
             raise ValueError("no values")
         chance = np.random.default_rng(0)
         measured = [float(statistic(sample)) for sample in samples]
-        drawn = [statistic(chance.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in samples]
+        resamples = [statistic(chance.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in samples]
         middle = measured[0] / measured[1] if len(samples) > 1 else measured[0]
-        low, high = np.quantile(drawn[0] / drawn[1] if len(samples) > 1 else drawn[0], (0.025, 0.975))
+        low, high = np.quantile(resamples[0] / resamples[1] if len(samples) > 1 else resamples[0], (0.025, 0.975))
         return cls(min(map(len, samples)), min(float(low), middle), middle, max(float(high), middle))
 
     def as_json(self) -> dict[str, float]:
@@ -84,8 +90,10 @@ class Goal:
     """Of several rounds."""
 
     @classmethod
-    def of_rounds(cls, name: str, felt_by: str, found: Interval, limit: float, unit: str, at_least: bool) -> Self:
-        return cls(name, felt_by, found.middle, limit, unit, at_least, (found.low, found.high))
+    def from_interval(
+        cls, name: str, felt_by: str, interval: Interval, limit: float, unit: str, at_least: bool
+    ) -> Self:
+        return cls(name, felt_by, interval.middle, limit, unit, at_least, (interval.low, interval.high))
 
     @property
     def met(self) -> bool:
@@ -94,16 +102,16 @@ class Goal:
         return self.measured >= self.limit if self.at_least else self.measured <= self.limit
 
     @property
-    def wanted(self) -> str:
+    def target(self) -> str:
         return f"{'at least' if self.at_least else 'at most'} {plain(self.limit)} {self.unit}".strip()
 
     @property
-    def found(self) -> str:
+    def result(self) -> str:
         """With its interval, where there is one."""
         if self.measured is None:
             return "none"
-        spread = f" ({plain(self.interval[0])} to {plain(self.interval[1])})" if self.interval else ""
-        return f"{plain(self.measured)}{spread} {self.unit}".strip()
+        interval = f" ({plain(self.interval[0])} to {plain(self.interval[1])})" if self.interval else ""
+        return f"{plain(self.measured)}{interval} {self.unit}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class Report:
     def show(self, console: Console, title: str) -> None:
         table = Table("", "felt by", "measured", "goal", "", title=title, title_justify="left")
         for goal in self.goals:
-            table.add_row(goal.name, goal.felt_by, goal.found, goal.wanted, "met" if goal.met else "[yellow]missed")
+            table.add_row(goal.name, goal.felt_by, goal.result, goal.target, "met" if goal.met else "[yellow]missed")
         console.print(table)
         for fault in self.faults:
             console.print(f"[red]{fault}")
@@ -144,8 +152,8 @@ class Benchmark(Generic[Plan]):
         report.show(console, self.name)
         facts["busy"] = watch.was_busy()
         seconds = (datetime.now(UTC) - began).total_seconds()
-        told: Any = plan
-        return Result(self.name, smoke, round(seconds, 1), facts, asdict(told), report)
+        values: Any = plan
+        return Result(self.name, smoke, round(seconds, 1), facts, asdict(values), report)
 
 
 def benchmark(name: str) -> Benchmark[Any]:
@@ -180,12 +188,12 @@ class Result:
     def read(cls, path: Path) -> Self:
         """Raises ValueError for a file that is no result."""
         try:
-            told = json.loads(path.read_text())
-            report = told.pop("report")
+            content = json.loads(path.read_text())
+            report = content.pop("report")
             goals = [
                 Goal(**each | {"interval": each["interval"] and tuple(each["interval"])}) for each in report["goals"]
             ]
-            return cls(**told, report=Report(report["figures"], goals, report["faults"]))
+            return cls(**content, report=Report(report["figures"], goals, report["faults"]))
         except (KeyError, TypeError) as problem:
             raise ValueError(f"{path.name} is not a benchmark's result: {problem}") from problem
 
@@ -207,18 +215,18 @@ def publish(run: Path, published: Path = PUBLISHED) -> list[str]:
 
     Raises ValueError, and copies nothing, when one of them has faults or was only tried.
     """
-    found = read_all(run)
-    if not found:
+    results = read_all(run)
+    if not results:
         raise ValueError(f"{run} holds no results")
-    for result in found.values():
+    for result in results.values():
         if result.smoke:
             raise ValueError(f"{result.name} was only tried: its figures mean nothing")
         if result.report.faults:
             raise ValueError(f"{result.name} has faults: {'; '.join(result.report.faults)}")
-    for result in found.values():
+    for result in results.values():
         (published / f"{result.name}.json").unlink(missing_ok=True)
         result.write(published)
-    return list(found)
+    return list(results)
 
 
 def plain(value: float) -> str:

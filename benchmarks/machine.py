@@ -59,15 +59,15 @@ class Watch:
     def was_busy(self) -> bool:
         """Whether others than the benchmark used the machine, or its host gave much of its time to somebody else."""
         now = psutil.cpu_times()
-        passed = sum(now) - sum(self._times)
+        elapsed = sum(now) - sum(self._times)
         stolen = getattr(now, "steal", 0.0) - getattr(self._times, "steal", 0.0)
         busiest = max(self._before, psutil.cpu_percent(self._look_s) / 100)
-        return busiest > _OTHERS or (passed > 0 and stolen / passed > _STOLEN)
+        return busiest > _OTHERS or (elapsed > 0 and stolen / elapsed > _STOLEN)
 
 
 def _git(*arguments: str) -> str:
-    called = subprocess.run(["git", *arguments], cwd=_PROJECT, check=True, capture_output=True, text=True)
-    return called.stdout.strip()
+    process = subprocess.run(["git", *arguments], cwd=_PROJECT, check=True, capture_output=True, text=True)
+    return process.stdout.strip()
 
 
 def _cpu_model() -> str:

@@ -1,8 +1,8 @@
 """What happens at twice the capacity.
 
 The model is simulated, so that its capacity is known and the machine is not the limit: a batch of 8 takes 0.8 s, which
-makes 10 pictures a second. An open loop first offers a little less than that, then twice as much. A good service makes
-as many pictures as before, answers what is too much with 429, and grows no further.
+makes 10 images a second. An open loop first offers a little less than that, then twice as much. A good service makes
+as many images as before, answers what is too much with 429, and grows no further.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gen_serve_bench.adapters import Target as Server
-from gen_serve_bench.generator import Share, generate
-from gen_serve_bench.results import Outcome, Window, figures
+from gen_serve_bench.generator import WorkerLoad, generate
+from gen_serve_bench.results import Outcome, Window, summarize
 from gen_serve_bench.workload import Endpoint as Kind
 from gen_serve_bench.workload import Load, Mix, Size
 from rich.console import Console
@@ -23,7 +23,7 @@ from benchmarks.service import ENDPOINT, Service
 
 _STEP_MS, _STEPS, _BATCH = 200, 4, 8
 CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
-"""Pictures per second."""
+"""Images per second."""
 WAITING: Final = 40
 """Tasks that may wait; at that, one waits for some four seconds."""
 MIX: Final = Mix(endpoints=[Kind(endpoint=ENDPOINT, sizes=[Size(64, 64)], steps=[_STEPS])], prompts=["a red star"])
@@ -53,28 +53,28 @@ def measure(plan: Plan, console: Console) -> Report:
         server = Server(base_url=service.base_url, keys={"all": service.key}, limit=60, poll_every=0.2, wait=10)
         for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
             console.print(f"{name}: {rate:g} tasks per second for {plan.seconds:g} s")
-            planned = load.at(rate, seed=1)
-            outcomes, _ = asyncio.run(generate(server, Share(planned.requests)))
-            made = {"ready_per_s": _throughput(outcomes, plan.seconds)}
-            rounds[name] = figures(outcomes, Window(0, plan.seconds), planned.weights) | made
+            workload = load.at(rate, seed=1)
+            outcomes, _ = asyncio.run(generate(server, WorkerLoad(workload.requests)))
+            throughput = {"ready_per_s": _throughput(outcomes, plan.seconds)}
+            rounds[name] = summarize(outcomes, Window(0, plan.seconds), workload.weights) | throughput
             lost += rounds[name]["lost"]
             memory.append(sum(service.memory().values()))
     answers = rounds["overload"]["refusals"] | rounds["overload"]["failures"]
     strange = [f"an answer was {what}" for what in answers if what != "HTTP 429"]
     ratio = rounds["overload"]["ready_per_s"] / rounds["peak"]["ready_per_s"]
-    of_capacity = rounds["overload"]["ready_per_s"] / CAPACITY
+    capacity_ratio = rounds["overload"]["ready_per_s"] / CAPACITY
     return Report(
         figures=rounds | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory]},
-        goals=goals(ratio, of_capacity, memory[1] / memory[0]),
+        goals=goals(ratio, capacity_ratio, memory[1] / memory[0]),
         faults=[*([f"{lost} tasks were lost"] if lost else []), *strange],
     )
 
 
-def goals(of_peak: float, of_capacity: float, memory: float) -> list[Goal]:
+def goals(peak_ratio: float, capacity_ratio: float, memory: float) -> list[Goal]:
     everyone, operator = "everyone who waits while too much is asked for", "who is called at night when it runs out"
     return [
-        Goal("pictures per second at twice the capacity / at the peak", everyone, of_peak, 0.95, "x", at_least=True),
-        Goal("the same / the capacity", everyone, of_capacity, 0.95, "x", at_least=True),
+        Goal("images per second at twice the capacity / at the peak", everyone, peak_ratio, 0.95, "x", at_least=True),
+        Goal("the same / the capacity", everyone, capacity_ratio, 0.95, "x", at_least=True),
         Goal("memory after overload / before", operator, memory, 1.1, "x"),
     ]
 
@@ -86,7 +86,7 @@ def _throughput(outcomes: list[Outcome], seconds: float) -> float:
 
 BENCHMARK = Benchmark(
     "overload",
-    "pictures per second, refusals and memory at twice the capacity of a simulated model",
+    "images per second, refusals and memory at twice the capacity of a simulated model",
     Plan(),
     Plan(seconds=3),
     measure,

@@ -1,4 +1,4 @@
-"""Three ways to make the same pictures with the same networks, in this process: one at a time, in static batches of
+"""Three ways to make the same images with the same networks, in this process: one at a time, in static batches of
 compatible requests, and by the step engine."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from PIL import Image
 
 from deployments.backends.images import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event
-from deployments.contract.job import GenerationJob, PictureFormat
+from deployments.contract.job import GenerationJob, ImageFormat
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.families.conditioning import PreparedRequest
@@ -26,10 +26,10 @@ from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.outputs import encode_picture
+from deployments.outputs import encode_image
 
 BATCH: Final = 8
-"""Pictures in a static batch at most: on a CPU larger ones bring nothing."""
+"""Images in a static batch at most: on a CPU larger ones bring nothing."""
 _SHAPES: Final = ((64, 64), (96, 64), (64, 128), (128, 128), (192, 128), (256, 256))
 _STEPS: Final = (4, 8, 16)
 _PROMPTS: Final = ("a small red star on a dark blue background", "two yellow circles", "a green square on white")
@@ -40,13 +40,13 @@ _REFERENCES: Final = tuple(f"inputs/{number}" for number in range(4))
 class Mix:
     shapes: Sequence[tuple[int, int]] = _SHAPES
     references: bool = False
-    """Half of the requests then have one or two, of four pictures."""
+    """Half of the requests then have one or two, of four images."""
 
-    def jobs(self, count: int, seed: int, form: PictureFormat = "jpeg") -> list[GenerationJob]:
+    def jobs(self, count: int, seed: int, form: ImageFormat = "jpeg") -> list[GenerationJob]:
         chance = random.Random(seed)
         return [self._job(f"{seed}-{number}", number, chance, form) for number in range(count)]
 
-    def _job(self, name: str, number: int, chance: random.Random, form: PictureFormat) -> GenerationJob:
+    def _job(self, name: str, number: int, chance: random.Random, form: ImageFormat) -> GenerationJob:
         width, height = chance.choice(self.shapes)
         steps, count = chance.choice(_STEPS), chance.choice((1, 2))
         references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
@@ -109,9 +109,9 @@ class Loop:
                 moments.skip_to(arrivals[coming[0]])
             while coming and arrivals[coming[0]] <= moments.now():
                 waiting.append(coming.popleft())
-            alike = [number for number in waiting if shape_of(jobs[number]) == shape_of(jobs[waiting[0]])]
+            alike = [number for number in waiting if shape_key(jobs[number]) == shape_key(jobs[waiting[0]])]
             batch = alike[: self._at_once]
-            files = self._draw([prepared(jobs[number], self._store) for number in batch])
+            files = self._draw([prepare(jobs[number], self._store) for number in batch])
             for number, file in zip(batch, files, strict=True):
                 self._files[jobs[number].id] = file
                 waiting.remove(number)
@@ -132,29 +132,29 @@ class Stepping:
         self._keys: dict[str, str] = {}
 
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
-        done, ended, failed = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
+        done, semaphore, failures = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
         moments = Moments()
 
-        def hear(number: int, event: Event) -> None:
+        def on_event(number: int, event: Event) -> None:
             if isinstance(event, LAST):
                 done[number] = moments.now()
                 if isinstance(event, Done):
                     self._keys[jobs[number].id] = event.output.key
                 else:
-                    failed.append(event)
-                ended.release()
+                    failures.append(event)
+                semaphore.release()
 
         in_work = 0
         for number, job in enumerate(jobs):
             while in_work and (wait := arrivals[number] - moments.now()) > 0:
-                in_work -= ended.acquire(timeout=wait)
+                in_work -= semaphore.acquire(timeout=wait)
             moments.skip_to(arrivals[number])
-            self.engine.submit(job, lambda event, number=number: hear(number, event))
+            self.engine.submit(job, lambda event, number=number: on_event(number, event))
             in_work += 1
         for _ in range(in_work):
-            ended.acquire()
-        if failed:
-            raise RuntimeError(f"the engine gave {failed[0]}")
+            semaphore.acquire()
+        if failures:
+            raise RuntimeError(f"the engine gave {failures[0]}")
         return done
 
     def file(self, job: GenerationJob) -> bytes:
@@ -165,7 +165,7 @@ def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
     """As the stock pipeline does, bit by bit."""
 
     def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
-        [state] = encoded(family, requests)
+        [state] = encode(family, requests)
         while state.done_steps < state.total_steps:
             step(family, [state])
         yield _file(family, state)
@@ -177,7 +177,7 @@ def static_batches(family: Flux3, store: ObjectStore) -> Loop:
     """Those of equal shape and steps, with references of equal shapes, from beginning to end together."""
 
     def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
-        states = encoded(family, requests)
+        states = encode(family, requests)
         for moment in range(states[0].total_steps):
             _step_alike(family, states, moment)
         for state in states:  # each is given away as soon as it is there
@@ -187,40 +187,40 @@ def static_batches(family: Flux3, store: ObjectStore) -> Loop:
 
 
 def _file(family: Family, state: State) -> bytes:
-    assert state.job.output_format != "mp4", "a picture's job"
-    data, _, _ = encode_picture(family.finish(state), state.job.output_format)
+    assert state.job.output_format != "mp4", "an image's job"
+    data, _, _ = encode_image(family.finish(state), state.job.output_format)
     return data
 
 
 @torch.inference_mode()
 def _step_alike(family: Flux3, states: Sequence[State], moment: int) -> None:
-    """One step of pictures that agree in all shapes, by the stock forward of a batch."""
+    """One step of images that agree in all shapes, by the stock forward of a batch."""
     first, dtype = states[0], family.transformer.dtype
     count = len(states)
     references = "references" in first.per
-    moved = family.transformer(
+    velocities = family.transformer(
         hidden_states=torch.cat([state.x for state in states]).to(dtype),
         encoder_hidden_states=torch.cat([state.per["text"] for state in states]),
         timestep=first.t[moment].expand(count).to(dtype),
         target_timestep=first.t[moment + 1].expand(count).to(dtype),
-        img_ids=first.ids["picture_ids"],
+        img_ids=first.ids["image_ids"],
         txt_ids=first.ids["text_ids"],
         image_cond_hidden_states=torch.cat([state.per["references"] for state in states]) if references else None,
         image_cond_ids=first.ids.get("reference_ids"),
         return_dict=False,
     )[0].float()
-    for state, v in zip(states, moved.split(1), strict=True):
+    for state, v in zip(states, velocities.split(1), strict=True):
         state.x, state.i = state.x + first.dt[moment] * v, moment + 1
 
 
-def encoded(family: Family, requests: Sequence[PreparedRequest]) -> list[State]:
+def encode(family: Family, requests: Sequence[PreparedRequest]) -> list[State]:
     states = [state for state in family.encode(requests) if isinstance(state, State)]
     if len(states) < len(requests):
         raise RuntimeError("a job was refused")
     return states
 
 
-def prepared(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
+def prepare(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
     return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.references))
 
 
@@ -233,17 +233,17 @@ def with_inputs(store: ObjectStore) -> None:
         store.put_blocking(key, file.getvalue(), "image/png")
 
 
-def alone(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float]:
+def solo_latencies(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float]:
     """Seconds of one job of each shape, by its shape, when nobody else is there."""
-    firsts = {shape_of(job): replace(job, id=f"alone-{job.id}") for job in jobs}
+    firsts = {shape_key(job): replace(job, id=f"alone-{job.id}") for job in jobs}
 
-    def taken() -> dict[Any, float]:
+    def measure() -> dict[Any, float]:
         return {shape: side.run([job], [0.0])[0] for shape, job in firsts.items()}
 
-    taken()  # the first of a shape warms up
-    return taken()
+    measure()  # the first of a shape warms up
+    return measure()
 
 
-def shape_of(job: GenerationJob) -> Any:
+def shape_key(job: GenerationJob) -> Any:
     """What jobs must have in common to be batched by a stock forward."""
     return job.width, job.height, job.steps, tuple(int(key[-1]) % 2 for key in job.references)

@@ -25,16 +25,16 @@ _ACTORS: dict[str, Role] = {
 _PROGRAMS: dict[str, Role] = {"haproxy": "proxy", "valkey-server": "redis"}
 
 
-def role_of(title: str) -> Role:
+def process_role(title: str) -> Role:
     """The role of a process by its title, the way `ps` shows it."""
-    program = title.split(maxsplit=1)[0] if title.strip() else ""
+    executable = title.split(maxsplit=1)[0] if title.strip() else ""
     for start, role in _ACTORS.items():
         # Ray appends the method that runs at the moment.
-        if program == start or program.startswith(f"{start}."):
+        if executable == start or executable.startswith(f"{start}."):
             return role
-    if program.startswith("ray::ServeReplica:"):
+    if executable.startswith("ray::ServeReplica:"):
         return "model"
-    return _PROGRAMS.get(program.rpartition("/")[2], "other")
+    return _PROGRAMS.get(executable.rpartition("/")[2], "other")
 
 
 def tree(root: int) -> list[psutil.Process]:
@@ -45,19 +45,19 @@ def tree(root: int) -> list[psutil.Process]:
 
 def cpu_by_role(root: int) -> dict[Role, float]:
     """CPU seconds, user and system, that the processes alive now have used since they started."""
-    used: dict[Role, float] = defaultdict(float)
+    seconds: dict[Role, float] = defaultdict(float)
     for role, process in _living(root):
         times = process.cpu_times()
-        used[role] += times.user + times.system
-    return dict(used)
+        seconds[role] += times.user + times.system
+    return dict(seconds)
 
 
 def memory_by_role(root: int) -> dict[Role, float]:
     """MiB of proportional set size: pages that several processes share are divided among them."""
-    held: dict[Role, float] = defaultdict(float)
+    mib: dict[Role, float] = defaultdict(float)
     for role, process in _living(root):
-        held[role] += process.memory_full_info().pss / 2**20
-    return dict(held)
+        mib[role] += process.memory_full_info().pss / 2**20
+    return dict(mib)
 
 
 def spent(before: dict[Role, float], after: dict[Role, float]) -> dict[Role, float]:
@@ -69,6 +69,6 @@ def _living(root: int) -> Iterator[tuple[Role, psutil.Process]]:
     for process in tree(root):
         try:
             title = " ".join(process.cmdline())
-            yield role_of(title), process
+            yield process_role(title), process
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue

@@ -50,26 +50,31 @@ class Service:
         self.ready_s = 0.0
         """From the start of the process until it answered that it can take work, its model loaded."""
         self._overrides = dict(environment or {})
-        self._opened = ExitStack()
+        self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path()
 
     def __enter__(self) -> Self:
-        self._folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
-        self._opened.callback(self._stop)
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
+        self._stack.callback(self._stop)
         try:
             self._start()
         except BaseException:
-            self._opened.close()
+            self._stack.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self._stack.close()
 
     @property
     def key(self) -> str:
         return (self._folder / "data" / "key").read_text().strip()
+
+    @property
+    def redis_url(self) -> str:
+        """Of its embedded server."""
+        return (self._folder / "data" / "redis" / "url").read_text().strip()
 
     @property
     def pid(self) -> int:

@@ -51,7 +51,7 @@ _JOB: Final = Job(
     safety_tolerance=2,
 ).encode()
 _RESULT: Final = {
-    "key": "results/0b5c2a52-3c8a-4c5e-9d3c-1f2e3d4c5b6a/1/picture.png",
+    "key": "results/0b5c2a52-3c8a-4c5e-9d3c-1f2e3d4c5b6a/1/image.png",
     "prompt": "a quiet harbour at dawn, boats of many colours, long shadows, mist over the water",
     "seed": 1234567,
     "start_time": 1764000000.123,
@@ -103,11 +103,11 @@ async def _run(plan: Plan, console: Console) -> Report:
             bytes_per_task = await sides["filled"].fill(plan, lambda n: progress.advance(bar, n))
         for number in range(plan.rounds + 1):
             for name in sorted(sides, reverse=number % 2 == 1):
-                found = await sides[name].turn(random.Random(number).sample(projects, plan.calls))
-                for call, cost in found.items() if number else ():
+                turn_costs = await sides[name].turn(random.Random(number).sample(projects, plan.calls))
+                for call, cost in turn_costs.items() if number else ():
                     costs[name][call].append(cost)
             console.print(f"round {number} of {plan.rounds}" if number else "warmed up")
-    calls = {call: _compared(found, costs["empty"][call]) for call, found in costs["filled"].items()}
+    calls = {call: _compare(turn_costs, costs["empty"][call]) for call, turn_costs in costs["filled"].items()}
     return Report({"bytes_per_task": bytes_per_task, "calls": calls}, goals(calls))
 
 
@@ -116,11 +116,13 @@ def goals(calls: Mapping[str, Mapping[str, float]]) -> list[Goal]:
     return [Goal(f"{call} in a full store", felt_by, calls[call]["filled_client_us"] / 1000, 5, "ms") for call in FELT]
 
 
-def _compared(filled: Sequence[Cost], empty: Sequence[Cost]) -> dict[str, float]:
+def _compare(full: Sequence[Cost], empty: Sequence[Cost]) -> dict[str, float]:
     return {
-        "filled_client_us": round(median(one.client_us for one in filled), 1),
-        "filled_cpu_us": round(median(one.cpu_us for one in filled), 1),
-        "cpu_ratio": round(Interval.of_ratio([one.cpu_us for one in filled], [one.cpu_us for one in empty]).middle, 3),
+        "filled_client_us": round(median(one.client_us for one in full), 1),
+        "filled_cpu_us": round(median(one.cpu_us for one in full), 1),
+        "cpu_ratio": round(
+            Interval.bootstrap_ratio([one.cpu_us for one in full], [one.cpu_us for one in empty]).middle, 3
+        ),
     }
 
 
@@ -133,7 +135,7 @@ class Side:
     store: TaskStore
     projects: Sequence[str]
 
-    async def found(self) -> None:
+    async def set_up(self) -> None:
         """Makes the projects, and gives their organization more than enough."""
         await Credits(self.redis, _PREFIX).grant(_ORGANIZATION, "first", 10**14, by="benchmark")
         projects = ProjectStore(self.redis, _PREFIX)
@@ -141,10 +143,10 @@ class Side:
             [lambda name=name: projects.create(name, _ORGANIZATION, "benchmark") for name in self.projects]
         )
 
-    async def fill(self, plan: Plan, told: Callable[[int], None]) -> dict[str, int]:
+    async def fill(self, plan: Plan, on_progress: Callable[[int], None]) -> dict[str, int]:
         """Bytes that a task takes: a finished, and a waiting one."""
         await self.redis.config_set("appendonly", "no")
-        held = [await self._held()]
+        sizes = [await self._dataset_bytes()]
         for count, finish in ((plan.finished, True), (plan.waiting, False)):
             for start in range(0, count, _TOGETHER):
                 tasks = [
@@ -153,11 +155,11 @@ class Side:
                 await _in_groups([lambda task=task: self.store.submit(task) for task in tasks])
                 if finish:
                     await self._finish(len(tasks))
-                told(len(tasks))
-            held.append(await self._held())
+                on_progress(len(tasks))
+            sizes.append(await self._dataset_bytes())
         await self.redis.config_set("appendonly", "yes")
         await self._quiet()
-        finished, waiting = held[1] - held[0], held[2] - held[1]
+        finished, waiting = sizes[1] - sizes[0], sizes[2] - sizes[1]
         return {"finished": round(finished / plan.finished), "waiting": round(waiting / plan.waiting)}
 
     async def _finish(self, count: int) -> None:
@@ -186,39 +188,39 @@ class Side:
         """A task of each project: submitted, found, leased, worked on, ended; another cancelled; all swept."""
         costs, store, n = dict[str, Cost](), self.store, len(projects)
         tasks, more = ([new_task(project) for project in projects] for _ in range(2))
-        answers = await self._measured(costs, "submit", [lambda task=task: store.submit(task) for task in tasks])
+        answers = await self._measure(costs, "submit", [lambda task=task: store.submit(task) for task in tasks])
         _demand(all(each.created for each in answers), "a submission made no task")
-        found = await self._measured(costs, "poll", [lambda task=task: store.get(task.id) for task in tasks])
-        _demand(all(found), "a task was not found")
+        records = await self._measure(costs, "poll", [lambda task=task: store.get(task.id) for task in tasks])
+        _demand(all(records), "a task was not found")
         pages = [lambda name=name: store.list_tasks(name, limit=_PAGE) for name in projects]
-        await self._measured(costs, f"page of {_PAGE}", pages)
-        leased = await self._measured(costs, "lease", [lambda: store.lease(_QUEUE, 1, _LIMITS.max_active)] * n)
-        _demand(all(len(each) == 1 for each in leased), "a lease got nothing")
-        held = [each[0] for each in leased]
-        await self._measured(costs, "advance", [lambda one=one: self._advance(one) for one in held])
-        await self._measured(costs, "complete", [lambda one=one: self._complete(one) for one in held])
+        await self._measure(costs, f"page of {_PAGE}", pages)
+        batches = await self._measure(costs, "lease", [lambda: store.lease(_QUEUE, 1, _LIMITS.max_active)] * n)
+        _demand(all(len(each) == 1 for each in batches), "a lease got nothing")
+        leases = [each[0] for each in batches]
+        await self._measure(costs, "advance", [lambda one=one: self._advance(one) for one in leases])
+        await self._measure(costs, "complete", [lambda one=one: self._complete(one) for one in leases])
         await _in_groups([lambda task=task: store.submit(task) for task in more])
         cancels = [lambda task=task: store.cancel(task.id, task.project) for task in more]
-        _demand(set(await self._measured(costs, "cancel", cancels)) == {1}, "a task was not cancelled")
+        _demand(set(await self._measure(costs, "cancel", cancels)) == {1}, "a task was not cancelled")
         retention = f"{_PREFIX}retention"
         oldest = [str(each) for each in await self.redis.zrange(retention, 0, 2 * n - 1)]
         await self.redis.zadd(retention, dict.fromkeys(oldest, 1))
-        named = await store.sweep(limit=2 * n)
-        _demand(len(named) == 2 * n, f"{len(named)} of {2 * n} were named to be swept")
-        await store.sweep(named)
+        expired = await store.sweep(limit=2 * n)
+        _demand(len(expired) == 2 * n, f"{len(expired)} of {2 * n} were named to be swept")
+        await store.sweep(expired)
         return costs
 
-    async def _measured(self, costs: dict[str, Cost], name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    async def _measure(self, costs: dict[str, Cost], name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """What the calls return, made one after the other."""
-        answers, waited, before = list[Any](), list[float](), _cpu_us(self.pid)
+        answers, latencies_us, before = list[Any](), list[float](), _cpu_us(self.pid)
         for call in calls:
-            asked = time.perf_counter()
+            began = time.perf_counter()
             answers.append(await call())
-            waited.append(1e6 * (time.perf_counter() - asked))
-        costs[name] = Cost(median(waited), (_cpu_us(self.pid) - before) / len(calls))
+            latencies_us.append(1e6 * (time.perf_counter() - began))
+        costs[name] = Cost(median(latencies_us), (_cpu_us(self.pid) - before) / len(calls))
         return answers
 
-    async def _held(self) -> int:
+    async def _dataset_bytes(self) -> int:
         return int((await self.redis.info("memory"))["used_memory_dataset"])
 
 
@@ -230,9 +232,9 @@ async def side(folder: Path, projects: Sequence[str]) -> AsyncIterator[Side]:
     try:
         assert server.pid is not None
         async with connect(server.url, timeout_s=60.0) as redis:
-            made = Side(redis, server.pid, TaskStore(redis, _PREFIX, _LIMITS), projects)
-            await made.found()
-            yield made
+            instance = Side(redis, server.pid, TaskStore(redis, _PREFIX, _LIMITS), projects)
+            await instance.set_up()
+            yield instance
     finally:
         server.stop()
 

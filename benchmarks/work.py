@@ -1,4 +1,4 @@
-"""Whether two sides of a comparison did the same work: the pictures that they made."""
+"""Whether two sides of a comparison did the same work: the images that they made."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def unlike(ours: Sequence[bytes], theirs: Sequence[bytes], levels: int = 0) -> l
     and enlarged differs along edges alone, and by little on average.
     """
     if len(ours) != len(theirs):
-        return [f"{len(ours)} and {len(theirs)} pictures"]
-    found = []
+        return [f"{len(ours)} and {len(theirs)} images"]
+    differences = []
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if (off := _largest_difference(one, other)) is None:
-            found.append(f"picture {number} is missing, or of another size")
+            differences.append(f"image {number} is missing, or of another size")
         elif off > levels:
-            found.append(f"picture {number}: up to {off} levels of 255 apart")
-    return found
+            differences.append(f"image {number}: up to {off} levels of 255 apart")
+    return differences
 
 
 def _largest_difference(one: bytes, other: bytes) -> int | None:

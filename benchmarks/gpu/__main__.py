@@ -38,71 +38,71 @@ def main() -> int:
     parser.add_argument("--phases", help="separated by commas; with checkpoints machine and kernels, else all")
     parser.add_argument("--budget-s", type=float, default=600.0, help="seconds for all (default: %(default)s)")
     parser.add_argument("--checkpoint", action="append", default=[], help="a folder, or a repository of the hub")
-    parser.add_argument("--tiny", action="store_true", help="bundled checkpoints and small pictures")
+    parser.add_argument("--tiny", action="store_true", help="bundled checkpoints and small images")
     parser.add_argument("--publish", type=Path, metavar="DIR", help="take the figures in DIR into the docs")
     parser.add_argument("--group", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.publish:
-        print(f"published: {', '.join(report.publish(chosen.publish))}")
+    args = parser.parse_args()
+    if args.publish:
+        print(f"published: {', '.join(report.publish(args.publish))}")
         return 0
-    if chosen.out is None:
+    if args.out is None:
         parser.error("--out is missing")
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    if chosen.group:
-        _measure(chosen)
-    found = _measured_by_groups(chosen)
-    (chosen.out / report.FILE).write_text(json.dumps(found, indent=1))
-    (chosen.out / "table.txt").write_text(table := report.table(found))
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.group:
+        _measure(args)
+    results = _measure_groups(args)
+    (args.out / report.FILE).write_text(json.dumps(results, indent=1))
+    (args.out / "table.txt").write_text(table := report.table(results))
     print(table)
-    return int(bool(found["failed"] or report.wrong(found)))
+    return int(bool(results["failed"] or report.wrong(results)))
 
 
-def _measured_by_groups(chosen: argparse.Namespace) -> dict[str, Any]:
-    groups = _groups(chosen)
-    began, found = time.monotonic(), report.empty(chosen.device, tiny=chosen.tiny)
+def _measure_groups(args: argparse.Namespace) -> dict[str, Any]:
+    groups = _groups(args)
+    began, results = time.monotonic(), report.empty(args.device, tiny=args.tiny)
     weights = {name: GROUPS[name][0] if name in GROUPS else _CHECKPOINT for name in groups}
     for name, phases in groups.items():
-        left = began + chosen.budget_s - time.monotonic()
-        share = left * weights[name] / sum(weights.values())
+        remaining_s = began + args.budget_s - time.monotonic()
+        budget_s = remaining_s * weights[name] / sum(weights.values())
         del weights[name]
         command = [sys.executable, "-m", "benchmarks.gpu", "--group", name, "--phases", ",".join(phases)]
-        command += ["--device", chosen.device, "--out", str(chosen.out), "--budget-s", str(share)]
-        command += ["--tiny"] if chosen.tiny else []
-        print(f"{name}: {', '.join(phases)}, at most {share:.0f} s", flush=True)
-        file = chosen.out / f"{name}.json"
+        command += ["--device", args.device, "--out", str(args.out), "--budget-s", str(budget_s)]
+        command += ["--tiny"] if args.tiny else []
+        print(f"{name}: {', '.join(phases)}, at most {budget_s:.0f} s", flush=True)
+        file = args.out / f"{name}.json"
         file.unlink(missing_ok=True)  # of an earlier run
-        with (chosen.out / f"{name}.log").open("w") as log:
+        with (args.out / f"{name}.log").open("w") as log:
             try:
-                ended = subprocess.run(command, stdout=log, stderr=log, timeout=share + _LATE_S).returncode
+                status = subprocess.run(command, stdout=log, stderr=log, timeout=budget_s + _LATE_S).returncode
             except subprocess.TimeoutExpired:
-                ended = "its time over"
-        report.merge(found, file)
-        if ended:
-            found["failed"][name] = f"the process ended with {ended}; {name}.log says more"
-    return found | {"seconds": round(time.monotonic() - began, 1)}
+                status = "its time over"
+        report.merge(results, file)
+        if status:
+            results["failed"][name] = f"the process ended with {status}; {name}.log says more"
+    return results | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _groups(chosen: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+def _groups(args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     """Phases by the names of their processes; two for what is tiny, as each imports torch."""
-    groups_of = {phase: name for name, (_, phases) in GROUPS.items() for phase in phases}
-    usual = [phase for phase in groups_of if not chosen.tiny or phase not in _BUNDLED]
-    wanted = chosen.phases.split(",") if chosen.phases else usual[:2] if chosen.checkpoint else usual
-    if strange := [phase for phase in wanted if phase not in groups_of]:
-        sys.exit(f"error: no phase {', '.join(strange)}; there are {', '.join(groups_of)}")
+    group_by_phase = {phase: name for name, (_, phases) in GROUPS.items() for phase in phases}
+    usual = [phase for phase in group_by_phase if not args.tiny or phase not in _BUNDLED]
+    selection = args.phases.split(",") if args.phases else usual[:2] if args.checkpoint else usual
+    if strange := [phase for phase in selection if phase not in group_by_phase]:
+        sys.exit(f"error: no phase {', '.join(strange)}; there are {', '.join(group_by_phase)}")
     groups: dict[str, tuple[str, ...]] = {}
-    for phase in wanted:
-        name = "klein-4b" if chosen.tiny and groups_of[phase] != "basics" else groups_of[phase]
+    for phase in selection:
+        name = "klein-4b" if args.tiny and group_by_phase[phase] != "basics" else group_by_phase[phase]
         groups[name] = (*groups.get(name, ()), phase)
-    return groups | {f"checkpoint-{number}": (each,) for number, each in enumerate(chosen.checkpoint, 1)}
+    return groups | {f"checkpoint-{number}": (each,) for number, each in enumerate(args.checkpoint, 1)}
 
 
-def _measure(chosen: argparse.Namespace) -> None:
+def _measure(args: argparse.Namespace) -> None:
     """The phases of one process. Ends it, whatever threads are still at work."""
-    faulthandler.dump_traceback_later(chosen.budget_s + _LATE_S / 2, exit=True)
+    faulthandler.dump_traceback_later(args.budget_s + _LATE_S / 2, exit=True)
     from benchmarks.gpu import phases
 
-    file = chosen.out / f"{chosen.group}.json"
-    phases.run(chosen.phases.split(","), chosen.device, file, chosen.budget_s, tiny=chosen.tiny)
+    file = args.out / f"{args.group}.json"
+    phases.run(args.phases.split(","), args.device, file, args.budget_s, tiny=args.tiny)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The engine over one model: pictures a second, and what happens beside its steps or in place of them."""
+"""The engine over one model: images a second, and what happens beside its steps or in place of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import torch
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
 from benchmarks.gpu.models import Model, load
-from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, step_again
+from benchmarks.gpu.workbench import MIXED, Metrics, Sizes, Skipped, Workbench, step_again
 from deployments.backends.images import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event, Progress
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.torch_process import SideStream
 
-_LEFT: Final = 12 * 10**9
+_FREE_BYTES: Final = 12 * 10**9
 """Bytes of memory on a full device."""
 _PATIENCE_S: Final = 60.0
 
@@ -35,21 +35,21 @@ def engine(bench: Workbench, model: Model) -> None:
     sizes: dict[str, Sizes] = {f"{side} px": [(side, side)] * many for side in (512, 1024)}
     for label, each in (sizes | {"4 sizes": [*MIXED] * (many // 4)}).items():
         for name, settings in (("batch 1", {"max_batch": 1}), ("batch 8", {}), ("previews", {"preview_every": 0.25})):
-            with bench.part(f"pictures of {label}, {name}") as found, _running(bench, model, **settings) as running:
+            with bench.part(f"images of {label}, {name}") as metrics, _running(bench, model, **settings) as running:
                 running.make(each[:2])
-                found |= running.make(each)
+                metrics |= running.make(each)
     for side, count in ((512, 1), (512, 8), (1024, 1), (1024, 8)):
-        with bench.part(f"pictures of {side} px, stock pipeline, {count} at a time") as found:
+        with bench.part(f"images of {side} px, stock pipeline, {count} at a time") as metrics:
             if getattr(model.pipeline, "text_encoder", None) is None:
                 raise Skipped("there is no stock pipeline with a text encoder beside the model")
-            given: Figures = {"prompt": [f"picture {number} of a red fox in the snow" for number in range(count)]}
-            given |= {"width": bench.pixels(side), "height": bench.pixels(side), "num_inference_steps": 4}
-            given["max_sequence_length"] = bench.states(model, [(side, side)])[0].per["text"].shape[1]
-            taken = bench.cost(lambda given=given: model.pipeline(**given), rounds=2)
-            found |= {"pictures_per_s": round(1e3 * count / taken["ms"], 2)} | taken
-    with bench.part("decode beside steps") as found:
-        found |= _decode_beside_steps(bench, model)
-    with bench.part("cancel") as found, _running(bench, model) as running:
+            params: Metrics = {"prompt": [f"image {number} of a red fox in the snow" for number in range(count)]}
+            params |= {"width": bench.pixels(side), "height": bench.pixels(side), "num_inference_steps": 4}
+            params["max_sequence_length"] = bench.states(model, [(side, side)])[0].per["text"].shape[1]
+            cost = bench.cost(lambda params=params: model.pipeline(**params), rounds=2)
+            metrics |= {"images_per_s": round(1e3 * count / cost["ms"], 2)} | cost
+    with bench.part("decode beside steps") as metrics:
+        metrics |= _decode_beside_steps(bench, model)
+    with bench.part("cancel") as metrics, _running(bench, model) as running:
         went = threading.Event()
         [job] = bench.jobs([(1024, 1024)], steps=200)
         handle = running.engine.submit(job, lambda event: went.set() if isinstance(event, Progress) else None)
@@ -58,25 +58,25 @@ def engine(bench: Workbench, model: Model) -> None:
         running.engine.cancel(handle)
         while running.engine.running:
             time.sleep(0.001)
-        found |= {"gone_ms": round(1e3 * (time.perf_counter() - began), 2)} | running.make([(512, 512)])
-    with bench.part("out of memory") as found, _crowded(bench, model), _running(bench, model) as running:
-        found |= running.make([(2048, 2048)] * min(many, 8), steps=2)
+        metrics |= {"gone_ms": round(1e3 * (time.perf_counter() - began), 2)} | running.make([(512, 512)])
+    with bench.part("out of memory") as metrics, _fill_memory(bench, model), _running(bench, model) as running:
+        metrics |= running.make([(2048, 2048)] * min(many, 8), steps=2)
 
 
 def loading(bench: Workbench) -> None:
     """From a folder as the hub has it, whose files are in the page cache by then."""
-    with bench.part("load") as found, tempfile.TemporaryDirectory() as folder:
+    with bench.part("load") as metrics, tempfile.TemporaryDirectory() as folder:
         bench.model("klein-4b").pipeline.save_pretrained(folder)
         bench.forget()
         began = time.perf_counter()
-        model, loaded = load(folder, bench.device, bench.pixels(2048))
-        found |= {"as_the_service_s": round(time.perf_counter() - began, 2), **loaded.setup}
-        found["memory_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)
-        del model, loaded
+        model, loaded_model = load(folder, bench.device, bench.pixels(2048))
+        metrics |= {"as_the_service_s": round(time.perf_counter() - began, 2), **loaded_model.setup}
+        metrics["memory_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)
+        del model, loaded_model
         bench.clear()
-        placed = {"torch_dtype": torch.bfloat16, "device_map": "cuda" if bench.cuda else None}
-        took = bench.seconds(lambda: DiffusionPipeline.from_pretrained(folder, **placed))
-        found["straight_to_the_device_s"] = round(took, 2)
+        options = {"torch_dtype": torch.bfloat16, "device_map": "cuda" if bench.cuda else None}
+        took = bench.seconds(lambda: DiffusionPipeline.from_pretrained(folder, **options))
+        metrics["straight_to_the_device_s"] = round(took, 2)
 
 
 class Runner:
@@ -88,18 +88,18 @@ class Runner:
         self.engine.start()
         self._bench = bench
 
-    def make(self, sizes: Sizes, steps: int = 4) -> Figures:
-        """Pictures of new prompts. Raises RuntimeError where one of them was not made."""
+    def make(self, sizes: Sizes, steps: int = 4) -> Metrics:
+        """Images of new prompts. Raises RuntimeError where one of them was not made."""
         self._bench.hurry()
-        ended: Queue[Event] = Queue()
-        began, worked = time.perf_counter(), time.process_time()
-        for job in self._bench.jobs(sizes, steps, unheard=uuid4().hex):
-            self.engine.submit(job, lambda event: ended.put(event) if isinstance(event, LAST) else None)
-        last = [ended.get(timeout=_PATIENCE_S) for _ in sizes]
-        passed, worked = time.perf_counter() - began, time.process_time() - worked
+        events: Queue[Event] = Queue()
+        began, cpu_s = time.perf_counter(), time.process_time()
+        for job in self._bench.jobs(sizes, steps, prompt_tag=uuid4().hex):
+            self.engine.submit(job, lambda event: events.put(event) if isinstance(event, LAST) else None)
+        last = [events.get(timeout=_PATIENCE_S) for _ in sizes]
+        elapsed_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
         if bad := [event for event in last if not isinstance(event, Done)]:
             raise RuntimeError(f"{len(bad)} of {len(last)} jobs ended with {bad[0]}")
-        return {"pictures_per_s": round(len(sizes) / passed, 2), "cpu_s_a_picture": round(worked / len(sizes), 3)}
+        return {"images_per_s": round(len(sizes) / elapsed_s, 2), "cpu_s_an_image": round(cpu_s / len(sizes), 3)}
 
 
 @contextmanager
@@ -113,26 +113,26 @@ def _running(bench: Workbench, model: Model, **settings: Any) -> Iterator[Runner
 
 
 @contextmanager
-def _crowded(bench: Workbench, model: Model) -> Iterator[None]:
-    """No room for a row of large pictures."""
+def _fill_memory(bench: Workbench, model: Model) -> Iterator[None]:
+    """No room for a row of large images."""
     if not bench.cuda:
-        with patch.object(model.family, "packed", side_effect=torch.OutOfMemoryError("as on a full device")):
+        with patch.object(model.family, "packed_velocity", side_effect=torch.OutOfMemoryError("as on a full device")):
             yield
         return
     bench.clear()
-    held = torch.empty(max(0, torch.cuda.mem_get_info()[0] - _LEFT), dtype=torch.uint8, device=bench.device)
+    ballast = torch.empty(max(0, torch.cuda.mem_get_info()[0] - _FREE_BYTES), dtype=torch.uint8, device=bench.device)
     yield
-    del held
+    del ballast
 
 
-def _decode_beside_steps(bench: Workbench, model: Model) -> Figures:
-    stepping, [decoded] = (bench.states(model, [(1024, 1024)]) for _ in range(2))
-    stream, ended, alone = SideStream(bench.device), threading.Event(), bench.cost(step_again, model, stepping)["ms"]
+def _decode_beside_steps(bench: Workbench, model: Model) -> Metrics:
+    stepping, [state] = (bench.states(model, [(1024, 1024)]) for _ in range(2))
+    stream, done, alone = SideStream(bench.device), threading.Event(), bench.cost(step_again, model, stepping)["ms"]
 
     def decode() -> None:
-        while not ended.is_set():
+        while not done.is_set():
             with stream.beside_the_steps():
-                model.family.finish(decoded)
+                model.family.finish(state)
 
     thread = threading.Thread(target=decode)
     thread.start()
@@ -140,6 +140,6 @@ def _decode_beside_steps(bench: Workbench, model: Model) -> Figures:
     for _ in range(steps):  # each waits for its own stream, not for the whole device
         step_again(model, stepping)
     beside = 1e3 * (time.perf_counter() - began) / steps
-    ended.set()
+    done.set()
     thread.join()
     return {"step_alone_ms": alone, "step_beside_ms": round(beside, 2)}

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu.workbench import Skipped, Workbench, comparison, step_again
-from deployments.families.packed.batch import ATTENTIONS, Row
+from deployments.families.packed.batch import ATTENTIONS, PackedSequence
 
-_ROWS: Final = {"8 x 1024 px": [4608] * 8, "4 sizes": [4608, 1536, 4352, 3584]}
+_BATCHES: Final = {"8 x 1024 px": [4608] * 8, "4 sizes": [4608, 1536, 4352, 3584]}
 """Tokens of FLUX.2-klein-4B, text included."""
 _SDPA: Final = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 _LARGEST: Final = 448.0
@@ -24,33 +24,35 @@ _LARGEST: Final = 448.0
 
 
 def machine(bench: Workbench) -> None:
-    with bench.part("card") as found:
+    with bench.part("card") as metrics:
         card = torch.cuda.get_device_name() if bench.cuda else platform.machine()
-        found |= {"card": card, "cores": os.cpu_count(), "python": platform.python_version()}
-        found |= {module.__name__: module.__version__ for module in (torch, diffusers, transformers)}
+        metrics |= {"card": card, "cores": os.cpu_count(), "python": platform.python_version()}
+        metrics |= {module.__name__: module.__version__ for module in (torch, diffusers, transformers)}
 
 
 def kernels(bench: Workbench) -> None:
     """Attention of 24 heads of 128, by each name that packed steps know, and by torch's kernels one by one."""
     dtype, width, parts = (torch.bfloat16, 128, 1) if bench.cuda else (torch.float32, 32, 32)
-    for label, lengths in _ROWS.items():
-        row = Row([length // parts for length in lengths], bench.device)
-        q, k, v = (torch.randn(1, row.total, 24, width, device=bench.device, dtype=dtype) for _ in range(3))
-        for way in (*ATTENTIONS, *_SDPA):
-            name = way if isinstance(way, str) else "sdpa_loop"
-            with bench.part(f"attention of {label}: {way if isinstance(way, str) else way.name}") as found:
-                if way != "sdpa_loop":
+    for label, lengths in _BATCHES.items():
+        sequence = PackedSequence([length // parts for length in lengths], bench.device)
+        q, k, v = (torch.randn(1, sequence.total, 24, width, device=bench.device, dtype=dtype) for _ in range(3))
+        for backend in (*ATTENTIONS, *_SDPA):
+            name = backend if isinstance(backend, str) else "sdpa_loop"
+            with bench.part(
+                f"attention of {label}: {backend if isinstance(backend, str) else backend.name}"
+            ) as metrics:
+                if backend != "sdpa_loop":
                     bench.needs_cuda()
-                with nullcontext() if isinstance(way, str) else sdpa_kernel(way):
-                    found |= bench.cost(ATTENTIONS[name], q, k, v, row)
-                    attended = ATTENTIONS[name](q, k, v, row)
-                found["tflops"] = round(sum(4 * n**2 * 24 * width for n in row.lengths) / found["ms"] / 1e9, 1)
-                found |= comparison(dtype, [attended], [ATTENTIONS["sdpa_loop"](q, k, v, row)])
+                with nullcontext() if isinstance(backend, str) else sdpa_kernel(backend):
+                    metrics |= bench.cost(ATTENTIONS[name], q, k, v, sequence)
+                    output = ATTENTIONS[name](q, k, v, sequence)
+                metrics["tflops"] = round(sum(4 * n**2 * 24 * width for n in sequence.lengths) / metrics["ms"] / 1e9, 1)
+                metrics |= comparison(dtype, [output], [ATTENTIONS["sdpa_loop"](q, k, v, sequence)])
 
 
 def fp8(bench: Workbench) -> None:
     """All linear layers of FLUX.2-klein-4B's blocks in eight bits, with a scale for each token and each channel."""
-    with bench.part("linear layers of all blocks") as found:
+    with bench.part("linear layers of all blocks") as metrics:
         bench.needs_cuda()
         if torch.cuda.get_device_capability() < (8, 9):
             raise Skipped("the GPU multiplies no numbers of eight bits")
@@ -63,26 +65,26 @@ def fp8(bench: Workbench) -> None:
                 parent, _, leaf = name.rpartition(".")
                 setattr(model.network.get_submodule(parent), leaf, Fp8Linear(layer))
         [after] = step_again(model, bench.states(model, sizes["alone"]))
-        found["velocity_difference"] = round(float((after - before).norm() / before.norm()), 4)
+        metrics["velocity_difference"] = round(float((after - before).norm() / before.norm()), 4)
         for name, each in states.items():
-            found[f"{name}_ms"] = bench.cost(step_again, model, each)["ms"]
-            found[f"{name}_share"] = round(found[f"{name}_ms"] / plain[name], 3)
+            metrics[f"{name}_ms"] = bench.cost(step_again, model, each)["ms"]
+            metrics[f"{name}_share"] = round(metrics[f"{name}_ms"] / plain[name], 3)
     bench.forget()
 
 
 class Fp8Linear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        weight, scale = _scaled(linear.weight.detach())
+        weight, scale = _quantize(linear.weight.detach())
         self.bias, self._weight, self._scale = linear.bias, weight.t(), scale.t().contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens, scale = _scaled(x.flatten(0, -2))
+        tokens, scale = _quantize(x.flatten(0, -2))
         out = torch.ops.aten._scaled_mm(tokens, self._weight, scale, self._scale, out_dtype=x.dtype)
         return (out if self.bias is None else out + self.bias).unflatten(0, x.shape[:-1])
 
 
-def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def _quantize(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """In eight bits, and a scale for each line, (N, 1) float32."""
     scale = (matrix.abs().amax(1, keepdim=True).float() / _LARGEST).clamp(min=1e-8)
     return (matrix / scale).to(torch.float8_e4m3fn), scale

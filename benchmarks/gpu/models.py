@@ -19,8 +19,9 @@ import transformers as typed_transformers
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from torch import nn
 
-from deployments import loading
-from deployments.checkpoint_files import index_of, pipeline_folder
+from deployments import native_loading
+from deployments.checkpoint_files import pipeline_folder, read_index
+from deployments.contract.model import ModelConfig
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
@@ -52,39 +53,41 @@ class Model:
 
 def build(name: str, device: torch.device, *, tiny: bool, tile_above: int) -> Model:
     """One of `BUNDLED`: at full size in bfloat16, or as it is bundled in float32."""
-    load_options = LoadOptions(device, torch.float32 if tiny else torch.bfloat16, tile_above=tile_above)
+    load_options = LoadOptions(
+        device, torch.float32 if tiny else torch.bfloat16, config=ModelConfig(tile_above=tile_above)
+    )
     folder, _ = pipeline_folder(f"bundled/{BUNDLED[name]}")
     if name == "flux3":
         return Model(
             Flux3.load(folder, load_options) if tiny else Flux3(_flux3(folder, load_options), load_options), None
         )
-    made = _flux1 if name == "flux1" else _klein
-    pipeline = load_pipeline(folder, load_options) if tiny else made(folder, load_options)
+    build_pipeline = _flux1 if name == "flux1" else _klein
+    pipeline = load_pipeline(folder, load_options) if tiny else build_pipeline(folder, load_options)
     pipeline.set_progress_bar_config(disable=True)
     return Model((Flux1 if name == "flux1" else Flux2)(pipeline, load_options), pipeline)
 
 
-def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, loading.Loaded]:
-    """A checkpoint of pictures as the service loads it, and the stock pipeline around its transformer."""
-    chosen: Any = {"attention": ["native"], "packed_attention": PACKED, "tile_above": tile_above}
-    loaded = loading.load(checkpoint, device=str(device), **chosen)
-    family, pipeline = loading.for_pictures(loaded.family), None
+def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, native_loading.LoadedModel]:
+    """A checkpoint of images as the service loads it, and the stock pipeline around its transformer."""
+    options: Any = {"attention": ["native"], "packed_attention": PACKED, "tile_above": tile_above}
+    loaded_model = native_loading.load(ModelConfig(checkpoint=checkpoint, device=str(device), **options))
+    family, pipeline = native_loading.for_images(loaded_model.family), None
     folder, local_only = pipeline_folder(checkpoint)
-    if index_of(folder)["_class_name"] in _STOCK:
-        load_options = LoadOptions(device, family.transformer.dtype, local_only)
+    if read_index(folder)["_class_name"] in _STOCK:
+        load_options = LoadOptions(device, family.transformer.dtype, local_only=local_only)
         pipeline = load_pipeline(folder, load_options, without=("transformer", *family.text_parts))
         pipeline.register_modules(transformer=family.transformer)
         pipeline.set_progress_bar_config(disable=True)
-    return Model(family, pipeline), loaded
+    return Model(family, pipeline), loaded_model
 
 
-def clip_transformer(device: torch.device, *, tiny: bool) -> Any:
+def video_transformer(device: torch.device, *, tiny: bool) -> Any:
     """LTX-2.3's by itself: what reads its prompts would leave no room to measure."""
     kind, (folder, _) = diffusers.LTX2VideoTransformer3DModel, pipeline_folder("bundled/ltx2")
     if tiny:
         return kind.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32).to(device)
     gates = dict.fromkeys(("gated_attn", "cross_attn_mod", "audio_gated_attn", "audio_cross_attn_mod"), True)
-    with _made_on(LoadOptions(device, torch.bfloat16)):
+    with _with_defaults(LoadOptions(device, torch.bfloat16)):
         return kind(rope_type="split", use_prompt_embeddings=False, **gates).eval().requires_grad_(False)
 
 
@@ -92,7 +95,7 @@ def _klein(folder: Path, load_options: LoadOptions) -> Any:
     sizes = {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24, "joint_attention_dim": 7680}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", model_max_length=131072)
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _made_on(load_options):
+    with _with_defaults(load_options):
         vae, reader = diffusers.AutoencoderKLFlux2(), transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_READER))
         network = diffusers.Flux2Transformer2DModel(**sizes, guidance_embeds=False)
     parts = {"scheduler": scheduler, "vae": vae, "text_encoder": reader, "tokenizer": tokenizer}
@@ -110,7 +113,7 @@ def _flux1(folder: Path, load_options: LoadOptions) -> Any:
         for name, most in (("tokenizer", 77), ("tokenizer_2", 512))
     }
     parts["scheduler"] = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _made_on(load_options):
+    with _with_defaults(load_options):
         parts["vae"] = diffusers.AutoencoderKL(**coder)
         parts["text_encoder"] = transformers.CLIPTextModel(transformers.CLIPTextConfig(**clip))
         parts["text_encoder_2"] = transformers.T5EncoderModel(transformers.T5Config(**t5))
@@ -125,7 +128,7 @@ def _flux3(folder: Path, load_options: LoadOptions) -> Any:
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(names=["tokenizer"], local_files_only=True)
     config = transformers.Qwen3VLConfig(text_config=_READER, tie_word_embeddings=True)
-    with _made_on(load_options):
+    with _with_defaults(load_options):
         parts = {"vae": diffusers.AutoencoderKLFlux2(), "transformer": diffusers.Flux3Transformer2DModel(flow_map=True)}
         pipeline.update_components(text_encoder=transformers.Qwen3VLForConditionalGeneration(config), **parts)
     return _ready(pipeline, load_options)
@@ -142,7 +145,7 @@ def _ready(pipeline: Any, load_options: LoadOptions) -> Any:
 @torch.no_grad()
 def enliven(network: Any) -> None:
     """Weights by which tokens look at some others and change by what they see. With those of a new layer they hardly
-    do, and a picture that sees its neighbours would come out as if it did not."""
+    do, and an image that sees its neighbours would come out as if it did not."""
     for name, module in network.named_modules():
         leaf = name.rpartition(".")[2]
         if isinstance(module, nn.Linear):
@@ -154,7 +157,7 @@ def enliven(network: Any) -> None:
 
 
 @contextmanager
-def _made_on(load_options: LoadOptions) -> Iterator[None]:
+def _with_defaults(load_options: LoadOptions) -> Iterator[None]:
     torch.set_default_dtype(load_options.dtype)
     try:
         with load_options.device:

@@ -21,7 +21,7 @@ def run(names: list[str], device: str, file: Path, budget_s: float, *, tiny: boo
             PHASES.get(bench.phase, _checkpoint)(bench)
 
 
-def _pictures(name: str, bench: Workbench) -> None:
+def _images(name: str, bench: Workbench) -> None:
     model, whole = bench.model(name), name == "klein-4b"
     steps.correctness(bench, model)
     if whole:
@@ -31,9 +31,9 @@ def _pictures(name: str, bench: Workbench) -> None:
 
 def _checkpoint(bench: Workbench) -> None:
     began = time.perf_counter()
-    model, loaded = load(bench.phase, bench.device, bench.pixels(2048))
-    with bench.part("load") as found:
-        found |= {"s": round(time.perf_counter() - began, 1), **loaded.setup}
+    model, loaded_model = load(bench.phase, bench.device, bench.pixels(2048))
+    with bench.part("load") as metrics:
+        metrics |= {"s": round(time.perf_counter() - began, 1), **loaded_model.setup}
     steps.correctness(bench, model)
     if not bench.phase.startswith("bundled/"):  # these are too small for anybody to ask how fast they are
         steps.attentions(bench, model)
@@ -44,13 +44,13 @@ def _checkpoint(bench: Workbench) -> None:
 PHASES: Final[Mapping[str, Callable[[Workbench], None]]] = {
     "machine": kernels.machine,
     "kernels": kernels.kernels,
-    "klein-4b": partial(_pictures, "klein-4b"),
+    "klein-4b": partial(_images, "klein-4b"),
     "engine": lambda bench: engine.engine(bench, bench.model("klein-4b")),
     "adapters": lambda bench: steps.adapters(bench, bench.model("klein-4b")),
-    "compiled": lambda bench: steps.compiled(bench, bench.model("klein-4b")),
+    "compiled": lambda bench: steps.compilation(bench, bench.model("klein-4b")),
     "fp8": kernels.fp8,
     "loading": engine.loading,
-    "flux1": partial(_pictures, "flux1"),
-    "flux3": partial(_pictures, "flux3"),
-    "ltx2": steps.clip,
+    "flux1": partial(_images, "flux1"),
+    "flux3": partial(_images, "flux3"),
+    "ltx2": steps.video,
 }

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 FILE: Final = "gpu-check.json"
 PUBLISHED: Final = Path(__file__).parents[1] / "results"
 
-Found: TypeAlias = Mapping[str, Any]
+Results: TypeAlias = Mapping[str, Any]
 
 
 class Expected(NamedTuple):
@@ -51,32 +51,32 @@ def empty(device: str, *, tiny: bool) -> dict[str, Any]:
     return {"device": device, "tiny": tiny, **facts, "phases": {}, "failed": {}, "skipped": {}}
 
 
-def merge(found: dict[str, Any], file: Path) -> None:
+def merge(results: dict[str, Any], file: Path) -> None:
     """Puts in what one process wrote, if it came so far."""
     if file.exists():
         for kind, more in json.loads(file.read_text()).items():
-            found[kind] |= more
+            results[kind] |= more
 
 
-def wrong(found: Found) -> list[str]:
+def wrong(results: Results) -> list[str]:
     """Comparisons that are not within their tolerance."""
-    return [f"{phase}: {part}" for phase, part, figures in _parts(found) if not figures.get("passed", True)]
+    return [f"{phase}: {part}" for phase, part, metrics in _parts(results) if not metrics.get("passed", True)]
 
 
-def table(found: Found) -> str:
+def table(results: Results) -> str:
     """As plain text: every figure, what was expected, what is wrong, failed, or left out."""
-    lines = [_title(found)]
-    for phase, part, figures in _parts(found):
-        verdict = {True: "within tolerance: ", False: "NOT WITHIN TOLERANCE: ", None: ""}[figures.get("passed")]
-        shown = [f"{name} {value}" for name, value in figures.items() if name != "passed"]
-        lines.append(f"{phase:18} {part:48} {verdict}{', '.join(shown)}")
-    for what, expected, measured, held in _held(found):
-        lines.append(f"expected  {what:66} {expected:13} {measured:12} {held}")
+    lines = [_title(results)]
+    for phase, part, metrics in _parts(results):
+        verdict = {True: "within tolerance: ", False: "NOT WITHIN TOLERANCE: ", None: ""}[metrics.get("passed")]
+        values = [f"{name} {value}" for name, value in metrics.items() if name != "passed"]
+        lines.append(f"{phase:18} {part:48} {verdict}{', '.join(values)}")
+    for what, expected, measured, outcome in _expectations(results):
+        lines.append(f"expected  {what:66} {expected:13} {measured:12} {outcome}")
     for kind in ("failed", "skipped"):
-        lines += [f"{kind:9} {part}: {why}" for part, why in found[kind].items()]
-    compared = sum("passed" in figures for _, _, figures in _parts(found))
-    lines.append(f"{compared - len(wrong(found))} of {compared} comparisons within tolerance")
-    return "\n".join([*lines, f"{len(found['failed'])} failed, {len(found['skipped'])} left out", ""])
+        lines += [f"{kind:9} {part}: {why}" for part, why in results[kind].items()]
+    comparisons = sum("passed" in metrics for _, _, metrics in _parts(results))
+    lines.append(f"{comparisons - len(wrong(results))} of {comparisons} comparisons within tolerance")
+    return "\n".join([*lines, f"{len(results['failed'])} failed, {len(results['skipped'])} left out", ""])
 
 
 def publish(folder: Path, published: Path = PUBLISHED) -> list[str]:
@@ -86,14 +86,14 @@ def publish(folder: Path, published: Path = PUBLISHED) -> list[str]:
     """
     from benchmarks import documents
 
-    found = json.loads((folder / FILE).read_text())
-    card = found["phases"].get("machine", {}).get("card", {}).get("card")
-    if found["tiny"] or found["device"] == "cpu" or card is None:
+    results = json.loads((folder / FILE).read_text())
+    card = results["phases"].get("machine", {}).get("card", {}).get("card")
+    if results["tiny"] or results["device"] == "cpu" or card is None:
         raise SystemExit("error: only tried, or not on a GPU: the figures mean nothing")
-    if bad := wrong(found):
+    if bad := wrong(results):
         raise SystemExit(f"error: not within tolerance: {'; '.join(bad)}")
     target = published / f"gpu-{re.sub(r'[^a-z0-9]+', '-', card.lower()).strip('-')}.json"
-    target.write_text(json.dumps(found, indent=1) + "\n")
+    target.write_text(json.dumps(results, indent=1) + "\n")
     return [target.name, *documents.write(published)]
 
 
@@ -102,29 +102,29 @@ def markdown(published: Path = PUBLISHED) -> str:
     every = [json.loads(file.read_text()) for file in published.glob("gpu-*.json")]
     if not every:
         return "Nothing was measured on a GPU yet."
-    found = max(every, key=lambda each: each["date"])
+    results = max(every, key=lambda each: each["date"])
     rates = [
-        (f"{phase}: {part}", f"{figures['ms']:g}", f"{figures['steps_per_s']:g}", f"{figures.get('gb', '')}")
-        for phase, part, figures in _parts(found)
-        if "steps_per_s" in figures
+        (f"{phase}: {part}", f"{metrics['ms']:g}", f"{metrics['steps_per_s']:g}", f"{metrics.get('gb', '')}")
+        for phase, part, metrics in _parts(results)
+        if "steps_per_s" in metrics
     ]
-    steps = [("steps", "ms", "pictures' steps a second", "GB beside weights"), ("---",) * 4, *rates]
-    held = [("figure", "expected of an H100", "measured", ""), ("---",) * 4, *_held(found)]
-    tables = ["\n".join(f"| {' | '.join(row)} |" for row in rows) for rows in (steps, held)]
-    compared = sum("passed" in figures for _, _, figures in _parts(found))
-    return "\n\n".join([f"{_title(found)} All {compared} comparisons were within tolerance.", *tables])
+    steps = [("steps", "ms", "images' steps a second", "GB beside weights"), ("---",) * 4, *rates]
+    expectations = [("figure", "expected of an H100", "measured", ""), ("---",) * 4, *_expectations(results)]
+    tables = ["\n".join(f"| {' | '.join(row)} |" for row in rows) for rows in (steps, expectations)]
+    comparisons = sum("passed" in metrics for _, _, metrics in _parts(results))
+    return "\n\n".join([f"{_title(results)} All {comparisons} comparisons were within tolerance.", *tables])
 
 
-def _parts(found: Found) -> Iterator[tuple[str, str, Found]]:
-    for phase, parts in found["phases"].items():
-        for part, figures in parts.items():
-            yield phase, part, figures
+def _parts(results: Results) -> Iterator[tuple[str, str, Results]]:
+    for phase, parts in results["phases"].items():
+        for part, metrics in parts.items():
+            yield phase, part, metrics
 
 
-def _held(found: Found) -> list[tuple[str, str, str, str]]:
+def _expectations(results: Results) -> list[tuple[str, str, str, str]]:
     rows = []
     for phase, part, figure, low, high in EXPECTED:
-        value = found["phases"].get(phase, {}).get(part, {}).get(figure)
+        value = results["phases"].get(phase, {}).get(part, {}).get(figure)
         measured = (
             ("not measured", "") if value is None else (f"{value:g}", "held" if low <= value <= high else "not held")
         )
@@ -132,18 +132,17 @@ def _held(found: Found) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _title(found: Found) -> str:
-    said = found["phases"].get("machine", {}).get("card", {})
-    versions = [f"{name} {said[name]}" for name in ("torch", "diffusers", "transformers") if name in said]
-    return (
-        f"{', '.join([said.get('card', found['device']), *versions])}; commit {found['commit']}, {found['date'][:10]}."
-    )
+def _title(results: Results) -> str:
+    card = results["phases"].get("machine", {}).get("card", {})
+    versions = [f"{name} {card[name]}" for name in ("torch", "diffusers", "transformers") if name in card]
+    device = ", ".join([card.get("card", results["device"]), *versions])
+    return f"{device}; commit {results['commit']}, {results['date'][:10]}."
 
 
 def _commit() -> str | None:
     """None outside of a repository."""
     try:
-        asked = ["git", "rev-parse", "--short=10", "HEAD"]
-        return subprocess.run(asked, cwd=PUBLISHED, check=True, capture_output=True, text=True).stdout.strip()
+        command = ["git", "rev-parse", "--short=10", "HEAD"]
+        return subprocess.run(command, cwd=PUBLISHED, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from benchmarks.gpu.models import PACKED, Model, clip_transformer
-from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, comparison, step_again
+from benchmarks.gpu.models import PACKED, Model, video_transformer
+from benchmarks.gpu.workbench import MIXED, Metrics, Sizes, Skipped, Workbench, comparison, step_again
 from deployments.contract.job import Adapter
 from deployments.families.flux import to_grid
 from deployments.families.flux1 import Flux1
-from deployments.families.packed.batch import ATTENTIONS, Row, StepInputs
+from deployments.families.packed.batch import ATTENTIONS, PackedSequence, StepInputs
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.lora.segments import AppliedAdapter
@@ -26,174 +26,176 @@ from deployments.lora.weights import AdapterWeights, read_weights
 
 _NATIVE: Final = ("native", "_native_cudnn", "_native_flash")
 _ALONE: Final = (*_NATIVE, "_native_efficient", "xformers", "flash", "_flash_3", "sage")
-"""Diffusers' names of attention, for pictures that step alone."""
-_CLIP: Final = (16, 22, 40, 126)
-"""Latents of a clip of 121 frames, 1280 x 704 px: frames, rows, columns, and of its sound."""
+"""Diffusers' names of attention, for images that step alone."""
+_VIDEO: Final = (16, 22, 40, 126)
+"""Latents of a video of 121 frames, 1280 x 704 px: frames, rows, columns, and of its sound."""
 
 
 def correctness(bench: Workbench, model: Model) -> None:
     """The last packed attention that works stays in use."""
-    with bench.part("alone against the stock pipeline") as found:
-        compared: dict[int, Figures] = {}
+    with bench.part("alone against the stock pipeline") as metrics:
+        comparisons: dict[int, Metrics] = {}
         for steps in (1, 4):
             [state] = bench.states(model, [(1024, 1024)], steps)
-            latents = _drawn_by_stock(model, state)
+            latents = _stock_latents(model, state)
             while state.i < state.total_steps:
                 step(model.family, [state])
-            compared[steps] = comparison(model.network.dtype, [state.x], [latents])
+            comparisons[steps] = comparison(model.network.dtype, [state.x], [latents])
         # In bfloat16 the pipeline rounds latents and times in between, so later steps of both begin elsewhere.
-        found |= compared[1] | {"difference_after_4_steps": compared[4]["difference"]}
+        metrics |= comparisons[1] | {"difference_after_4_steps": comparisons[4]["difference"]}
     for name in reversed(PACKED):
-        with bench.part(f"row against alone, {name}") as found:
-            found |= _row_against_alone(bench, model, name)
+        with bench.part(f"row against alone, {name}") as metrics:
+            metrics |= _compare_with_alone(bench, model, name)
     if not isinstance(model.family, Flux1):
-        with bench.part("row with references against alone") as found:
+        with bench.part("row with references against alone") as metrics:
             name = PACKED[0] if bench.cuda else PACKED[-1]
-            found |= _row_against_alone(bench, model, name, references=(1, 0, 2, 0))
+            metrics |= _compare_with_alone(bench, model, name, references=(1, 0, 2, 0))
 
 
 def costs(bench: Workbench, model: Model, counts: Sequence[int]) -> None:
-    with bench.part("weights") as found:
+    with bench.part("weights") as metrics:
         parts = {"transformer": model.network} if model.pipeline is None else model.pipeline.components
-        found |= {f"{name}_gb": _gb(part) for name, part in parts.items() if isinstance(part, nn.Module)}
+        metrics |= {f"{name}_gb": _gb(part) for name, part in parts.items() if isinstance(part, nn.Module)}
     for side in (512, 1024):
         for count in counts:
-            _row(bench, model, f"row of {count} x {side} px", [(side, side)] * count)
-        with bench.part(f"stock pipeline, 1 x {side} px") as found:
+            _measure_batch(bench, model, f"row of {count} x {side} px", [(side, side)] * count)
+        with bench.part(f"stock pipeline, 1 x {side} px") as metrics:
             states = [bench.states(model, [(side, side)], steps)[0] for steps in (2, 6)]
-            brief, longer = (bench.cost(_drawn_by_stock, model, state)["ms"] for state in states)
-            found |= {"ms": round((longer - brief) / 4, 2), "steps_per_s": round(4000 / (longer - brief), 2)}
-    _row(bench, model, "row of 4 sizes", MIXED)
-    _row(bench, model, "row of 1 x 2048 px", [(2048, 2048)])
+            brief, longer = (bench.cost(_stock_latents, model, state)["ms"] for state in states)
+            metrics |= {"ms": round((longer - brief) / 4, 2), "steps_per_s": round(4000 / (longer - brief), 2)}
+    _measure_batch(bench, model, "row of 4 sizes", MIXED)
+    _measure_batch(bench, model, "row of 1 x 2048 px", [(2048, 2048)])
     for side in (1024, 2048, 4096):
-        with bench.part(f"decode {side} px") as found:
-            found |= bench.cost(model.family.finish, *bench.states(model, [(side, side)]), rounds=1)
-    with bench.part("preview") as found:
+        with bench.part(f"decode {side} px") as metrics:
+            metrics |= bench.cost(model.family.finish, *bench.states(model, [(side, side)]), rounds=1)
+    with bench.part("preview") as metrics:
         states = bench.states(model, [(1024, 1024)])
         step_again(model, states)
-        found |= bench.cost(model.family.preview, *states)
+        metrics |= bench.cost(model.family.preview, *states)
 
 
 def attentions(bench: Workbench, model: Model, names: Sequence[str] = _ALONE) -> str:
-    """Of a picture alone, by diffusers' names; the fastest that is right."""
-    taken: dict[str, float] = {}
+    """Of an image alone, by diffusers' names; the fastest that is right."""
+    times_ms: dict[str, float] = {}
     for name in names:
-        with bench.part(f"alone, attention {name}") as found:
+        with bench.part(f"alone, attention {name}") as metrics:
             if name != "native":
                 bench.needs_cuda()
-            right, states = (bench.states(model, [(1024, 1024)]) for _ in range(2))
-            right = step_again(model, right)
+            expected, states = (bench.states(model, [(1024, 1024)]) for _ in range(2))
+            expected = step_again(model, expected)
             try:
                 model.network.set_attention_backend(name)
             except RuntimeError as missing:  # the package that it comes from
                 raise Skipped(str(missing)) from missing
             try:
-                found |= comparison(model.network.dtype, step_again(model, states), right)
-                found |= bench.cost(step_again, model, states)
+                metrics |= comparison(model.network.dtype, step_again(model, states), expected)
+                metrics |= bench.cost(step_again, model, states)
             finally:
                 model.network.set_attention_backend("native")
-            taken |= {name: found["ms"]} if found["passed"] else {}
-    return min(taken, key=lambda name: taken[name], default="native")
+            times_ms |= {name: metrics["ms"]} if metrics["passed"] else {}
+    return min(times_ms, key=lambda name: times_ms[name], default="native")
 
 
-def compiled(bench: Workbench, model: Model) -> None:
-    """Static batches at their best: compiled, by the fastest attention of a picture alone."""
+def compilation(bench: Workbench, model: Model) -> None:
+    """Static batches at their best: compiled, by the fastest attention of an image alone."""
     fastest = attentions(bench, model, _NATIVE)
     model.network.set_attention_backend(fastest)
     counters.clear()
     backend: Any = {} if bench.cuda else {"backend": "eager"}
     model.network.compile_repeated_blocks(fullgraph=True, dynamic=True, **backend)
     for width, height in (*MIXED, (2048, 1024)):
-        with bench.part(f"1 x {width} x {height} px") as found:
+        with bench.part(f"1 x {width} x {height} px") as metrics:
             states = bench.states(model, [(width, height)])
-            found |= {"attention": fastest, "first_s": round(bench.seconds(step_again, model, states), 2)}
-            found |= bench.cost(step_again, model, states, pictures=1)
-            found["graphs"] = counters["stats"]["unique_graphs"]
+            metrics |= {"attention": fastest, "first_s": round(bench.seconds(step_again, model, states), 2)}
+            metrics |= bench.cost(step_again, model, states, images=1)
+            metrics["graphs"] = counters["stats"]["unique_graphs"]
     for side in (512, 1024):
         for count in bench.counts:
-            with bench.part(f"static batch of {count} x {side} px") as found:
+            with bench.part(f"static batch of {count} x {side} px") as metrics:
                 batch = _static(bench, bench.states(model, [(side, side)] * count))
-                found |= bench.cost(model.family.velocity, *batch, pictures=count)
+                metrics |= bench.cost(model.family.velocity, *batch, images=count)
     bench.forget()
 
 
 def adapters(bench: Workbench, model: Model) -> None:
     files = [_adapter(model.network, seed) for seed in range(4)]
-    loaded = [read_weights(file, model.network) for file in files]
-    with bench.part("load, nothing beside") as found:
-        found |= {"s": round(bench.seconds(read_weights, files[0], model.network), 3), "mb": len(files[0]) // 10**6}
-    with bench.part("load beside steps") as found:
-        states, ended = bench.states(model, [(1024, 1024)]), threading.Event()
-        thread = threading.Thread(target=lambda: [step_again(model, states) for _ in iter(ended.is_set, True)])
+    weights = [read_weights(file, model.network) for file in files]
+    with bench.part("load, nothing beside") as metrics:
+        metrics |= {"s": round(bench.seconds(read_weights, files[0], model.network), 3), "mb": len(files[0]) // 10**6}
+    with bench.part("load beside steps") as metrics:
+        states, done = bench.states(model, [(1024, 1024)]), threading.Event()
+        thread = threading.Thread(target=lambda: [step_again(model, states) for _ in iter(done.is_set, True)])
         thread.start()
         time.sleep(0.2)
         began = time.perf_counter()
         read_weights(files[0], model.network)
-        found["s"] = round(time.perf_counter() - began, 3)
-        ended.set()
+        metrics["s"] = round(time.perf_counter() - began, 3)
+        done.set()
         thread.join()
-    with bench.part("row of two adapters against alone") as found:
+    with bench.part("row of two adapters against alone") as metrics:
         two = MIXED[:2]
-        alone = [step_again(model, [state])[0] for state in _adapted(bench.states(model, two), loaded[:2])]
-        row, wrong = (step_again(model, _adapted(bench.states(model, two), each)) for each in (loaded[:2], loaded[2:]))
-        found |= comparison(model.network.dtype, row, alone, wrong)
+        alone = [step_again(model, [state])[0] for state in _with_adapters(bench.states(model, two), weights[:2])]
+        together, wrong = (
+            step_again(model, _with_adapters(bench.states(model, two), each)) for each in (weights[:2], weights[2:])
+        )
+        metrics |= comparison(model.network.dtype, together, alone, wrong)
     for count in (0, 1, 4):
-        several = _adapted(bench.states(model, [(512, 512)] * 8), loaded[:count])
-        with bench.part(f"row of 8 x 512 px, {count} adapters") as found:
-            found |= bench.cost(step_again, model, several, pictures=8)
+        several = _with_adapters(bench.states(model, [(512, 512)] * 8), weights[:count])
+        with bench.part(f"row of 8 x 512 px, {count} adapters") as metrics:
+            metrics |= bench.cost(step_again, model, several, images=8)
 
 
 @torch.inference_mode()
-def clip(bench: Workbench) -> None:
+def video(bench: Workbench) -> None:
     """The transformer of LTX-2.3 by itself, with noise for a prompt."""
     bench.forget()
-    network = clip_transformer(bench.device, tiny=bench.tiny)
-    with bench.part("step of a clip of 5 s, 1280 x 704 px") as found:
-        frames, rows, columns, sound = (each // 8 + 1 for each in _CLIP) if bench.tiny else _CLIP
+    network = video_transformer(bench.device, tiny=bench.tiny)
+    with bench.part("step of a video of 5 s, 1280 x 704 px") as metrics:
+        frames, rows, columns, audio = (each // 8 + 1 for each in _VIDEO) if bench.tiny else _VIDEO
         config, tokens, text = network.config, frames * rows * columns, 1024
         at, mask = torch.full((1, 1), 500.0, device=bench.device), torch.ones(1, text, device=bench.device)
         shapes = {
             "hidden_states": (tokens, config.in_channels),
-            "audio_hidden_states": (sound, config.audio_in_channels),
+            "audio_hidden_states": (audio, config.audio_in_channels),
             "encoder_hidden_states": (text, config.cross_attention_dim),
             "audio_encoder_hidden_states": (text, config.audio_cross_attention_dim),
         }
-        given: Figures = {
+        inputs: Metrics = {
             name: torch.randn(1, *each, device=bench.device, dtype=network.dtype) for name, each in shapes.items()
         }
-        given |= {"timestep": at.expand(1, tokens), "audio_timestep": at, "sigma": at[0], "audio_sigma": at[0]}
-        given |= {"encoder_attention_mask": mask, "audio_encoder_attention_mask": mask}
-        given["video_coords"] = network.rope.prepare_video_coords(1, frames, rows, columns, bench.device, fps=24.0)
-        given["audio_coords"] = network.audio_rope.prepare_audio_coords(1, sound, bench.device)
-        given |= {"use_cross_timestep": bool(config.cross_attn_mod), "return_dict": False}
-        found |= {"weights_gb": _gb(network), "tokens": tokens}
-        found |= bench.cost(lambda: network(**given), pictures=1)
+        inputs |= {"timestep": at.expand(1, tokens), "audio_timestep": at, "sigma": at[0], "audio_sigma": at[0]}
+        inputs |= {"encoder_attention_mask": mask, "audio_encoder_attention_mask": mask}
+        inputs["video_coords"] = network.rope.prepare_video_coords(1, frames, rows, columns, bench.device, fps=24.0)
+        inputs["audio_coords"] = network.audio_rope.prepare_audio_coords(1, audio, bench.device)
+        inputs |= {"use_cross_timestep": bool(config.cross_attn_mod), "return_dict": False}
+        metrics |= {"weights_gb": _gb(network), "tokens": tokens}
+        metrics |= bench.cost(lambda: network(**inputs), images=1)
 
 
 def _gb(network: nn.Module) -> float:
     return round(sum(parameter.nbytes for parameter in network.parameters()) / 1e9, 2)
 
 
-def _drawn_by_stock(model: Model, state: State) -> Tensor:
+def _stock_latents(model: Model, state: State) -> Tensor:
     """Latents that the stock pipeline makes from the noise and the prompt of `state`."""
     if model.pipeline is None:
-        raise Skipped("its stock pipeline wants pictures, or is modular; unit tests compare it bit by bit")
-    seen: list[Tensor] = []
+        raise Skipped("its stock pipeline wants images, or is modular; unit tests compare it bit by bit")
+    latents: list[Tensor] = []
 
-    def told(_pipeline: Any, _step: int, _time: Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
-        seen.append(tensors["latents"])
+    def on_step_end(_pipeline: Any, _step: int, _time: Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
+        latents.append(tensors["latents"])
         return tensors
 
-    given: Figures = {"prompt_embeds": state.per["text"], "latents": to_grid(state.x, state.grid)}
+    params: Metrics = {"prompt_embeds": state.per["text"], "latents": to_grid(state.x, state.grid)}
     if isinstance(model.family, Flux1):
-        given |= {"pooled_prompt_embeds": state.per["pooled"], "latents": state.x}
-    given |= {"guidance_scale": 1.0 if state.guidance is None else float(state.guidance[0])}
-    given |= {"width": state.job.width, "height": state.job.height, "num_inference_steps": state.job.steps}
-    model.pipeline(**given, output_type="latent", callback_on_step_end=told)
-    return seen[-1]
+        params |= {"pooled_prompt_embeds": state.per["pooled"], "latents": state.x}
+    params |= {"guidance_scale": 1.0 if state.guidance is None else float(state.guidance[0])}
+    params |= {"width": state.job.width, "height": state.job.height, "num_inference_steps": state.job.steps}
+    model.pipeline(**params, output_type="latent", callback_on_step_end=on_step_end)
+    return latents[-1]
 
 
-def _row_against_alone(bench: Workbench, model: Model, attention: str, references: Sequence[int] = ()) -> Figures:
+def _compare_with_alone(bench: Workbench, model: Model, attention: str, references: Sequence[int] = ()) -> Metrics:
     if attention != "sdpa_loop":
         bench.needs_cuda()
     alone = [step_again(model, [state])[0] for state in bench.states(model, MIXED, references=references)]
@@ -202,30 +204,30 @@ def _row_against_alone(bench: Workbench, model: Model, attention: str, reference
     try:
         model.family.use_packed_attention(ATTENTIONS[attention])
         states = bench.states(model, MIXED, references=references)
-        compared = comparison(model.network.dtype, step_again(model, states), alone, wrong)
-        return compared | bench.cost(step_again, model, states)
+        result = comparison(model.network.dtype, step_again(model, states), alone, wrong)
+        return result | bench.cost(step_again, model, states)
     except Exception:
         model.family.use_packed_attention(ATTENTIONS["sdpa_loop"])
         raise
 
 
-def _across(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:
-    """What no attention may do: every picture sees the others."""
+def _across(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
+    """What no attention may do: every image sees the others."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
 
-def _row(bench: Workbench, model: Model, name: str, sizes: Sizes) -> None:
-    with bench.part(name) as found:
+def _measure_batch(bench: Workbench, model: Model, name: str, sizes: Sizes) -> None:
+    with bench.part(name) as metrics:
         states = bench.states(model, sizes)
-        found |= bench.cost(step_again, model, states, pictures=len(sizes))
-        before, worked = time.perf_counter(), time.thread_time()
+        metrics |= bench.cost(step_again, model, states, images=len(sizes))
+        before, cpu_began = time.perf_counter(), time.thread_time()
         step_again(model, states)
-        found["thread_cpu_share"] = round((time.thread_time() - worked) / (time.perf_counter() - before), 2)
+        metrics["thread_cpu_share"] = round((time.thread_time() - cpu_began) / (time.perf_counter() - before), 2)
 
 
 def _static(bench: Workbench, states: Sequence[State]) -> tuple[State, StepInputs]:
-    """Pictures of one shape as a batch of the stock forward, and its moment."""
+    """Images of one shape as a batch of the stock forward, and its moment."""
     first, count = states[0], len(states)
     per = {name: torch.cat([state.per[name] for state in states]) for name in first.per}
     times = [first.t[:1], first.t[1:2], *([] if first.guidance is None else [first.guidance[:1]])]
@@ -244,10 +246,10 @@ def _adapter(network: nn.Module, seed: int) -> bytes:
     return safetensors.torch.save(matrices)
 
 
-def _adapted(states: Sequence[State], loaded: Sequence[AdapterWeights]) -> Sequence[State]:
+def _with_adapters(states: Sequence[State], weights: Sequence[AdapterWeights]) -> Sequence[State]:
     """Those beside each other have the same one."""
-    for number, state in enumerate(states if loaded else ()):
-        which = number * len(loaded) // len(states)
-        state.adapter = AppliedAdapter(loaded[which].layers, 1.0)
+    for number, state in enumerate(states if weights else ()):
+        which = number * len(weights) // len(states)
+        state.adapter = AppliedAdapter(weights[which].layers, 1.0)
         state.job = replace(state.job, adapter=Adapter(str(which), "", 1.0))
     return states

@@ -30,9 +30,9 @@ CONTROL: Final = 3.0
 """So many times as far off a wrong computation has to be, or the comparison could not have shown it."""
 MIXED: Final = ((1024, 1024), (512, 512), (1280, 768), (768, 1024))
 _TINY: Final = 16
-"""So many times smaller the pictures of bundled checkpoints are."""
+"""So many times smaller the images of bundled checkpoints are."""
 
-Figures: TypeAlias = dict[str, Any]
+Metrics: TypeAlias = dict[str, Any]
 Sizes: TypeAlias = Sequence[tuple[int, int]]
 """Widths and heights in pixels."""
 
@@ -43,51 +43,53 @@ class Skipped(Exception):
 
 class Workbench:
     def __init__(self, device: str, file: Path, budget_s: float, *, tiny: bool) -> None:
-        """`tiny` takes bundled checkpoints and small pictures in place of those of full size."""
+        """`tiny` takes bundled checkpoints and small images in place of those of full size."""
         self.device, self.tiny = torch.device(device), tiny
         self.cuda = self.device.type == "cuda"
         self.counts = (1, 2) if tiny else (1, 2, 4, 8, 16)
         self.phase = ""
         self._ends = time.monotonic() + budget_s
         self._file = file
-        self._found: Figures = {"phases": {}, "failed": {}, "skipped": {}}
+        self._results: Metrics = {"phases": {}, "failed": {}, "skipped": {}}
         self._model: tuple[str, Model] | None = None
 
     @contextmanager
-    def part(self, name: str) -> Iterator[Figures]:
+    def part(self, name: str) -> Iterator[Metrics]:
         """Records the figures that are put into its dict. What fails within takes nothing else with it."""
-        figures: Figures = {}
+        metrics: Metrics = {}
         label, began = f"{self.phase}: {name}", time.monotonic()
         try:
-            yield figures
+            yield metrics
         except (Skipped, ImportError) as reason:
-            self._found["skipped"][label] = str(reason)
+            self._results["skipped"][label] = str(reason)
         except Exception as error:
             traceback.print_exc()
-            self._found["failed"][label] = f"{type(error).__name__}: {error}"[:500]
-        self._found["phases"].setdefault(self.phase, {}).update({name: figures} if figures else {})
-        self._file.write_text(json.dumps(self._found, indent=1))
-        print(f"{label} {json.dumps(figures)} ({time.monotonic() - began:.1f} s)", flush=True)
+            self._results["failed"][label] = f"{type(error).__name__}: {error}"[:500]
+        self._results["phases"].setdefault(self.phase, {}).update({name: metrics} if metrics else {})
+        self._file.write_text(json.dumps(self._results, indent=1))
+        print(f"{label} {json.dumps(metrics)} ({time.monotonic() - began:.1f} s)", flush=True)
 
-    def cost(self, call: Callable[..., object], *given: Any, rounds: int = 3, pictures: int = 0) -> dict[str, float]:
-        """Of `call(*given)`: milliseconds, GB of memory beyond what is there before, and `pictures` a second."""
+    def cost(self, call: Callable[..., object], *arguments: Any, rounds: int = 3, images: int = 0) -> dict[str, float]:
+        """Of `call(*given)`: milliseconds, GB of memory beyond what is there before, and `images` a second."""
         self.clear()
         before = torch.cuda.memory_allocated() if self.cuda else 0
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
-        self.seconds(call, *given)
-        figures = {"gb": round((torch.cuda.max_memory_allocated() - before) / 1e9, 2)} if self.cuda else {}
-        taken = median(self.seconds(call, *given) for _ in range(1 if self.tiny else rounds))
+        self.seconds(call, *arguments)
+        metrics = {"gb": round((torch.cuda.max_memory_allocated() - before) / 1e9, 2)} if self.cuda else {}
+        duration_s = median(self.seconds(call, *arguments) for _ in range(1 if self.tiny else rounds))
         return (
-            {"ms": round(1e3 * taken, 2)} | ({"steps_per_s": round(pictures / taken, 2)} if pictures else {}) | figures
+            {"ms": round(1e3 * duration_s, 2)}
+            | ({"steps_per_s": round(images / duration_s, 2)} if images else {})
+            | metrics
         )
 
-    def seconds(self, call: Callable[..., object], *given: Any) -> float:
+    def seconds(self, call: Callable[..., object], *arguments: Any) -> float:
         """Raises Skipped when the time is over."""
         self.hurry()
         self.wait()
         began = time.perf_counter()
-        call(*given)
+        call(*arguments)
         self.wait()
         return time.perf_counter() - began
 
@@ -122,17 +124,17 @@ class Workbench:
     def pixels(self, side: int) -> int:
         return side // _TINY if self.tiny else side
 
-    def jobs(self, sizes: Sizes, steps: int = 4, unheard: str = "") -> list[GenerationJob]:
-        """The same at each call, but for `unheard`, which makes their prompts new."""
+    def jobs(self, sizes: Sizes, steps: int = 4, prompt_tag: str = "") -> list[GenerationJob]:
+        """The same at each call, but for `prompt_tag`, which makes their prompts new."""
         jobs = []
         for number, (width, height) in enumerate(sizes):
-            name, prompt = f"{unheard}{number:03d}", f"picture {unheard}{number} of a red fox in the snow"
+            name, prompt = f"{prompt_tag}{number:03d}", f"image {prompt_tag}{number} of a red fox in the snow"
             size: Any = {"width": self.pixels(width), "height": self.pixels(height), "steps": steps, "seed": number}
             jobs.append(GenerationJob(name, 1, prompt, **size, output_format="png", output_prefix=name))
         return jobs
 
     def states(self, model: Model, sizes: Sizes, steps: int = 4, references: Sequence[int] = ()) -> list[State]:
-        """`references` says how many each picture has; none by default."""
+        """`references` says how many each image has; none by default."""
         file = io.BytesIO()
         Image.linear_gradient("L").resize((self.pixels(1024), self.pixels(512))).convert("RGB").save(file, "png")
         requests = [
@@ -153,18 +155,18 @@ def step_again(model: Model, states: Sequence[State]) -> list[Tensor]:
 
 
 def comparison(
-    dtype: torch.dtype, found: Sequence[Tensor], right: Sequence[Tensor], wrong: Sequence[Tensor] = ()
-) -> Figures:
+    dtype: torch.dtype, actual: Sequence[Tensor], expected: Sequence[Tensor], wrong: Sequence[Tensor] = ()
+) -> Metrics:
     """A line of correctness in that precision. `wrong` is what a mistake would give: it has to be far off."""
-    apart, tolerance = _apart(found, right), TOLERANCES[dtype]
-    figures = {"difference": float(f"{apart:.3g}"), "tolerance": tolerance, "passed": apart <= tolerance}
+    difference, tolerance = _difference(actual, expected), TOLERANCES[dtype]
+    metrics = {"difference": float(f"{difference:.3g}"), "tolerance": tolerance, "passed": difference <= tolerance}
     if wrong:
-        figures["control"] = float(f"{_apart(wrong, right):.3g}")
-        figures["passed"] &= figures["control"] > CONTROL * apart
-    return figures
+        metrics["control"] = float(f"{_difference(wrong, expected):.3g}")
+        metrics["passed"] &= metrics["control"] > CONTROL * difference
+    return metrics
 
 
-def _apart(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+def _difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest share of a norm. Infinite where a number is none."""
-    shares = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in zip(found, right, strict=True)]
-    return max(share if math.isfinite(share) else math.inf for share in shares)
+    ratios = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in zip(actual, expected, strict=True)]
+    return max(ratio if math.isfinite(ratio) else math.inf for ratio in ratios)

@@ -17,14 +17,14 @@ _LOCK = Path(__file__).with_name("requirements.txt")
 
 def python(folder: Path) -> Path:
     """The interpreter that has what the lock file pins, below `folder`. Raises CalledProcessError."""
-    kept = folder / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
-    others = next(kept.glob("lib/*/site-packages"), kept) / "others.pth"
+    venv = folder / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+    others = next(venv.glob("lib/*/site-packages"), venv) / "others.pth"
     if not others.exists():  # written last
         uv = str(Path(sys.executable).with_name("uv"))
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, kept], check=True)
-        into = ["--quiet", "--python", kept / "bin/python", "--require-hashes", "-r", _LOCK]
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, venv], check=True)
+        into = ["--quiet", "--python", venv / "bin/python", "--require-hashes", "-r", _LOCK]
         subprocess.run([uv, "pip", "install", *into], check=True)
-        others = next(kept.glob("lib/*/site-packages")) / "others.pth"
+        others = next(venv.glob("lib/*/site-packages")) / "others.pth"
         # LitServe takes up an `mcp` that it finds, and fails on releases as new as the service's: it is to find none.
         others.write_text(f"{sysconfig.get_paths()['purelib']}\nimport sys; sys.modules['mcp'] = None\n")
-    return kept / "bin/python"
+    return venv / "bin/python"

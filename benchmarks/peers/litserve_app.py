@@ -1,6 +1,6 @@
-"""LitServe with batching on: requests wait for their picture, and are drawn as many at a time as there are.
+"""LitServe with batching on: requests wait for their image, and are drawn as many at a time as there are.
 
-After LitServe's guide to batching (`max_batch_size`, `batch_timeout`, `predict` of a list), with the picture as the
+After LitServe's guide to batching (`max_batch_size`, `batch_timeout`, `predict` of a list), with the image as the
 answer as in its examples of image generation. Workers that died are started again (`restart_workers`), and requests
 may wait as long as they must (`timeout=False`), as its reference says for slow models.
 """
@@ -16,9 +16,9 @@ from benchmarks.peers.request import PID, PeerSettings, Request
 from benchmarks.peers.stock import StockPipeline
 
 
-class Pictures(litserve.LitAPI):
+class Images(litserve.LitAPI):
     def setup(self, device: str) -> None:
-        settings = PeerSettings.of_environment()
+        settings = PeerSettings.from_environment()
         self._pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
     def decode_request(self, request) -> Request:
@@ -39,9 +39,9 @@ class Pictures(litserve.LitAPI):
 
 
 def main() -> None:
-    settings = PeerSettings.of_environment()
-    pictures = Pictures(max_batch_size=int(settings.max_batch), batch_timeout=0.01, api_path="/pictures")
-    server = litserve.LitServer(pictures, accelerator="cpu", timeout=False, restart_workers=True)
+    settings = PeerSettings.from_environment()
+    images = Images(max_batch_size=int(settings.max_batch), batch_timeout=0.01, api_path="/images")
+    server = litserve.LitServer(images, accelerator="cpu", timeout=False, restart_workers=True)
     server.run(host="127.0.0.1", port=int(settings.port), generate_client_file=False, log_level="warning")
 
 

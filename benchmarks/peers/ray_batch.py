@@ -1,6 +1,6 @@
-"""Ray Serve with `@serve.batch`: requests wait for their picture, and are drawn as many at a time as there are.
+"""Ray Serve with `@serve.batch`: requests wait for their image, and are drawn as many at a time as there are.
 
-After Ray Serve's guide to dynamic request batching, with the picture as the answer, as in its tutorial for Stable
+After Ray Serve's guide to dynamic request batching, with the image as the answer, as in its tutorial for Stable
 Diffusion. The method draws in a thread, so that the next batch gathers meanwhile.
 """
 
@@ -19,11 +19,11 @@ from starlette.responses import Response
 from benchmarks.peers.request import PID, PeerSettings, Request
 from benchmarks.peers.stock import StockPipeline
 
-settings = PeerSettings.of_environment()
+settings = PeerSettings.from_environment()
 
 
 @serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 1})
-class Pictures:
+class Images:
     def __init__(self) -> None:
         self._pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
@@ -32,14 +32,14 @@ class Pictures:
         return await asyncio.to_thread(self._pipeline.draw_batch, requests)
 
     async def __call__(self, request: HttpRequest) -> Response:
-        drawn: Any = await self.draw(Request(**await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
-        return Response(drawn, media_type="image/jpeg", headers={PID: str(os.getpid())})
+        jpeg: Any = await self.draw(Request(**await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
+        return Response(jpeg, media_type="image/jpeg", headers={PID: str(os.getpid())})
 
 
 def main() -> None:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": int(settings.port)})
-    serve.run(Pictures.bind(), name="pictures")  # pyright: ignore[reportAttributeAccessIssue]: made by the decorator
+    serve.run(Images.bind(), name="images")  # pyright: ignore[reportAttributeAccessIssue]: made by the decorator
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     serve.shutdown()
     ray.shutdown()

@@ -10,13 +10,13 @@ from typing import Final, Self, TypeAlias
 Shape: TypeAlias = tuple[int, int, int]
 """Width and height in pixels, denoising steps. What has the same shape can share a batch."""
 PID: Final = "x-pid"
-"""The header that tells which process drew a picture."""
+"""The header that tells which process drew an image."""
 _PREFIX: Final = "PEER_"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One picture. Sides are multiples of 16 pixels, so that nobody has to cut or to enlarge anything."""
+    """One image. Sides are multiples of 16 pixels, so that nobody has to cut or to enlarge anything."""
 
     width: int
     height: int
@@ -41,7 +41,7 @@ class PeerSettings:
     threads: str
     """Of torch, in the process that holds the model."""
     max_batch: str
-    """Pictures of one forward at most, where a peer batches."""
+    """Images of one forward at most, where a peer batches."""
     folder: str
     port: str
     redis_url: str = ""
@@ -50,6 +50,6 @@ class PeerSettings:
         return {f"{_PREFIX}{each.name.upper()}": getattr(self, each.name) for each in fields(self)}
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Raises KeyError, naming the variable that is missing."""
         return cls(*(environment[f"{_PREFIX}{each.name.upper()}"] for each in fields(cls)))

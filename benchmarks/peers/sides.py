@@ -28,17 +28,17 @@ from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, wit
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 from serve_app.tasks.task import TERMINAL, Status
 
-_KEPT: Final = PROJECT / ".peers"
+_CACHE: Final = PROJECT / ".peers"
 _FOREVER: Final = 'while true; do "$@"; sleep 0.1; done'
 """What systemd does with `Restart=always`, after its usual pause."""
 _STOP_S, _RETRY_S = 30.0, 0.05
-_FIRST_POLL_S, _POLL_SHARE = 0.02, 0.1
+_FIRST_POLL_S, _POLL_FRACTION = 0.02, 0.1
 """A client that polls waits a tenth of what it has waited in all: its own part of a waiting time is a tenth at most,
 and it never polls a busy server to death."""
 
 
 @dataclass(slots=True)
-class Asked:
+class Attempt:
     """One request and what became of it. Times are epoch seconds of the client's clock."""
 
     request: Request
@@ -51,44 +51,44 @@ class Asked:
 
 
 class Side:
-    """A peer whose programs are in this folder, and which answers a request with its picture. A context manager;
+    """A peer whose programs are in this folder, and which answers a request with its image. A context manager;
     inside it the processes run, though they may not be ready yet."""
 
     name: ClassVar[str]
-    queued: ClassVar[bool] = False
+    has_queue: ClassVar[bool] = False
     """Whether it answers with an id."""
-    restarted: ClassVar[bool] = True
+    restarts: ClassVar[bool] = True
     """Whether something starts the process of the model again when it dies."""
 
     def __init__(self, checkpoint: str, threads: int, max_batch: int) -> None:
-        self._told = (checkpoint, str(threads), str(max_batch))
-        self._opened = ExitStack()
+        self._model_options = (checkpoint, str(threads), str(max_batch))
+        self._stack = ExitStack()
         self._roots: list[subprocess.Popen[bytes]] = []
         self._port = free_port()
         self._model: int | None = None
         self.folder = Path()
 
     def __enter__(self) -> Self:
-        self.folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="gen-peer-")))
-        self._opened.callback(self._stop)
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-peer-")))
+        self._stack.callback(self._stop)
         try:
             self._start()
         except BaseException:
-            self._opened.close()
+            self._stack.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self._stack.close()
 
     def _start(self) -> None:
         raise NotImplementedError
 
-    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
-        """Sends the request and follows it until its picture is there. Raises httpx2.HTTPError or OSError."""
-        answer = await client.post(f"http://127.0.0.1:{self._port}/pictures", json=asdict(asked.request))
+    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
+        """Sends the request and follows it until its image is there. Raises httpx2.HTTPError or OSError."""
+        answer = await client.post(f"http://127.0.0.1:{self._port}/images", json=asdict(attempt.request))
         answer.raise_for_status()
-        asked.done, asked.jpeg = time.time(), answer.content
+        attempt.done, attempt.jpeg = time.time(), answer.content
         self._model = int(answer.headers[PID])
 
     def model(self) -> list[int]:
@@ -100,11 +100,11 @@ class Side:
 
     def memory_mib(self) -> float:
         """Proportional set size of all its processes."""
-        held = 0.0
+        total = 0.0
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
-                held += process.memory_full_info().pss / 2**20
-        return held
+                total += process.memory_full_info().pss / 2**20
+        return total
 
     def log(self) -> str:
         """The end of what its processes wrote."""
@@ -112,9 +112,9 @@ class Side:
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     def _run(self, command: Sequence[str], redis_url: str = "", more: Mapping[str, str] | None = None) -> None:
-        told = PeerSettings(*self._told, str(self.folder), str(self._port), redis_url).as_environment()
+        settings = PeerSettings(*self._model_options, str(self.folder), str(self._port), redis_url).as_environment()
         with (self.folder / "log").open("ab") as log:
-            own = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **told, **(more or {})}
+            own = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **settings, **(more or {})}
             self._roots.append(subprocess.Popen(command, cwd=PROJECT, env=own, stdout=log, stderr=log))
 
     def _stop(self) -> None:
@@ -122,8 +122,8 @@ class Side:
         family = self.processes()
         for root in self._roots:
             root.send_signal(signal.SIGTERM)
-        _, left = psutil.wait_procs([psutil.Process(root.pid) for root in self._roots if root.poll() is None], _STOP_S)
-        for straggler in [*left, *psutil.wait_procs(family, timeout=1)[1]]:
+        _, alive = psutil.wait_procs([psutil.Process(root.pid) for root in self._roots if root.poll() is None], _STOP_S)
+        for straggler in [*alive, *psutil.wait_procs(family, timeout=1)[1]]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 straggler.kill()
         for root in self._roots:
@@ -134,7 +134,7 @@ class Loop(Side):
     """The yardstick: a script behind a socket."""
 
     name = "loop"
-    restarted = False
+    restarts = False
 
     def _start(self) -> None:
         self._run([sys.executable, "-m", "benchmarks.peers.stock"])
@@ -152,39 +152,39 @@ class LitServe(Side):
     name = "litserve"
 
     def _start(self) -> None:
-        self._run([str(environment.python(_KEPT)), "-m", "benchmarks.peers.litserve_app"])
+        self._run([str(environment.python(_CACHE)), "-m", "benchmarks.peers.litserve_app"])
 
 
 class CeleryStack(Side):
     """A web server, a worker, and a server for their queue that takes the same care of its data as the service's."""
 
     name = "celery"
-    queued = True
+    has_queue = True
     _APP: ClassVar = "benchmarks.peers.celery_app"
 
     def _start(self) -> None:
         self._queue = EmbeddedRedis(self.folder / "redis")
         self._queue.start()
-        self._opened.callback(self._queue.stop)
-        python = str(environment.python(_KEPT))
+        self._stack.callback(self._queue.stop)
+        python = str(environment.python(_CACHE))
         worker = f"-m celery -A {self._APP} worker --concurrency 1 --loglevel warning"
         self._run(["bash", "-c", _FOREVER, "worker", python, *worker.split()], self._queue.url)
         web = f"-m uvicorn {self._APP}:web --host 127.0.0.1 --port {self._port} --no-access-log --log-level warning"
         self._run([python, *web.split()], self._queue.url)
 
-    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
-        url, began = f"http://127.0.0.1:{self._port}/pictures", time.time()
-        answer = await client.post(url, json=asdict(asked.request))
-        task_id, asked.accepted = answer.raise_for_status().json()["id"], True
-        while asked.done is None:
-            await asyncio.sleep(max(_FIRST_POLL_S, _POLL_SHARE * (time.time() - began)))
+    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
+        url, began = f"http://127.0.0.1:{self._port}/images", time.time()
+        answer = await client.post(url, json=asdict(attempt.request))
+        task_id, attempt.accepted = answer.raise_for_status().json()["id"], True
+        while attempt.done is None:
+            await asyncio.sleep(max(_FIRST_POLL_S, _POLL_FRACTION * (time.time() - began)))
             with contextlib.suppress(httpx2.HTTPError):  # a poll that fails says nothing about the task
-                told = (await client.get(f"{url}/{task_id}")).raise_for_status().json()
-                if told["status"] == "FAILURE":
+                task = (await client.get(f"{url}/{task_id}")).raise_for_status().json()
+                if task["status"] == "FAILURE":
                     raise OSError("FAILURE")
-                if told["status"] == "SUCCESS":
-                    asked.done, self._model = time.time(), told["result"]["pid"]
-                    asked.jpeg = await asyncio.to_thread(Path(told["result"]["path"]).read_bytes)
+                if task["status"] == "SUCCESS":
+                    attempt.done, self._model = time.time(), task["result"]["pid"]
+                    attempt.jpeg = await asyncio.to_thread(Path(task["result"]["path"]).read_bytes)
 
     def processes(self) -> list[psutil.Process]:
         own = super().processes()
@@ -195,37 +195,37 @@ class ThisService(Side):
     """As `configs/local.yaml` has it, moderation and previews included, but rendered at the size that is asked for."""
 
     name = "gen-serve"
-    queued = True
+    has_queue = True
 
     def _start(self) -> None:
         self._service = Service(UNLIMITED | {f"GEN_MODELS__{MODEL}": json.dumps({"render_side": None})})
-        self._opened.enter_context(self._service)
+        self._stack.enter_context(self._service)
 
-    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
+    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
         """A poll waits at the server."""
-        key, body = {"x-key": self._service.key}, asdict(asked.request) | {"output_format": "jpeg"}
+        key, body = {"x-key": self._service.key}, asdict(attempt.request) | {"output_format": "jpeg"}
         answer = await client.post(f"{self._service.base_url}/v1/{ENDPOINT}", json=body, headers=key)
         url = httpx2.URL(answer.raise_for_status().json()["polling_url"]).copy_merge_params({"wait": 10})
-        asked.accepted = True
-        while asked.done is None:
+        attempt.accepted = True
+        while attempt.done is None:
             try:
                 task = (await client.get(url, headers=key)).raise_for_status().json()
             except httpx2.HTTPError:
                 await asyncio.sleep(_RETRY_S)
                 continue
             if task["status"] == "Ready":
-                asked.done = time.time()
-                asked.jpeg = (await client.get(task["result"]["sample"])).raise_for_status().content
+                attempt.done = time.time()
+                attempt.jpeg = (await client.get(task["result"]["sample"])).raise_for_status().content
             elif Status(task["status"]) in TERMINAL:
                 raise OSError(task["status"])
 
     def model(self) -> list[int]:
-        found = []
+        pids = []
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 if " ".join(process.cmdline()).startswith(f"ray::ServeReplica:gen:{MODEL}"):
-                    found.append(process.pid)
-        return found
+                    pids.append(process.pid)
+        return pids
 
     def processes(self) -> list[psutil.Process]:
         return tree(self._service.pid) if psutil.pid_exists(self._service.pid) else []

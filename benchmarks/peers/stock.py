@@ -20,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 from benchmarks.peers.request import PID, PeerSettings, Request
 from deployments.checkpoint_files import pipeline_folder
 from deployments.families.pipeline import shared_components
-from deployments.outputs import encode_picture
+from deployments.outputs import encode_image
 
 _DTYPE = torch.float32
 
@@ -41,30 +41,30 @@ class StockPipeline:
         self._rest = _part(blocks, self._whole)
 
     def draw(self, request: Request) -> bytes:
-        """One picture, by one plain call."""
-        made = self._whole(prompt=request.prompt, generator=_generator(request), output="images", **_size(request))
-        return _jpeg(made[0])
+        """One image, by one plain call."""
+        images = self._whole(prompt=request.prompt, generator=_generator(request), output="images", **_size(request))
+        return _jpeg(images[0])
 
     def draw_batch(self, requests: Sequence[Request]) -> list[bytes]:
         """In the order of the requests: those of one shape together, shapes one after the other."""
-        drawn: dict[Request, bytes] = {}
+        results: dict[Request, bytes] = {}
         for shape in dict.fromkeys(request.shape for request in requests):
             alike = [request for request in requests if request.shape == shape]
             if len(alike) == 1:
-                drawn[alike[0]] = self.draw(alike[0])
+                results[alike[0]] = self.draw(alike[0])
                 continue
-            made = self._rest(
+            images = self._rest(
                 prompt_embeds=torch.cat([self._text(prompt=each.prompt, output="prompt_embeds") for each in alike]),
                 generator=[_generator(each) for each in alike],
                 output="images",
                 **_size(alike[0]),
             )
-            drawn.update(zip(alike, map(_jpeg, made), strict=True))
-        return [drawn[request] for request in requests]
+            results.update(zip(alike, map(_jpeg, images), strict=True))
+        return [results[request] for request in requests]
 
 
-def _jpeg(picture: Any) -> bytes:
-    return encode_picture(np.asarray(picture), "jpeg")[0]
+def _jpeg(image: Any) -> bytes:
+    return encode_image(np.asarray(image), "jpeg")[0]
 
 
 def _blocks() -> Flux3DistilledAutoBlocks:
@@ -78,7 +78,9 @@ def _blocks() -> Flux3DistilledAutoBlocks:
 def _part(blocks: Any, whole: Any) -> Any:
     """A pipeline of some blocks, with the components that are loaded."""
     part = blocks.init_pipeline()
-    part.update_components(**{name: made for name, made in whole.components.items() if name in part.components})
+    part.update_components(
+        **{name: component for name, component in whole.components.items() if name in part.components}
+    )
     return part
 
 
@@ -99,19 +101,19 @@ def _size(request: Request) -> dict[str, int]:
 
 
 def main() -> None:
-    """The loop, picture after picture: a server that takes one request at a time, as a script would."""
-    settings = PeerSettings.of_environment()
+    """The loop, image after image: a server that takes one request at a time, as a script would."""
+    settings = PeerSettings.from_environment()
     pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            picture = pipeline.draw(Request(**told))
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            image = pipeline.draw(Request(**body))
             self.send_response(200)
             self.send_header(PID, str(os.getpid()))
-            self.send_header("content-length", str(len(picture)))
+            self.send_header("content-length", str(len(image)))
             self.end_headers()
-            self.wfile.write(picture)
+            self.wfile.write(image)
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: a line per call would be part of what is measured."""

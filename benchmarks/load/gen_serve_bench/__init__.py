@@ -1,1 +1,1 @@
-"""Load for servers that make pictures and videos. It knows them by HTTP alone; docs/benchmarks.md explains it."""
+"""Load for servers that make images and videos. It knows them by HTTP alone; docs/benchmarks.md explains it."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import httpx2
 
-from gen_serve_bench.bodies import VARIANTS, body_of, path_of
+from gen_serve_bench.bodies import VARIANTS, request_body, request_path
 from gen_serve_bench.results import End, Outcome
 from gen_serve_bench.workload import Request
 
@@ -59,11 +59,11 @@ class Clock:
     def now(self) -> float:
         return time.monotonic() - self._zero
 
-    def of_epoch(self, told: object) -> float | None:
+    def from_epoch(self, value: object) -> float | None:
         """A moment that a server told, in epoch seconds; None where it is no such thing."""
-        if isinstance(told, bool) or not isinstance(told, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return float(told) - self.epoch
+        return float(value) - self.epoch
 
 
 class NotServed(Exception):
@@ -79,7 +79,7 @@ class PollFailed(Exception):
     """A poll whose answer says nothing about the task."""
 
 
-def prepared(target: Target, requests: Mapping[str, Request]) -> Dialect | OpenAIImages:
+def prepare_adapter(target: Target, requests: Mapping[str, Request]) -> Dialect | OpenAIImages:
     """The adapter, with all made that takes time. Raises ValueError where it can't send one of the requests."""
     adapter = OpenAIImages(target) if target.adapter == "openai" else Dialect(target)
     for request in requests.values():
@@ -98,19 +98,21 @@ class Dialect:
 
     def prepare(self, request: Request) -> None:
         """Makes beforehand what takes time to make. Raises ValueError where the request can't be sent this way."""
-        body_of(request, self._target.finetune)
+        request_body(request, self._target.finetune)
 
     async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
         """Sends it and follows it to its end, noting times. Raises NotServed unless there is a result, or
         httpx2.HTTPError."""
         target = self._target
         key = {"x-key": target.keys[request.tenant]} if target.keys.get(request.tenant) else {}
-        data = json.dumps(body_of(request, target.finetune)).encode()
+        data = json.dumps(request_body(request, target.finetune)).encode()
         headers = {"content-type": "application/json", **key}
-        sent = outcome.sent = clock.now()
-        answer = await http.post(path_of(request, target.finetune), content=data, headers=headers, timeout=target.limit)
-        told = _object(answer)
-        task_id, address = told.get("id"), told.get("polling_url")
+        started = outcome.sent = clock.now()
+        answer = await http.post(
+            request_path(request, target.finetune), content=data, headers=headers, timeout=target.limit
+        )
+        body = _object(answer)
+        task_id, address = body.get("id"), body.get("polling_url")
         if not isinstance(task_id, str) or not isinstance(address, str):
             raise _unusable("a submission without id and polling_url")
         outcome.acknowledged, outcome.task_id = clock.now(), task_id
@@ -124,11 +126,15 @@ class Dialect:
         same = (url.scheme, url.host, url.port) == (self._origin.scheme, self._origin.host, self._origin.port)
 
         async def poll() -> bool:
-            return self._noted(await http.get(url, headers=key if same else {}, timeout=self._timeout), outcome, clock)
+            return self._record_poll(
+                await http.get(url, headers=key if same else {}, timeout=self._timeout), outcome, clock
+            )
 
-        await until_ended(poll, outcome, lambda: sent + target.limit - clock.now(), target.poll_every, target.wait > 0)
+        await poll_until_end(
+            poll, outcome, lambda: started + target.limit - clock.now(), target.poll_every, target.wait > 0
+        )
 
-    def _noted(self, answer: httpx2.Response, outcome: Outcome, clock: Clock) -> bool:
+    def _record_poll(self, answer: httpx2.Response, outcome: Outcome, clock: Clock) -> bool:
         """Whether the task has ended. Raises NotServed where it ended without a result."""
         try:
             task = answer.json()
@@ -144,8 +150,8 @@ class Dialect:
         outcome.final = clock.now()
         result = task.get("result")
         if isinstance(result, dict):
-            outcome.started = clock.of_epoch(result.get("start_time"))
-            outcome.ended = clock.of_epoch(result.get("end_time"))
+            outcome.started = clock.from_epoch(result.get("start_time"))
+            outcome.ended = clock.from_epoch(result.get("end_time"))
         if status != "Ready":
             raise NotServed("failed", status)
         if not result:
@@ -153,10 +159,10 @@ class Dialect:
         return True
 
 
-async def until_ended(
+async def poll_until_end(
     poll: Callable[[], Awaitable[bool]],
     outcome: Outcome,
-    time_left: Callable[[], float],
+    remaining_s: Callable[[], float],
     every: float,
     at_once: bool = False,
 ) -> None:
@@ -165,22 +171,22 @@ async def until_ended(
     about the task. Raises NotServed when the time is up: the task is lost then.
     """
     pause = 0.0 if at_once else every
-    while (left := time_left()) > 0:
-        await asyncio.sleep(min(pause, left))
+    while (remaining := remaining_s()) > 0:
+        await asyncio.sleep(min(pause, remaining))
         outcome.polls += 1
-        left_before = time_left()
+        remaining_before = remaining_s()
         try:
             if await poll():
                 return
         except (httpx2.HTTPError, PollFailed):
             outcome.poll_errors += 1
             await asyncio.sleep(_AFTER_ERROR_S)
-        pause = max(0.0, every - (left_before - time_left()))
+        pause = max(0.0, every - (remaining_before - remaining_s()))
     raise NotServed("lost", "never seen to end")
 
 
 class OpenAIImages:
-    """Servers in the form of OpenAI's: a request for a picture is answered with the picture."""
+    """Servers in the form of OpenAI's: a request for an image is answered with the image."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -204,17 +210,17 @@ class OpenAIImages:
         data = json.dumps(body | dict(request.body)).encode()
         outcome.sent = clock.now()
         answer = await http.post(self._path, content=data, headers=headers, timeout=self._target.limit)
-        arrived = clock.now()
+        now = clock.now()
         match _object(answer).get("data"):
-            case [{"b64_json": str(picture)}] if not _is_picture(picture):
-                raise _unusable("b64_json is no picture")
+            case [{"b64_json": str(image)}] if not _is_image(image):
+                raise _unusable("b64_json is no image")
             case [{"b64_json": str(_)}] | [{"url": str(_)}]:
-                outcome.final = arrived
+                outcome.final = now
             case _:
-                raise _unusable("data has not one picture")
+                raise _unusable("data has not one image")
 
 
-def _is_picture(text: str) -> bool:
+def _is_image(text: str) -> bool:
     try:
         return base64.b64decode(text[:64]).startswith(_MAGIC)
     except binascii.Error:
@@ -231,9 +237,9 @@ def _object(answer: httpx2.Response) -> dict[str, Any]:
     if answer.status_code != 200:
         raise NotServed("refused" if answer.status_code in _REFUSALS else "failed", f"HTTP {answer.status_code}")
     try:
-        told = answer.json()
+        body = answer.json()
     except (ValueError, RecursionError):
         raise _unusable("no JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise _unusable("no JSON object")
-    return told
+    return body

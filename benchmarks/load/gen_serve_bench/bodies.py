@@ -1,4 +1,4 @@
-"""Which fields of an endpoint a shape becomes, and pictures to send along: made, not anybody's."""
+"""Which fields of an endpoint a shape becomes, and images to send along: made, not anybody's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from PIL import Image, ImageDraw
 from gen_serve_bench.workload import Request, Size
 
 VARIANTS: Final = 8
-"""Of a picture of one size: servers that keep what they have seen get different ones, and memory has an end."""
+"""Of an image of one size: servers that keep what they have seen get different ones, and memory has an end."""
 _TUNED: Final = "-finetuned"
 _KEYFRAME: Final = Size(640, 352)
-_CLIP_RATIOS: Final = ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21")
+_VIDEO_RATIOS: Final = ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21")
 _FHD_AREA: Final = 1920 * 1088
 _LEAST_SIDE: Final = 64
 
@@ -28,59 +28,59 @@ _LEAST_SIDE: Final = 64
 class Form:
     """How an endpoint is asked."""
 
-    size: Literal["pixels", "ratio", "picture"] = "pixels"
-    """Told in pixels, as a ratio, or taken from the first picture that is sent."""
+    size: Literal["pixels", "ratio", "image"] = "pixels"
+    """Told in pixels, as a ratio, or taken from the first image that is sent."""
     steps: bool = False
-    pictures: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     """A field for each."""
     least: int = 0
-    """Pictures without which there is nothing to do."""
+    """Images without which there is nothing to do."""
     mask: str = ""
     prompt: bool = True
-    listed: str = ""
-    """One field for all pictures."""
+    list_field: str = ""
+    """One field for all images."""
 
 
-_GEN_2: Final = Form(pictures=("input_image", *(f"input_image_{n}" for n in range(2, 9))))
-_PRO: Final = Form(steps=True, pictures=("image_prompt",))
-_TRY_ON: Final = Form("picture", pictures=("person", "garment"), least=2)
-_ANY: Final = Form(steps=True, listed="images")
+_GEN_2: Final = Form(images=("input_image", *(f"input_image_{n}" for n in range(2, 9))))
+_PRO: Final = Form(steps=True, images=("image_prompt",))
+_TRY_ON: Final = Form("image", images=("person", "garment"), least=2)
+_ANY: Final = Form(steps=True, list_field="images")
 """Of gen-3-image-klein, and of what is not known here."""
 _FORMS: Final[Mapping[str, Form]] = {
     "gen-2-max": _GEN_2,
     "gen-2-pro": _GEN_2,
     "gen-2-pro-preview": _GEN_2,
-    "gen-kontext-pro": Form("ratio", pictures=_GEN_2.pictures[:4]),
+    "gen-kontext-pro": Form("ratio", images=_GEN_2.images[:4]),
     "gen-pro": _PRO,
     "gen-pro-1.0": _PRO,
     "gen-pro-1.1": _PRO,
-    "gen-pro-1.0-fill": Form("picture", True, ("image",), 1, "mask"),
-    "gen-pro-1.0-canny": Form("picture", True, ("control_image",), 1),
-    "gen-tools/erase-v1": Form("picture", False, ("image",), 1, "mask", prompt=False),
+    "gen-pro-1.0-fill": Form("image", True, ("image",), 1, "mask"),
+    "gen-pro-1.0-canny": Form("image", True, ("control_image",), 1),
+    "gen-tools/erase-v1": Form("image", False, ("image",), 1, "mask", prompt=False),
     "gen-tools/outpainting-v1": Form("pixels", False, ("input_image",), 1, prompt=False),
     "gen-tools/vto-v1": _TRY_ON,
     "gen-tools/vto-v2": _TRY_ON,
-    "gen-tools/deblur-v1": Form("picture", False, ("image",), 1, prompt=False),
+    "gen-tools/deblur-v1": Form("image", False, ("image",), 1, prompt=False),
 }
 
 
-def path_of(request: Request, finetune: str | None = None) -> str:
+def request_path(request: Request, finetune: str | None = None) -> str:
     """A tuned endpoint without a tuned model to name is its base: the same work, but for the adapter's."""
-    untuned = finetune is None and "finetune_id" not in request.body
-    return f"/v1/{request.endpoint.removesuffix(_TUNED) if untuned else request.endpoint}"
+    is_base = finetune is None and "finetune_id" not in request.body
+    return f"/v1/{request.endpoint.removesuffix(_TUNED) if is_base else request.endpoint}"
 
 
-def body_of(request: Request, finetune: str | None = None) -> dict[str, Any]:
-    """The request's own further fields go before what its shape says. Raises ValueError for more pictures than the
+def request_body(request: Request, finetune: str | None = None) -> dict[str, Any]:
+    """The request's own further fields go before what its shape says. Raises ValueError for more images than the
     endpoint takes."""
     base = request.endpoint.removesuffix(_TUNED)
-    body = _clip(request) if base == "gen-3-video" else _picture(request, _FORMS.get(base, _ANY))
+    body = _video(request) if base == "gen-3-video" else _image(request, _FORMS.get(base, _ANY))
     if request.shape.tuned and finetune is not None:
         body["finetune_id"] = finetune
     return body | dict(request.body)
 
 
-def _picture(request: Request, form: Form) -> dict[str, Any]:
+def _image(request: Request, form: Form) -> dict[str, Any]:
     shape, size = request.shape, request.shape.size
     body: dict[str, Any] = {"prompt": request.prompt} if form.prompt else {}
     body["seed"] = request.seed
@@ -93,25 +93,25 @@ def _picture(request: Request, form: Form) -> dict[str, Any]:
         body["steps"] = shape.steps
     if not (count := max(form.least, shape.references)):
         return body
-    if not form.listed and count > len(form.pictures):
-        raise ValueError(f"{request.endpoint} takes {len(form.pictures)} pictures at most, not {count} (references)")
+    if not form.list_field and count > len(form.images):
+        raise ValueError(f"{request.endpoint} takes {len(form.images)} images at most, not {count} (references)")
     first = _first_size(request, form)
-    made = [photo(request.reference_size if n else first, request.seed + n) for n in range(count)]
-    body |= {form.listed: made} if form.listed else dict(zip(form.pictures, made, strict=False))
+    images = [photo(request.reference_size if n else first, request.seed + n) for n in range(count)]
+    body |= {form.list_field: images} if form.list_field else dict(zip(form.images, images, strict=False))
     return body | ({form.mask: mask(first)} if form.mask else {})
 
 
 def _first_size(request: Request, form: Form) -> Size:
     size = request.shape.size
-    if size is None or (form.size != "picture" and form.prompt):
+    if size is None or (form.size != "image" and form.prompt):
         return request.reference_size
-    if form.size == "picture":
+    if form.size == "image":
         return size
     # In the middle of a canvas that is painted around it.
     return Size(max(_LEAST_SIDE, size.width // 2), max(_LEAST_SIDE, size.height // 2))
 
 
-def _clip(request: Request) -> dict[str, Any]:
+def _video(request: Request) -> dict[str, Any]:
     shape, size = request.shape, request.shape.size
     body: dict[str, Any] = {"mode": "t2v", "prompt": request.prompt, "seed": request.seed}
     if shape.references:
@@ -123,7 +123,7 @@ def _clip(request: Request) -> dict[str, Any]:
         area = size.width * size.height
         body["resolution"] = "fhd" if area > 0.75 * _FHD_AREA else "hd"
         body["draft"] = area < 0.2 * _FHD_AREA
-        body["aspect_ratio"] = min(_CLIP_RATIOS, key=lambda ratio: _distance(ratio, size))
+        body["aspect_ratio"] = min(_VIDEO_RATIOS, key=lambda ratio: _distance(ratio, size))
     return body
 
 
@@ -141,23 +141,23 @@ def photo(size: Size, seed: int) -> str:
 def _photo(size: Size, variant: int) -> str:
     chance = random.Random(variant)
     grain = Image.frombytes("RGB", (64, 64), chance.randbytes(64 * 64 * 3))
-    picture = grain.resize(size, Image.Resampling.BICUBIC)
-    draw = ImageDraw.Draw(picture)
+    image = grain.resize(size, Image.Resampling.BICUBIC)
+    draw = ImageDraw.Draw(image)
     for _ in range(6):
         left, top = chance.randrange(size.width), chance.randrange(size.height)
         draw.ellipse((left, top, left + size.width // 4, top + size.height // 4), fill=tuple(chance.randbytes(3)))
-    return _encoded(picture, "JPEG")
+    return _encode(image, "JPEG")
 
 
 @lru_cache(maxsize=64)
 def mask(size: Size) -> str:
     """Base64 of a PNG: black, with a white box in the middle."""
-    picture = Image.new("L", size)
-    picture.paste(255, (size.width // 4, size.height // 4, max(1, size.width * 3 // 4), max(1, size.height * 3 // 4)))
-    return _encoded(picture, "PNG")
+    image = Image.new("L", size)
+    image.paste(255, (size.width // 4, size.height // 4, max(1, size.width * 3 // 4), max(1, size.height * 3 // 4)))
+    return _encode(image, "PNG")
 
 
-def _encoded(picture: Image.Image, form: str) -> str:
+def _encode(image: Image.Image, form: str) -> str:
     file = io.BytesIO()
-    picture.save(file, form)
+    image.save(file, form)
     return base64.b64encode(file.getvalue()).decode()

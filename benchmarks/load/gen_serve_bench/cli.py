@@ -23,7 +23,7 @@ import typer
 if TYPE_CHECKING:
     from gen_serve_bench.adapters import Target
     from gen_serve_bench.goals import Objective, Threshold
-    from gen_serve_bench.results import Measured
+    from gen_serve_bench.results import RunResult
     from gen_serve_bench.workload import Load, Mix, Pattern, Plan, Request
 
 app = typer.Typer(
@@ -74,13 +74,13 @@ Key = Annotated[
 ]
 
 
-def _as_given(base_url: str | None, key: str, needed: bool) -> tuple[str, str]:
-    if needed and not key:
+def _default_location(base_url: str | None, key: str, required: bool) -> tuple[str, str]:
+    if required and not key:
         raise ValueError("no API key: pass --key or set GEN_KEY")
     return base_url or "http://127.0.0.1:8000", key
 
 
-locate: Callable[[str | None, str, bool], tuple[str, str]] = _as_given
+locate: Callable[[str | None, str, bool], tuple[str, str]] = _default_location
 """The address and the key that options mean. Raises ValueError where there is no key and one is needed. `gen-serve`
 sets its own, which knows the services of this machine."""
 
@@ -90,17 +90,20 @@ def _takes(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Call
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = {name: each for name, each in _options(command).items() if name not in makers}
-        shared = {name: _options(maker) for name, maker in makers.items()}
+        maker_options = {name: _options(maker) for name, maker in makers.items()}
 
-        def called(**given: Any) -> None:
-            made = {name: makers[name](**{each: given[each] for each in of}) for name, of in shared.items()}
-            command(**{name: given[name] for name in own}, **made)
+        def wrapper(**values: Any) -> None:
+            arguments = {
+                name: makers[name](**{each: values[each] for each in options})
+                for name, options in maker_options.items()
+            }
+            command(**{name: values[name] for name in own}, **arguments)
 
-        every = [*own.values(), *(each for of in shared.values() for each in of.values())]
-        called.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in every])  # pyright: ignore[reportFunctionMemberAccess]
-        called.__annotations__ = {each.name: each.annotation for each in every}
-        called.__doc__ = command.__doc__
-        return called
+        every = [*own.values(), *(each for options in maker_options.values() for each in options.values())]
+        wrapper.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in every])  # pyright: ignore[reportFunctionMemberAccess]
+        wrapper.__annotations__ = {each.name: each.annotation for each in every}
+        wrapper.__doc__ = command.__doc__
+        return wrapper
 
     return decorate
 
@@ -129,14 +132,14 @@ def _load(
     if mix is not None and (size is not None or steps is not None):
         raise ValueError("--size and --steps are for --endpoint; a mix has its own")
     if mix is not None:
-        chosen, source = workload.load_mix(mix), mix.name
+        selection, source = workload.load_mix(mix), mix.name
     else:
         source = (endpoint or "").removeprefix("/v1/")
-        sizes = [workload.Size.parsed(size)] if size is not None else []
+        sizes = [workload.Size.parse(size)] if size is not None else []
         one = workload.Endpoint(endpoint=source, sizes=sizes, steps=[steps] if steps is not None else [])
-        chosen = workload.Mix(endpoints=[one])
-    chosen.one_of_each()
-    return workload.Load(chosen, source, duration, warm_up, cast("Pattern", arrivals), peak, period)
+        selection = workload.Mix(endpoints=[one])
+    selection.request_per_kind()
+    return workload.Load(selection, source, duration, warm_up, cast("Pattern", arrivals), peak, period)
 
 
 def _bench(
@@ -163,9 +166,9 @@ def _bench(
         raise ValueError(f"--adapter should be one of {', '.join(ADAPTERS)}, not {adapter!r}")
     if wait and adapter != "gen":
         raise ValueError("--wait is for --adapter gen: no other server is known to take it")
-    objective = None if slo is None else Objective.parsed(slo)
+    objective = None if slo is None else Objective.parse(slo)
     target = Target(base_url or "", cast("AdapterName", adapter), {}, limit, poll_every, wait)
-    return Bench(target, key, objective, [Threshold.parsed(each) for each in fail_if or []], processes, folder, as_json)
+    return Bench(target, key, objective, [Threshold.parse(each) for each in fail_if or []], processes, folder, as_json)
 
 
 @app.command("run")
@@ -191,8 +194,8 @@ def run(
     """
     if num_requests is not None and concurrency is None:
         raise ValueError("--num-requests is for --concurrency; with a rate there is --duration")
-    plan = load.closed(concurrency, num_requests, seed) if concurrency else load.at(rate, seed)
-    bench.reach(load.mix, list(plan.weights), load.mix.one_of_each())
+    plan = load.closed_loop(concurrency, num_requests, seed) if concurrency else load.at(rate, seed)
+    bench.reach(load.mix, list(plan.weights), load.mix.request_per_kind())
     bench.finish_run(plan)
 
 
@@ -212,11 +215,11 @@ def sweep(
     A run ends when all its tasks have: the next one meets an idle server.
     """
     try:
-        listed = [float(each) for each in rates.split(",")]
+        numbers = [float(each) for each in rates.split(",")]
     except ValueError:
         raise ValueError(f"--rates should be numbers with commas between, like 1,2,4, not {rates!r}") from None
-    plans = [load.at(rate, seed) for rate in listed]
-    bench.reach(load.mix, list(load.mix.weights), load.mix.one_of_each())
+    plans = [load.at(rate, seed) for rate in numbers]
+    bench.reach(load.mix, list(load.mix.weights), load.mix.request_per_kind())
     bench.finish_sweep(plans)
 
 
@@ -235,18 +238,18 @@ def replay(
     warm_up: WarmUp = 0.0,
     seed: Seed = 0,
 ) -> None:
-    """Send a recorded load again: the same moments, endpoints and shapes, with prompts and pictures that are made up.
+    """Send a recorded load again: the same moments, endpoints and shapes, with prompts and images that are made up.
 
     Tenants of the trace are those of --mix, in turn; without one they all share one key.
     """
-    from gen_serve_bench.workload import Mix, load_mix, notes_of_replay, read_trace, replayed
+    from gen_serve_bench.workload import Mix, load_mix, read_trace, replay, replay_notes
 
-    chosen = load_mix(mix) if mix is not None else Mix()
-    recorded = read_trace(trace)
-    plan = replayed(recorded, chosen, trace.name, speed=speed, warm_up=warm_up, seed=seed)
-    bench.notes = tuple(notes_of_replay(recorded, chosen, finetune))
+    replay_mix = load_mix(mix) if mix is not None else Mix()
+    arrivals = read_trace(trace)
+    plan = replay(arrivals, replay_mix, trace.name, speed=speed, warm_up=warm_up, seed=seed)
+    bench.notes = tuple(replay_notes(arrivals, replay_mix, finetune))
     bench.target = replace(bench.target, finetune=finetune)
-    bench.reach(chosen, list(plan.weights), plan.requests)
+    bench.reach(replay_mix, list(plan.weights), plan.requests)
     bench.finish_run(plan)
 
 
@@ -269,34 +272,34 @@ class Bench:
         Raises ValueError for what can't be sent this way, Exit where nobody listens."""
         from httpx2 import URL
 
-        from gen_serve_bench.adapters import prepared
+        from gen_serve_bench.adapters import prepare_adapter
 
         own = {tenant.name: secret for tenant in mix.tenants if (secret := tenant.key())}
         keys = {name: own[name] for name in tenants if name in own}
         # Servers of other forms may do without a key, as one whose tenants all have theirs.
-        needed = len(keys) < len(tenants) and self.target.adapter == "gen"
-        address, found = locate(self.target.base_url or None, self.key, needed)
-        keys |= {name: found for name in tenants if name not in keys and found}
+        required = len(keys) < len(tenants) and self.target.adapter == "gen"
+        address, default_key = locate(self.target.base_url or None, self.key, required)
+        keys |= {name: default_key for name in tenants if name not in keys and default_key}
         self.target = replace(self.target, base_url=address, keys=keys)
-        prepared(self.target, {request.kind: request for request in kinds})
+        prepare_adapter(self.target, {request.kind: request for request in kinds})
         url = URL(address)
         try:
             port = url.port or (443 if url.scheme == "https" else 80)
             socket.create_connection((url.host, port), timeout=_CONNECT_S).close()
         except OSError as problem:
-            raise _failed(f"{address} can't be reached: {problem.strerror or problem}") from None
+            raise _error_exit(f"{address} can't be reached: {problem.strerror or problem}") from None
         if self.objective and self.objective.times_solo:
             self._measure_solo(kinds)
 
     def _measure_solo(self, kinds: Sequence[Request]) -> None:
-        from gen_serve_bench.generator import Share, generate
+        from gen_serve_bench.generator import WorkerLoad, generate
         from gen_serve_bench.goals import NoSolo, solo_latencies, solo_requests
         from gen_serve_bench.results import Outcome
 
         requests = solo_requests(kinds)
 
         def send(request: Request) -> Outcome:
-            [outcome], _ = asyncio.run(generate(self.target, Share([request])))
+            [outcome], _ = asyncio.run(generate(self.target, WorkerLoad([request])))
             step("")
             return outcome
 
@@ -304,59 +307,60 @@ class Bench:
             try:
                 self.solo = solo_latencies(requests, send)
             except NoSolo as problem:
-                raise _failed(str(problem)) from None
+                raise _error_exit(str(problem)) from None
 
-    def _measure(self, plan: Plan) -> Measured:
+    def _measure(self, plan: Plan) -> RunResult:
         from gen_serve_bench import generator
-        from gen_serve_bench.results import Measured
+        from gen_serve_bench.results import RunResult
 
         total = None if plan.concurrency and plan.duration else len(plan.requests)
         try:
             with _progress(plan.title, total) as step:
                 ran = generator.run(self.target, plan, self.processes, lambda outcome: step(outcome.end))
         except generator.GeneratorFailed as problem:
-            raise _failed(str(problem)) from None
-        return Measured.of(plan, ran, self.objective, self.solo, self.notes)
+            raise _error_exit(str(problem)) from None
+        return RunResult.from_run(plan, ran, self.objective, self.solo, self.notes)
 
     def finish_run(self, plan: Plan) -> None:
         """Makes the run, keeps and shows it, and ends the command."""
         from gen_serve_bench import report
+        from gen_serve_bench.report import run_page
 
-        made = self._measure(plan)
-        made.write(self.folder)
-        self._show(made.as_json(), report.page_of_run(made), report.tables_of_run(made), report.warnings(made))
-        self._end([made])
+        result = self._measure(plan)
+        result.write(self.folder)
+        self._show(result.as_json(), run_page(result), report.run_tables(result), report.warnings(result))
+        self._end([result])
 
     def finish_sweep(self, plans: Sequence[Plan]) -> None:
         """The same for a run at each rate. One that is interrupted is the last."""
-        from gen_serve_bench import report
+        from gen_serve_bench.report import sweep_page, sweep_tables
         from gen_serve_bench.results import Sweep
 
-        swept = Sweep()
+        result = Sweep()
         for plan in plans:
-            swept.runs.append(self._measure(plan))
-            if swept.runs[-1].interrupted is not None:
-                swept.notes.append("interrupted: rates that are missing were not run")
+            result.runs.append(self._measure(plan))
+            if result.runs[-1].interrupted is not None:
+                result.notes.append("interrupted: rates that are missing were not run")
                 break
-        swept.write(self.folder)
-        self._show(swept.as_json(), report.page_of_sweep(swept), report.tables_of_sweep(swept), swept.notes)
-        self._end(swept.runs)
+        result.write(self.folder)
+        self._show(result.as_json(), sweep_page(result), sweep_tables(result), result.notes)
+        self._end(result.runs)
 
-    def _show(self, told: Any, page: str, tables: Any, lines: Sequence[str]) -> None:
+    def _show(self, summary: Any, page: str, tables: Any, lines: Sequence[str]) -> None:
         from gen_serve_bench import report
 
         path = self.folder / "report.html"
         path.write_text(page)
         if self.as_json:
-            print(json.dumps(told, indent=2))
+            print(json.dumps(summary, indent=2))
         else:
             report.show(tables, [*lines, f"report: {path}"])
 
-    def _end(self, runs: Sequence[Measured]) -> None:
+    def _end(self, runs: Sequence[RunResult]) -> None:
         """Raises Exit: 1 where tasks were lost or a threshold was crossed, 130 where somebody ended it, else 0."""
         lost = sum(run.figures["lost"] for run in runs)
         wrong = [f"{lost} accepted tasks never ended"] if lost else []
-        wrong += [crossed for run in runs for each in self.thresholds if (crossed := each.crossed(run))]
+        wrong += [violation for run in runs for each in self.thresholds if (violation := each.violation(run))]
         for line in wrong:
             print(f"error: {line}", file=sys.stderr)
         interrupted = any(run.interrupted is not None for run in runs)
@@ -376,13 +380,13 @@ def _progress(description: str, total: int | None) -> Iterator[Callable[[str], N
 
         def step(end: str) -> None:
             ends[end] += 1
-            told = ", ".join(f"{count} {each}" for each, count in ends.items() if each not in ("", "served"))
-            bar.update(line, advance=1, description=f"{description}{f' ({told})' if told else ''}")
+            counts = ", ".join(f"{count} {each}" for each, count in ends.items() if each not in ("", "served"))
+            bar.update(line, advance=1, description=f"{description}{f' ({counts})' if counts else ''}")
 
         yield step
 
 
-def _failed(problem: str) -> typer.Exit:
+def _error_exit(problem: str) -> typer.Exit:
     print(f"error: {problem}", file=sys.stderr)
     return typer.Exit(1)
 

@@ -25,8 +25,8 @@ from typing import Any, Final
 import httpx2
 import uvloop
 
-from gen_serve_bench.adapters import Clock, Dialect, NotServed, OpenAIImages, Target, prepared
-from gen_serve_bench.results import Outcome, Strain
+from gen_serve_bench.adapters import Clock, Dialect, NotServed, OpenAIImages, Target, prepare_adapter
+from gen_serve_bench.results import Outcome, WorkerStats
 from gen_serve_bench.workload import Plan, Request
 
 _LOOK_S: Final = 0.05
@@ -43,7 +43,7 @@ class GeneratorFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerLoad:
     """What one process sends."""
 
     requests: Sequence[Request]
@@ -55,17 +55,17 @@ class Share:
     """Requests of all processes: those of further rounds are numbered on."""
 
     @classmethod
-    def of(cls, plan: Plan, processes: int) -> list[Share]:
+    def split(cls, plan: Plan, processes: int) -> list[WorkerLoad]:
         """Requests by turns; those of a closed loop have their part of the room."""
         seconds = plan.warm_up + plan.duration if plan.duration is not None and plan.concurrency else None
         rooms = [len(range(first, plan.concurrency or 0, processes)) for first in range(processes)]
-        shares = [
+        loads = [
             cls(
                 plan.requests[first::processes], rooms[first] if plan.concurrency else None, seconds, len(plan.requests)
             )
             for first in range(processes)
         ]
-        return [share for share in shares if share.requests and share.concurrency != 0]
+        return [load for load in loads if load.requests and load.concurrency != 0]
 
     @property
     def kinds(self) -> dict[str, Request]:
@@ -87,13 +87,13 @@ class Share:
 
 async def generate(
     target: Target,
-    share: Share,
+    load: WorkerLoad,
     on_outcome: Callable[[Outcome], None] = lambda _: None,
     *,
     clock: Clock | None = None,
     adapter: Dialect | OpenAIImages | None = None,
     stop: asyncio.Event | None = None,
-) -> tuple[list[Outcome], Strain]:
+) -> tuple[list[Outcome], WorkerStats]:
     """One outcome for each request that was sent, in their order; `on_outcome` hears of each as it ends.
 
     Without a `clock` it begins at once. `stop` ends it early: nothing further is sent, and what is on its way counts as
@@ -101,40 +101,40 @@ async def generate(
     """
     outcomes: list[Outcome] = []
 
-    def ended(outcome: Outcome) -> None:
+    def record(outcome: Outcome) -> None:
         outcomes.append(outcome)
         on_outcome(outcome)
 
     clock, stop = clock or Clock(time.time()), stop or asyncio.Event()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
     async with httpx2.AsyncClient(base_url=target.base_url, limits=limits, trust_env=False) as http:
-        carry = _Carrying(target, adapter or prepared(target, share.kinds), clock, http, ended)
-        if share.concurrency:
-            source = share.in_turn()
-            jobs = [_one_after_the_other(carry, source, share.until, stop) for _ in range(share.concurrency)]
+        carry = _Sender(target, adapter or prepare_adapter(target, load.kinds), clock, http, record)
+        if load.concurrency:
+            source = load.in_turn()
+            jobs = [_one_after_the_other(carry, source, load.until, stop) for _ in range(load.concurrency)]
         else:
-            jobs = [carry(request) for request in share.requests]
-        watch = _Watch(clock, share.until)
+            jobs = [carry(request) for request in load.requests]
+        watch = _Watch(clock, load.until)
         looking = asyncio.create_task(watch.look())
         tasks = [asyncio.create_task(job) for job in jobs]
         everything = asyncio.gather(*tasks, return_exceptions=True)
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait([everything, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopped, looking, *tasks):
+        stop_wait = asyncio.create_task(stop.wait())
+        await asyncio.wait([everything, stop_wait], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop_wait, looking, *tasks):
             task.cancel()
         for each in await everything:
             if isinstance(each, Exception):
                 raise each
-    return sorted(outcomes, key=lambda outcome: outcome.number), Strain(watch.cpu, watch.lags)
+    return sorted(outcomes, key=lambda outcome: outcome.number), WorkerStats(watch.cpu, watch.lags)
 
 
 @dataclass(frozen=True, slots=True)
-class _Carrying:
+class _Sender:
     target: Target
     adapter: Dialect | OpenAIImages
     clock: Clock
     http: httpx2.AsyncClient
-    ended: Callable[[Outcome], None]
+    on_end: Callable[[Outcome], None]
 
     async def __call__(self, request: Request) -> None:
         outcome = Outcome(request.number, request.endpoint, request.shape, request.tenant, request.moment)
@@ -143,18 +143,18 @@ class _Carrying:
             async with asyncio.timeout(self.target.limit + 1):
                 await self.adapter.carry(self.http, request, outcome, self.clock)
             outcome.end = "served"
-        except NotServed as ended:
-            outcome.end, outcome.reason = ended.end, ended.reason
+        except NotServed as refusal:
+            outcome.end, outcome.reason = refusal.end, refusal.reason
         except (TimeoutError, httpx2.HTTPError) as problem:
             outcome.end = "failed" if outcome.acknowledged is None else "lost"
             outcome.reason = "time is up" if isinstance(problem, TimeoutError) else type(problem).__name__
         except asyncio.CancelledError:
             outcome.end, outcome.reason = "interrupted", "the run ended before it did"
         if outcome.sent is not None:
-            self.ended(outcome)
+            self.on_end(outcome)
 
 
-async def _one_after_the_other(carry: _Carrying, source: Iterator[Request], until: float, stop: asyncio.Event) -> None:
+async def _one_after_the_other(carry: _Sender, source: Iterator[Request], until: float, stop: asyncio.Event) -> None:
     """Part of a closed loop: the next request goes when the one before has ended."""
     await asyncio.sleep(max(0.0, -carry.clock.now()))
     for request in source:
@@ -183,39 +183,41 @@ class _Watch:
 
 
 @dataclass(slots=True)
-class Ran:
+class GeneratorRun:
     started: float
     """Epoch seconds."""
     outcomes: list[Outcome] = field(default_factory=list)
     """In the order of their requests."""
-    strains: list[Strain] = field(default_factory=list)
+    worker_stats: list[WorkerStats] = field(default_factory=list)
     """By process."""
     interrupted: float | None = None
     """Seconds after the start at which somebody ended it."""
 
 
-def run(target: Target, plan: Plan, processes: int = 1, on_outcome: Callable[[Outcome], None] = lambda _: None) -> Ran:
+def run(
+    target: Target, plan: Plan, processes: int = 1, on_outcome: Callable[[Outcome], None] = lambda _: None
+) -> GeneratorRun:
     """Ctrl-C ends it early, and what there is is returned. Raises ValueError where the adapter can't send one of the
     requests, GeneratorFailed where a process did not do its share."""
     if processes < 1:
         raise ValueError(f"processes should be 1 or more, not {processes}")
-    prepared(target, {request.kind: request for request in plan.requests})
+    prepare_adapter(target, {request.kind: request for request in plan.requests})
     context, interrupted = multiprocessing.get_context("spawn"), threading.Event()
-    ran, pipes, started = Ran(started=time.time()), list[Connection](), list[Any]()
+    ran, pipes, workers = GeneratorRun(started=time.time()), list[Connection](), list[Any]()
     # Processes inherit it: Ctrl-C is for this one, which tells them.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        for share in Share.of(plan, processes):
+        for load in WorkerLoad.split(plan, processes):
             ours, theirs = context.Pipe()
-            started.append(context.Process(target=_send, args=(theirs, target, share), daemon=True))
-            started[-1].start()
+            workers.append(context.Process(target=_send, args=(theirs, target, load), daemon=True))
+            workers[-1].start()
             theirs.close()
             pipes.append(ours)
         signal.signal(signal.SIGINT, lambda *_: interrupted.set())
         _collect(pipes, ran, interrupted, on_outcome)
     finally:
         signal.signal(signal.SIGINT, before)
-        for pipe, process in zip(pipes, started, strict=False):
+        for pipe, process in zip(pipes, workers, strict=False):
             pipe.close()
             process.join(_PATIENCE_S)
             process.kill()
@@ -225,76 +227,76 @@ def run(target: Target, plan: Plan, processes: int = 1, on_outcome: Callable[[Ou
 
 
 def _collect(
-    pipes: Sequence[Connection], ran: Ran, interrupted: threading.Event, on_outcome: Callable[[Outcome], None]
+    pipes: Sequence[Connection], ran: GeneratorRun, interrupted: threading.Event, on_outcome: Callable[[Outcome], None]
 ) -> None:
     """Starts all when each is ready, and hears them until none has anything left to say. Raises GeneratorFailed."""
-    running, ready, heard = list(pipes), 0, time.monotonic()
+    running, ready, last_message_at = list(pipes), 0, time.monotonic()
     while running:
         if interrupted.is_set() and ran.interrupted is None:
-            ran.interrupted, heard = max(0.0, time.time() - ran.started), time.monotonic()
+            ran.interrupted, last_message_at = max(0.0, time.time() - ran.started), time.monotonic()
             for pipe in running:
-                _say(pipe, None)
-        if ran.interrupted is not None and time.monotonic() > heard + _PATIENCE_S:
+                _send_message(pipe, None)
+        if ran.interrupted is not None and time.monotonic() > last_message_at + _PATIENCE_S:
             raise GeneratorFailed(f"{len(running)} generator processes do not stop")
         for pipe in wait(running, timeout=0.2):
             assert isinstance(pipe, Connection)
-            heard = time.monotonic()
+            last_message_at = time.monotonic()
             try:
-                said = pipe.recv()
+                message = pipe.recv()
             except (EOFError, OSError):
                 if ran.interrupted is None:
                     raise GeneratorFailed("a generator process ended before its share was done") from None
                 running.remove(pipe)
                 continue
-            match said:
+            match message:
                 case Outcome():
-                    ran.outcomes.append(said)
-                    on_outcome(said)
-                case Strain():
-                    ran.strains.append(said)
+                    ran.outcomes.append(message)
+                    on_outcome(message)
+                case WorkerStats():
+                    ran.worker_stats.append(message)
                     running.remove(pipe)
                 case _:
                     ready += 1
                     if ready == len(pipes) and ran.interrupted is None:
                         ran.started = time.time() + _LEAD_S
                         for each in running:
-                            _say(each, ran.started)
+                            _send_message(each, ran.started)
 
 
-def _send(pipe: Connection, target: Target, share: Share) -> None:
+def _send(pipe: Connection, target: Target, load: WorkerLoad) -> None:
     """What a process does: says that it is ready, hears when to start, tells outcomes and in the end its strain. A
     further word, or the end of who started it, stops it."""
-    adapter = prepared(target, share.kinds)
+    adapter = prepare_adapter(target, load.kinds)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # an open loop has no other bound
     gc.freeze()  # what was read stays to the end; looking through it again and again would make the loop late
-    _say(pipe, "ready")
-    start = _hear(pipe)
+    _send_message(pipe, "ready")
+    start = _receive_message(pipe)
     if start is None:
         return
 
     async def send() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        threading.Thread(target=_stop_when_told, args=(pipe, loop, stop), daemon=True).start()
-        clock, say = Clock(start), lambda outcome: _say(pipe, outcome)
-        _, strain = await generate(target, share, say, clock=clock, adapter=adapter, stop=stop)
-        _say(pipe, strain)
+        threading.Thread(target=_stop_on_message, args=(pipe, loop, stop), daemon=True).start()
+        clock, say = Clock(start), lambda outcome: _send_message(pipe, outcome)
+        _, stats = await generate(target, load, say, clock=clock, adapter=adapter, stop=stop)
+        _send_message(pipe, stats)
 
     uvloop.run(send())
 
 
-def _stop_when_told(pipe: Connection, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    _hear(pipe)
+def _stop_on_message(pipe: Connection, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    _receive_message(pipe)
     with suppress(RuntimeError):  # the loop may be gone by now: then there is nothing left to stop
         loop.call_soon_threadsafe(stop.set)
 
 
-def _say(pipe: Connection, what: object) -> None:
+def _send_message(pipe: Connection, what: object) -> None:
     with suppress(OSError):  # nobody hears it, and whoever waits at the other end sees that
         pipe.send(what)
 
 
-def _hear(pipe: Connection) -> float | None:
+def _receive_message(pipe: Connection) -> float | None:
     try:
         return pipe.recv()
     except (EOFError, OSError):

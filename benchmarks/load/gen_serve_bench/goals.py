@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from gen_serve_bench.results import METRICS, Measured, Outcome
+from gen_serve_bench.results import METRICS, Outcome, RunResult
 from gen_serve_bench.workload import Request
 
 _OBJECTIVE: Final = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<times>x?)")
@@ -32,18 +32,18 @@ class Objective:
     times_solo: float | None = None
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Of `5` or `3x`. Raises ValueError."""
-        found = _OBJECTIVE.fullmatch(text.strip().lower())
-        if not found or float(found["number"]) <= 0:
+        match = _OBJECTIVE.fullmatch(text.strip().lower())
+        if not match or float(match["number"]) <= 0:
             raise ValueError(f"--slo should be seconds, like 5, or a multiple of solo latency, like 3x, not {text!r}")
-        number = float(found["number"])
-        return cls(times_solo=number) if found["times"] else cls(seconds=number)
+        number = float(match["number"])
+        return cls(times_solo=number) if match["times"] else cls(seconds=number)
 
     def __str__(self) -> str:
         return f"{self.seconds:g} s" if self.seconds is not None else f"{self.times_solo:g}x solo latency"
 
-    def of_kinds(self, kinds: Iterable[str], solo: Mapping[str, float]) -> dict[str, float]:
+    def seconds_by_kind(self, kinds: Iterable[str], solo: Mapping[str, float]) -> dict[str, float]:
         """Seconds, by kind of request."""
         return {kind: self.seconds or (self.times_solo or 0.0) * solo[kind] for kind in kinds}
 
@@ -84,17 +84,17 @@ class Threshold:
     limit: float
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Raises ValueError, which names the metrics that are known."""
-        found = _THRESHOLD.fullmatch(text)
-        if not found or found["metric"] not in METRICS:
+        match = _THRESHOLD.fullmatch(text)
+        if not match or match["metric"] not in METRICS:
             raise ValueError(f"--fail-if should be like 'p95>10', of {', '.join(METRICS)}; not {text!r}")
-        return cls(found["metric"], found["sign"], float(found["limit"]))
+        return cls(match["metric"], match["sign"], float(match["limit"]))
 
     def __str__(self) -> str:
         return f"{self.metric}{self.sign}{self.limit:g}"
 
-    def crossed(self, run: Measured) -> str | None:
+    def violation(self, run: RunResult) -> str | None:
         """How, in a line. What could not be measured has crossed it: nobody knows that all was well."""
         value = run.metrics[self.metric]
         if value is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from gen_serve_bench.workload import Plan, Shape
 
 if TYPE_CHECKING:
-    from gen_serve_bench.generator import Ran
+    from gen_serve_bench.generator import GeneratorRun
     from gen_serve_bench.goals import Objective
 
 End: TypeAlias = Literal["served", "refused", "failed", "lost", "interrupted"]
@@ -27,11 +27,11 @@ TIMES: Final = {
     "time_to_end": "until the end",
     "time_to_result": "until the result",
 }
-_SPREAD: Final = ("p50", "p90", "p95", "p99", "p999", "max")
+_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p999", "max")
 METRICS: Final = (
     *("requests", "served", "refused", "failed", "lost", "errors", "attainment", "goodput", "throughput", "jain"),
-    *_SPREAD,
-    *(f"queue_{name}" for name in _SPREAD),
+    *_PERCENTILES,
+    *(f"queue_{name}" for name in _PERCENTILES),
 )
 """What --fail-if can name: docs/benchmarks.md explains each."""
 _LATE_S: Final = 0.05
@@ -95,7 +95,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Strain:
+class WorkerStats:
     """What it took one process to send its share: until the last request, as waiting for the last results is idle."""
 
     cpu: float
@@ -108,15 +108,15 @@ def quantile(values: Sequence[float], q: float) -> float:
     """The value below which the share `q` lies, interpolated between neighbours. Raises ValueError without values."""
     if not values:
         raise ValueError("no values")
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
+    ascending = sorted(values)
+    place = q * (len(ascending) - 1)
     below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (ascending[above] - ascending[below]) * (place - below)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Percentiles:
     """In the unit of the values. A p99 of fewer than 100 values is little more than their maximum."""
 
     n: int
@@ -128,7 +128,7 @@ class Spread:
     max: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Self | None:
+    def from_values(cls, values: Sequence[float]) -> Self | None:
         """None without values."""
         if not values:
             return None
@@ -153,7 +153,7 @@ class Window:
         return round(amount / (self.end - self.begin), 4) if self.end > self.begin else None
 
 
-def figures(outcomes: Sequence[Outcome], window: Window, weights: Mapping[str, float]) -> dict[str, Any]:
+def summarize(outcomes: Sequence[Outcome], window: Window, weights: Mapping[str, float]) -> dict[str, Any]:
     """Counts, and times in seconds, of the requests that were to be sent in the window; `weights` by tenant.
 
     `goodput_per_s`: results that came within the objective, per second of arrivals. `attainment`: their share of all
@@ -162,11 +162,11 @@ def figures(outcomes: Sequence[Outcome], window: Window, weights: Mapping[str, f
     compares two clocks; between machines it is off by their difference.
     """
     ours = [one for one in outcomes if not one.warm_up]
-    ended = [one for one in ours if one.end != "interrupted"]
+    completed = [one for one in ours if one.end != "interrupted"]
     came = [one for one in outcomes if one.served and window.holds(one.final)]
     works = [one.shape.work for one in came]
     accepted = [one for one in ours if one.acknowledged is not None]
-    kinds = [kind for kind, _ in Counter(one.kind for one in ended).most_common()]
+    kinds = [kind for kind, _ in Counter(one.kind for one in completed).most_common()]
     return {
         "requests": len(ours),
         "seconds": round(window.end - window.begin, 3),
@@ -174,15 +174,15 @@ def figures(outcomes: Sequence[Outcome], window: Window, weights: Mapping[str, f
         "refusals": dict(Counter(one.reason for one in ours if one.end == "refused").most_common()),
         "failures": dict(Counter(one.reason for one in ours if one.end == "failed").most_common()),
         "lost": sum(one.end == "lost" for one in outcomes),
-        "goodput_per_s": window.per_s(sum(one.good for one in ended)),
-        "attainment": _attainment(ended),
+        "goodput_per_s": window.per_s(sum(one.good for one in completed)),
+        "attainment": _attainment(completed),
         "throughput_per_s": window.per_s(len(came)),
         "megapixel_steps_per_s": None if None in works else window.per_s(sum(work or 0.0 for work in works)),
         "polls_per_task": round(sum(one.polls for one in accepted) / len(accepted), 2) if accepted else None,
         "poll_errors": sum(one.poll_errors for one in ours),
-        **{name: _spread(values) for name, values in times(ours).items()},
-        "kinds": {kind: _of_kind([one for one in ended if one.kind == kind]) for kind in kinds},
-        "fairness": fairness(ended, weights),
+        **{name: _percentiles(values) for name, values in times(ours).items()},
+        "kinds": {kind: _kind_summary([one for one in completed if one.kind == kind]) for kind in kinds},
+        "fairness": fairness(completed, weights),
     }
 
 
@@ -203,11 +203,11 @@ def times(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     }
 
 
-def jain(shares: Sequence[float]) -> float | None:
+def jain(amounts: Sequence[float]) -> float | None:
     """Jain's index of fairness: 1 where all have the same, 1/n where one of n has everything. None where nobody has
     anything."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
+    squares = sum(amount * amount for amount in amounts)
+    return sum(amounts) ** 2 / (len(amounts) * squares) if squares else None
 
 
 def fairness(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> dict[str, Any]:
@@ -215,39 +215,39 @@ def fairness(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> dict[
     in megapixel-steps where all requests say theirs, else in results. It means something where all tenants asked for
     more than they got: one that asked for little and got it lowers it, too."""
     by_work = all(one.shape.work is not None for one in outcomes)
-    told: dict[str, dict[str, Any]] = {}
+    tenants: dict[str, dict[str, Any]] = {}
     for name, weight in weights.items():
         ours = [one for one in outcomes if one.tenant == name]
         waits = times(ours)
-        told[name] = {
+        tenants[name] = {
             "weight": weight,
             "asked": len(ours),
             "served": sum(one.served for one in ours),
             "refused": sum(one.end == "refused" for one in ours),
             "amount": round(sum((one.shape.work or 0.0) if by_work else 1.0 for one in ours if one.served), 4),
-            "time_to_result": _spread(waits["time_to_result"]),
-            "queue_wait": _spread(waits["queue_wait"]),
+            "time_to_result": _percentiles(waits["time_to_result"]),
+            "queue_wait": _percentiles(waits["queue_wait"]),
         }
-    index = jain([each["amount"] / each["weight"] for each in told.values()]) if len(told) > 1 else None
+    index = jain([each["amount"] / each["weight"] for each in tenants.values()]) if len(tenants) > 1 else None
     counted_in = "megapixel-steps" if by_work else "results"
-    return {"jain": None if index is None else round(index, 4), "counted_in": counted_in, "tenants": told}
+    return {"jain": None if index is None else round(index, 4), "counted_in": counted_in, "tenants": tenants}
 
 
-def health(outcomes: Sequence[Outcome], strains: Sequence[Strain]) -> dict[str, Any]:
+def health(outcomes: Sequence[Outcome], strains: Sequence[WorkerStats]) -> dict[str, Any]:
     """Whether the generator was the limit: how late requests were sent and how late event loops woke, in seconds; each
     process's share of one core; and `limits`, in sentences: none says that the figures are the server's."""
-    late = Spread.of([max(0.0, one.sent - one.intended) for one in outcomes if one.sent is not None])
-    lag = max((quantile(strain.loop_lag, 0.99) for strain in strains if strain.loop_lag), default=None)
+    late = Percentiles.from_values([max(0.0, one.sent - one.intended) for one in outcomes if one.sent is not None])
+    lag = max((quantile(stats.loop_lag, 0.99) for stats in strains if stats.loop_lag), default=None)
     limits: list[str] = []
     if late and late.p99 > _LATE_S:
         limits.append(f"1 of 100 requests was sent {late.p99:.3f} s late or later ({_LATE_S:g} s are borne)")
-    if busy := [strain.cpu for strain in strains if strain.cpu > _BUSY]:
+    if busy := [stats.cpu for stats in strains if stats.cpu > _BUSY]:
         limits.append(f"{len(busy)} of {len(strains)} generator processes used {max(busy):.0%} of a core")
     if lag is not None and lag > _LATE_S:
         limits.append(f"1 of 100 looks at the event loop found it {lag:.3f} s late or later ({_LATE_S:g} s are borne)")
     return {
         "lateness": late and late.as_json(),
-        "cpu": [round(strain.cpu, 3) for strain in strains],
+        "cpu": [round(stats.cpu, 3) for stats in strains],
         "loop_lag_p99": None if lag is None else round(lag, 4),
         "limits": limits,
     }
@@ -257,23 +257,23 @@ def _attainment(outcomes: Sequence[Outcome]) -> float | None:
     return round(sum(one.good for one in outcomes) / len(outcomes), 4) if outcomes else None
 
 
-def _of_kind(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _kind_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {
         "requests": len(outcomes),
         "served": sum(one.served for one in outcomes),
         "objective_s": outcomes[0].objective,
         "attainment": _attainment(outcomes),
-        "time_to_result": _spread(times(outcomes)["time_to_result"]),
+        "time_to_result": _percentiles(times(outcomes)["time_to_result"]),
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float] | None:
-    spread = Spread.of(values)
-    return spread and spread.as_json()
+def _percentiles(values: Sequence[float]) -> dict[str, float] | None:
+    percentiles = Percentiles.from_values(values)
+    return percentiles and percentiles.as_json()
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunResult:
     """A run that was made: its outcomes, and what they come to."""
 
     title: str
@@ -291,17 +291,17 @@ class Measured:
     outcomes: list[Outcome] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(
+    def from_run(
         cls,
         plan: Plan,
-        ran: Ran,
+        ran: GeneratorRun,
         objective: Objective | None = None,
         solo: Mapping[str, float] | None = None,
         notes: tuple[str, ...] = (),
     ) -> Self:
         """Marks the outcomes with their objective, and those of the warm-up."""
         kinds = {outcome.kind for outcome in ran.outcomes}
-        seconds = objective.of_kinds(kinds, solo or {}) if objective else {}
+        seconds = objective.seconds_by_kind(kinds, solo or {}) if objective else {}
         for outcome in ran.outcomes:
             outcome.objective = seconds.get(outcome.kind)
             outcome.warm_up = outcome.intended < plan.warm_up
@@ -311,30 +311,36 @@ class Measured:
             end = plan.warm_up + plan.duration
         if ran.interrupted is not None:
             end = min(end, ran.interrupted)
-        told = figures(ran.outcomes, Window(plan.warm_up, max(plan.warm_up, end)), plan.weights)
+        metrics = summarize(ran.outcomes, Window(plan.warm_up, max(plan.warm_up, end)), plan.weights)
         return cls(
             title=plan.title,
             settings=plan.settings,
-            figures=told,
-            generator=health(ran.outcomes, ran.strains),
+            figures=metrics,
+            generator=health(ran.outcomes, ran.worker_stats),
             objective=str(objective) if objective else None,
             solo={kind: round(value, 4) for kind, value in (solo or {}).items()},
             started=ran.started,
             interrupted=None if ran.interrupted is None else round(ran.interrupted, 3),
-            notes=(*notes, *_notes(told, ran)),
+            notes=(*notes, *_notes(metrics, ran)),
             outcomes=ran.outcomes,
         )
 
     @property
     def metrics(self) -> dict[str, float | None]:
         """By the names in METRICS."""
-        told, ends = self.figures, self.figures["ends"]
-        ended = told["requests"] - ends.get("interrupted", 0)
-        took, waited = told["time_to_result"] or {}, told["queue_wait"] or {}
-        counts = (told["requests"], *(ends.get(end, 0) for end in ("served", "refused", "failed")), told["lost"])
-        errors = 1 - ends.get("served", 0) / ended if ended else None
-        rates = (errors, told["attainment"], told["goodput_per_s"], told["throughput_per_s"], told["fairness"]["jain"])
-        spreads = (each.get(name) for each in (took, waited) for name in _SPREAD)
+        values, ends = self.figures, self.figures["ends"]
+        completed = values["requests"] - ends.get("interrupted", 0)
+        took, queue_wait = values["time_to_result"] or {}, values["queue_wait"] or {}
+        counts = (values["requests"], *(ends.get(end, 0) for end in ("served", "refused", "failed")), values["lost"])
+        errors = 1 - ends.get("served", 0) / completed if completed else None
+        rates = (
+            errors,
+            values["attainment"],
+            values["goodput_per_s"],
+            values["throughput_per_s"],
+            values["fairness"]["jain"],
+        )
+        spreads = (each.get(name) for each in (took, queue_wait) for name in _PERCENTILES)
         return dict(zip(METRICS, (*counts, *rates, *spreads), strict=True))
 
     def as_json(self) -> dict[str, Any]:
@@ -352,18 +358,18 @@ class Measured:
         write_summary(self.as_json(), folder)
 
 
-def write_summary(told: Mapping[str, Any], folder: Path) -> None:
+def write_summary(summary: Mapping[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(told, indent=2) + "\n")
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _notes(told: Mapping[str, Any], ran: Ran) -> list[str]:
+def _notes(metrics: Mapping[str, Any], ran: GeneratorRun) -> list[str]:
     notes: list[str] = []
     if ran.interrupted is not None:
         notes.append(f"interrupted after {ran.interrupted:.1f} s; what had not ended by then is left out of shares")
-    if told["megapixel_steps_per_s"] is None:
+    if metrics["megapixel_steps_per_s"] is None:
         notes.append("no megapixel-steps: some requests leave their size or steps to the server")
-    wait = told["queue_wait"]
+    wait = metrics["queue_wait"]
     if wait and wait["p50"] < _CLOCKS_S:
         notes.append("the server's clock is behind this machine's: queue waits are wrong by the difference")
     return notes
@@ -373,17 +379,17 @@ def _notes(told: Mapping[str, Any], ran: Ran) -> list[str]:
 class Sweep:
     """Runs at several rates."""
 
-    runs: list[Measured] = field(default_factory=list)
+    runs: list[RunResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def rates(self) -> list[dict[str, Any]]:
         """By rate, rising."""
-        return [_of_rate(run) for run in sorted(self.runs, key=lambda run: run.settings["rate"])]
+        return [_rate_summary(run) for run in sorted(self.runs, key=lambda run: run.settings["rate"])]
 
     def as_json(self) -> dict[str, Any]:
         first = self.runs[0] if self.runs else None
-        told = {"settings": first and first.settings, "objective": first and first.objective}
-        return {"kind": "sweep", **told, "rates": self.rates(), "notes": self.notes}
+        head = {"settings": first and first.settings, "objective": first and first.objective}
+        return {"kind": "sweep", **head, "rates": self.rates(), "notes": self.notes}
 
     def write(self, folder: Path) -> None:
         """The summary, and a folder for each run."""
@@ -392,8 +398,8 @@ class Sweep:
         write_summary(self.as_json(), folder)
 
 
-def _of_rate(run: Measured) -> dict[str, Any]:
+def _rate_summary(run: RunResult) -> dict[str, Any]:
     names = ("requests", "attainment", "goodput", "throughput", "p50", "p99", "refused", "failed", "lost")
     metrics = run.metrics
-    told = {name: metrics[name] for name in names}
-    return {"rate": run.settings["rate"], **told, "generator_was_limit": bool(run.generator["limits"])}
+    values = {name: metrics[name] for name in names}
+    return {"rate": run.settings["rate"], **values, "generator_was_limit": bool(run.generator["limits"])}

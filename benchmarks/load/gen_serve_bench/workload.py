@@ -33,7 +33,7 @@ class Size(NamedTuple):
     height: int
 
     @classmethod
-    def parsed(cls, text: object) -> Self:
+    def parse(cls, text: object) -> Self:
         """Of `512x768`. Raises ValueError for anything else."""
         width, sign, height = str(text).lower().partition("x")
         if not sign or not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
@@ -57,7 +57,7 @@ class Shape:
     size: Size | None = None
     steps: int | None = None
     references: int = 0
-    """Pictures that are sent along."""
+    """Images that are sent along."""
     seconds: int | None = None
     """Of video."""
     tuned: bool = False
@@ -65,7 +65,7 @@ class Shape:
 
     @property
     def work(self) -> float | None:
-        """Megapixel-steps, a second of video counting as a picture; None where the server chooses size or steps."""
+        """Megapixel-steps, a second of video counting as an image; None where the server chooses size or steps."""
         if self.size is None or self.steps is None:
             return None
         return self.size.width * self.size.height / 1e6 * self.steps * (self.seconds or 1)
@@ -74,7 +74,7 @@ class Shape:
         parts = (
             str(self.size) if self.size else "",
             f"{self.steps} steps" if self.steps is not None else "",
-            f"{self.references} picture{'s' if self.references > 1 else ''} sent" if self.references else "",
+            f"{self.references} image{'s' if self.references > 1 else ''} sent" if self.references else "",
             f"{self.seconds} s" if self.seconds is not None else "",
             "tuned" if self.tuned else "",
         )
@@ -132,16 +132,16 @@ def schedule(
     if pattern == "poisson":
         return list(moments)
     # Thinning (Lewis and Shedler 1979): of arrivals at the highest rate, each stays with the share of its own moment.
-    return [moment for moment in moments if chance.random() * most < _of_mean(pattern, most, moment / period % 1)]
+    return [moment for moment in moments if chance.random() * most < _relative_rate(pattern, most, moment / period % 1)]
 
 
-def _of_mean(pattern: Pattern, peak: float, phase: float) -> float:
+def _relative_rate(pattern: Pattern, peak: float, phase: float) -> float:
     if pattern == "bursts":
         return peak if phase < 1 / peak else 0.0
     return 1 - (peak - 1) * math.cos(2 * math.pi * phase)
 
 
-SizeText = Annotated[Size, BeforeValidator(Size.parsed), PlainSerializer(str)]
+SizeText = Annotated[Size, BeforeValidator(Size.parse), PlainSerializer(str)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 
@@ -228,20 +228,22 @@ class Mix(_Section):
     def requests(self, moments: Sequence[float], seed: int = 0) -> list[Request]:
         """One for each moment. The same seed draws the same. Raises ValueError without endpoints."""
         self._check()
-        chance, drawn = random.Random(f"mix {seed}"), list[Request]()
+        chance, result = random.Random(f"mix {seed}"), list[Request]()
         by_endpoint = [each.weight for each in self.endpoints]
         by_tenant = [each.traffic for each in self.tenants]
         shapes = {id(each): each.shapes() for each in self.endpoints}
         for moment in moments:
-            [chosen] = chance.choices(self.endpoints, by_endpoint)
+            [endpoint] = chance.choices(self.endpoints, by_endpoint)
             [tenant] = chance.choices(self.tenants, by_tenant)
-            drawn.append(self._request(len(drawn), moment, chosen, chance.choice(shapes[id(chosen)]), tenant, chance))
-        return drawn
+            result.append(
+                self._request(len(result), moment, endpoint, chance.choice(shapes[id(endpoint)]), tenant, chance)
+            )
+        return result
 
-    def one_of_each(self) -> list[Request]:
+    def request_per_kind(self) -> list[Request]:
         """A request of every kind that the mix may draw. Raises ValueError without endpoints."""
         self._check()
-        kinds = [(chosen, shape) for chosen in self.endpoints for shape in chosen.shapes()]
+        kinds = [(endpoint, shape) for endpoint in self.endpoints for shape in endpoint.shapes()]
         chance = random.Random("one of each")
         return [self._request(number, 0.0, *kind, self.tenants[0], chance) for number, kind in enumerate(kinds)]
 
@@ -250,32 +252,32 @@ class Mix(_Section):
             raise ValueError("endpoints: the mix has none")
 
     def _request(
-        self, number: int, moment: float, chosen: Endpoint, shape: Shape, tenant: Tenant, chance: random.Random
+        self, number: int, moment: float, endpoint: Endpoint, shape: Shape, tenant: Tenant, chance: random.Random
     ) -> Request:
         prompt, seed = self.prompt(chance), chance.randrange(_MAX_SEED)
-        name, size, body = chosen.endpoint, chosen.reference_size, chosen.body
+        name, size, body = endpoint.endpoint, endpoint.reference_size, endpoint.body
         return Request(number, moment, name, shape, tenant.name, prompt, seed, size, body)
 
 
 def load_mix(path: Path) -> Mix:
     """Raises FileNotFoundError, or ValueError that names the file, the field and what is wrong with it."""
     try:
-        told = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as problem:
         raise ValueError(f"{path} is no YAML: {problem}") from None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{path} should hold endpoints and their weights, and holds none")
-    if isinstance(told.get("prompts"), str):  # a file with one a line
-        file = path.parent / told["prompts"]
+    if isinstance(content.get("prompts"), str):  # a file with one a line
+        file = path.parent / content["prompts"]
         try:
             lines = file.read_text().splitlines()
         except OSError as problem:
             raise ValueError(f"prompts: {problem.strerror}: {file}") from None
-        told = {**told, "prompts": [line.strip() for line in lines if line.strip()]}
+        content = {**content, "prompts": [line.strip() for line in lines if line.strip()]}
     try:
-        mix = Mix.model_validate(told)
+        mix = Mix.model_validate(content)
     except ValidationError as problem:
-        raise ValueError(f"{path}: {_told(problem)}") from None
+        raise ValueError(f"{path}: {_error_text(problem)}") from None
     # Paths in the file are relative to it.
     tenants = [
         tenant.model_copy(update={"key_file": path.parent / tenant.key_file}) if tenant.key_file else tenant
@@ -284,7 +286,7 @@ def load_mix(path: Path) -> Mix:
     return mix.model_copy(update={"tenants": tenants})
 
 
-def _told(problem: ValidationError) -> str:
+def _error_text(problem: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the line'}: {each['msg']}" for each in problem.errors())
 
 
@@ -321,7 +323,7 @@ def read_trace(path: Path) -> list[Arrival]:
             if line.strip():
                 arrivals.append(Arrival.model_validate_json(line))
         except ValidationError as problem:
-            raise ValueError(f"{path}, line {number}: {_told(problem)}") from None
+            raise ValueError(f"{path}, line {number}: {_error_text(problem)}") from None
     if not arrivals:
         raise ValueError(f"{path} holds no requests")
     return sorted(arrivals, key=lambda each: each.offset)
@@ -371,19 +373,19 @@ class Load:
         settings = self._settings(seed) | {"arrivals": self.pattern, "rate": rate} | swings
         return Plan(settings, self.mix.requests(moments, seed), self.mix.weights, self.duration, self.warm_up)
 
-    def closed(self, concurrency: int, requests: int | None, seed: int = 0) -> Plan:
+    def closed_loop(self, concurrency: int, requests: int | None, seed: int = 0) -> Plan:
         """So many at a time, until so many were sent, or else until the duration is over."""
-        drawn = self.mix.requests([0.0] * (requests or _POOL), seed)
+        pool = self.mix.requests([0.0] * (requests or _POOL), seed)
         duration = None if requests else self.duration
         settings = self._settings(seed) | {"arrivals": "closed", "rate": None, "concurrency": concurrency}
         settings |= {"duration": duration, "num_requests": requests}
-        return Plan(settings, drawn, self.mix.weights, duration, self.warm_up, concurrency)
+        return Plan(settings, pool, self.mix.weights, duration, self.warm_up, concurrency)
 
     def _settings(self, seed: int) -> dict[str, Any]:
         return {"source": self.source, "duration": self.duration, "warm_up": self.warm_up, "seed": seed}
 
 
-def replayed(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float, warm_up: float, seed: int) -> Plan:
+def replay(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float, warm_up: float, seed: int) -> Plan:
     """The trace once more, `speed` times as fast. Prompts are the mix's, or made up; tenants those of the mix in turn,
     or as many as the trace has where the mix names only one. Raises ValueError where the warm-up is all of it."""
     if not 0 < speed < math.inf:
@@ -393,8 +395,8 @@ def replayed(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float
         tenant = mix.tenants[each.tenant % len(mix.tenants)]
         name = tenant.name if len(mix.tenants) > 1 else f"tenant {each.tenant}"
         weights[name] = tenant.weight
-        moment, seeded = (each.offset - arrivals[0].offset) / speed, chance.randrange(_MAX_SEED)
-        requests.append(Request(number, moment, each.endpoint, each.shape, name, mix.prompt(chance), seeded))
+        moment, request_seed = (each.offset - arrivals[0].offset) / speed, chance.randrange(_MAX_SEED)
+        requests.append(Request(number, moment, each.endpoint, each.shape, name, mix.prompt(chance), request_seed))
     # The last request has a time of its own, too: the mean gap.
     length = requests[-1].moment * len(requests) / max(1, len(requests) - 1) or 1.0
     if warm_up > requests[-1].moment:
@@ -404,12 +406,12 @@ def replayed(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float
     return Plan(settings, requests, weights, length - warm_up, warm_up)
 
 
-def notes_of_replay(arrivals: Sequence[Arrival], mix: Mix, finetune: str | None) -> list[str]:
+def replay_notes(arrivals: Sequence[Arrival], mix: Mix, finetune: str | None) -> list[str]:
     """In what a replay differs from what was recorded."""
-    found: list[str] = []
+    notes: list[str] = []
     tenants = len({each.tenant for each in arrivals})
     if tenants > len(mix.tenants):
-        found.append(f"{tenants} tenants were recorded, and sent with {len(mix.tenants)} keys")
+        notes.append(f"{tenants} tenants were recorded, and sent with {len(mix.tenants)} keys")
     if (tuned := sum(each.tuned for each in arrivals)) and finetune is None:
-        found.append(f"{tuned} requests were for tuned models, and sent without")
-    return found
+        notes.append(f"{tuned} requests were for tuned models, and sent without")
+    return notes

@@ -1,0 +1,157 @@
+"""Predictions of the capacity planner against real runs, and whether the range of `details.eta` holds.
+
+For each model and mix the profile is first learned as in production, from what replicas report under some load. Then
+the same arrivals go to the planner and to the service, in an open loop at three loads. The service's replicas are real
+processes. On a small machine the bundled model shares the cores with all else, so its images are large: few come in a
+second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+from gen_serve_bench.adapters import Target
+from gen_serve_bench.generator import WorkerLoad, generate
+from gen_serve_bench.results import Outcome
+from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Size
+from redis.asyncio import Redis
+from rich.console import Console
+
+from benchmarks.harness import Benchmark, Goal, Report
+from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
+from serve_app.cli.plan import to_tasks
+from serve_app.config.model_settings import AutoscalingSettings
+from serve_app.planning.plan import Planner
+from serve_app.planning.profile import ModelProfile
+from serve_app.planning.simulation import SimulatedTask
+from serve_app.tasks.reader import TaskReader
+
+_BATCH, _RUNNING = 4, 8
+_MIXES: Final = {
+    "one size": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(256, 256)], steps=[8])]),
+    "mixed": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(128, 128), Size(256, 256)], steps=[4, 16])]),
+}
+_MODELS: Final = {"bundled, 1 replica": (None, 1), "simulated, 2 replicas": ("simulated/250ms", 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    loads: tuple[float, ...] = (0.4, 0.7, 0.9)
+    """Of the capacity that the planner predicts."""
+    learn_s: float = 20.0
+    run_s: float = 60.0
+    watched: int = 40
+    """Tasks of each run whose `eta` is read."""
+
+
+def measure(plan: Plan, console: Console) -> Report:
+    rows, faults = list[dict[str, Any]](), list[str]()
+    for model, (checkpoint, replicas) in _MODELS.items():
+        settings = UNLIMITED | {
+            f"GEN_MODELS__{MODEL}__MAX_BATCH".upper(): str(_BATCH),
+            f"GEN_MODELS__{MODEL}__MAX_RUNNING".upper(): str(_RUNNING),
+            f"GEN_MODELS__{MODEL}__AUTOSCALING_CONFIG__MIN_REPLICAS".upper(): str(replicas),
+            f"GEN_MODELS__{MODEL}__AUTOSCALING_CONFIG__MAX_REPLICAS".upper(): str(replicas),
+        }
+        if checkpoint:
+            settings[f"GEN_MODELS__{MODEL}__CHECKPOINT".upper()] = checkpoint
+        for mix in _MIXES:
+            console.print(f"{model}, {mix}: starting a service")
+            with Service(settings) as service:
+                rows += asyncio.run(_measure(service, plan, model, mix, replicas, console, faults))
+    return Report({"rows": rows}, goals(rows), faults)
+
+
+def goals(rows: Sequence[Mapping[str, Any]]) -> list[Goal]:
+    whom = "platform teams that choose replica counts"
+    held = [row["eta_held"] for row in rows if row["eta_held"] is not None]
+    return [
+        Goal("planner: error of p50, worst of all runs", whom, max(row["p50_error"] for row in rows), 15, "%"),
+        Goal("planner: error of p99, worst of all runs", whom, max(row["p99_error"] for row in rows), 25, "%"),
+        Goal("range of eta holds, least of all runs", whom, min(held, default=0.0), 75, "%", at_least=True),
+    ]
+
+
+async def _measure(
+    service: Service, plan: Plan, model: str, mix: str, replicas: int, console: Console, faults: list[str]
+) -> list[dict[str, Any]]:
+    server = Target(base_url=service.base_url, keys={"all": service.key}, limit=120, poll_every=0.2, wait=10)
+    await _send(server, Load(_MIXES[mix], ENDPOINT, plan.learn_s).at(4.0, seed=9).requests, faults)
+    async with Redis.from_url(service.redis_url, decode_responses=True) as redis:
+        await asyncio.sleep(1.5)  # until the last report is in
+        work = await TaskReader(redis).work(MODEL)
+    profile = ModelProfile.from_counts(work, max_batch=_BATCH, max_running=_RUNNING)
+    scaling = AutoscalingSettings(min_replicas=replicas, max_replicas=replicas)
+    capacity, rows = _capacity(profile, _MIXES[mix], scaling), list[dict[str, Any]]()
+    for load in plan.loads:
+        requests = Load(_MIXES[mix], ENDPOINT, plan.run_s).at(load * capacity, seed=1).requests
+        predicted = Planner(_tasks(requests), profile).row(scaling)
+        console.print(f"{model}, {mix}: {load * capacity:.2f} tasks per second, {load:g} of the capacity")
+        sending = asyncio.create_task(_send(server, requests, faults))
+        await asyncio.sleep(1)
+        held = await _watch_etas(service, plan.watched, sending)
+        outcomes = await sending
+        took = sorted(each.time_to_result for each in outcomes if each.time_to_result is not None)
+        row: dict[str, Any] = {"model": model, "mix": mix, "load": load, "tasks": len(took)}
+        for name, fraction in (("p50", 0.5), ("p99", 0.99)):
+            measured, expected = took[int(fraction * (len(took) - 1))], getattr(predicted, name)
+            row |= {name: round(measured, 3), f"{name}_predicted": round(expected, 3)}
+            row[f"{name}_error"] = round(100 * abs(expected - measured) / measured, 1)
+        rows.append(row | {"eta_held": held})
+        console.print(rows[-1])
+    return rows
+
+
+def _tasks(requests: Sequence[Request]) -> list[SimulatedTask]:
+    return to_tasks(((each.moment, each.shape, "") for each in requests), default_steps=1)
+
+
+def _capacity(profile: ModelProfile, mix: Mix, scaling: AutoscalingSettings) -> float:
+    """Tasks per second when many wait."""
+    tasks = _tasks(mix.requests([0.0] * 400))
+    return len(tasks) / Planner(tasks, profile).simulate(scaling).elapsed_s
+
+
+async def _send(server: Target, requests: Sequence[Request], faults: list[str]) -> list[Outcome]:
+    outcomes, _ = await generate(server, WorkerLoad(requests))
+    faults += ["a task did not become Ready" for each in outcomes if not each.served]
+    return list(outcomes)
+
+
+async def _watch_etas(service: Service, count: int, sending: asyncio.Task[Any]) -> float | None:
+    """Percent of the first ranges of `count` tasks that the result came within, of those that come until all is sent;
+    None where no task had one."""
+    watched = dict[str, asyncio.Task[bool | None]]()
+    limits = httpx2.Limits(max_connections=None)
+    async with httpx2.AsyncClient(base_url=service.base_url, limits=limits, trust_env=False, timeout=90) as client:
+        while len(watched) < count and not sending.done():
+            page = await client.get("/v1/tasks", params={"active": "true", "limit": 20}, headers={"x-key": service.key})
+            new = [task["id"] for task in page.json()["tasks"] if task["id"] not in watched]
+            for task_id in new[:2]:  # not only of those that came together
+                watched[task_id] = asyncio.create_task(_range_holds(client, task_id))
+            await asyncio.sleep(0.3)
+        held = [each for each in await asyncio.gather(*watched.values()) if each is not None]
+    return round(100 * sum(held) / len(held), 1) if held else None
+
+
+async def _range_holds(client: httpx2.AsyncClient, task_id: str) -> bool | None:
+    """Whether the task ends within the range that it is told of now; None where it is told of none."""
+    body = (await client.get("/v1/get_result", params={"id": task_id})).json()
+    began, bounds = time.monotonic(), (body["details"] or {}).get("eta_range")
+    while body["status"] in ("Pending", "Reasoning", "Generating"):
+        body = (await client.get("/v1/get_result", params={"id": task_id, "wait": 60})).json()
+    return bounds[0] <= time.monotonic() - began <= bounds[1] if bounds else None
+
+
+BENCHMARK = Benchmark(
+    "planner",
+    "predictions of the capacity planner and of details.eta against real runs",
+    Plan(),
+    Plan(loads=(0.3,), learn_s=8, run_s=4, watched=2),
+    measure,
+)
