@@ -20,7 +20,7 @@ from support.website import PUBLIC_HOST, Website, serving
 from support.worker import Worker
 
 from serve_app.accounts.roles import Role
-from serve_app.config.models import ModelSettings
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import TaskSettings
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 

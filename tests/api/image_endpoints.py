@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from PIL import Image, ImageOps
-from support.pictures import encoded, picture, sent
+from support.images import image_base64, image_file, to_base64
 
-PHOTO = encoded(picture(96, 64))
-MASK = sent(ImageOps.expand(Image.new("L", (48, 32), 255), (24, 16)))
+PHOTO = to_base64(image_file(96, 64))
+MASK = image_base64(ImageOps.expand(Image.new("L", (48, 32), 255), (24, 16)))
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "gen-2-max": {"prompt": "a cat"},
@@ -22,7 +22,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
 ENDPOINTS = list(MINIMAL)
 GEN_2 = ["gen-2-max", "gen-2-pro-preview", "gen-2-pro"]
 
-PICTURE_FIELDS: list[tuple[str, str]] = [
+IMAGE_FIELDS: list[tuple[str, str]] = [
     *(("gen-2-max", f"input_image{suffix}") for suffix in ("", *(f"_{n}" for n in range(2, 9)))),
     ("gen-2-pro-preview", "input_image"),
     ("gen-2-pro", "input_image_8"),
@@ -33,12 +33,12 @@ PICTURE_FIELDS: list[tuple[str, str]] = [
     ("gen-pro-1.0-canny", "control_image"),
     ("gen-pro-1.0-canny", "preprocessed_image"),
 ]
-"""Every field that holds a picture; of endpoints that share their request, one has them all."""
+"""Every field that holds an image; of endpoints that share their request, one has them all."""
 
 
 def cut_out(opaque: tuple[int, int, int, int] | None, size: tuple[int, int] = (96, 64)) -> str:
-    """A picture that is transparent except in a box; opaque everywhere without one."""
+    """An image that is transparent except in a box; opaque everywhere without one."""
     image = Image.new("RGBA", size, (200, 10, 10, 255 if opaque is None else 0))
     if opaque is not None:
         image.paste((200, 10, 10, 255), opaque)
-    return sent(image)
+    return image_base64(image)

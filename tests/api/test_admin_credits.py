@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from support.client import Client, problems, refusal
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.worker import Worker
 
@@ -19,7 +19,7 @@ from serve_app.tasks.task import Status
 
 GRANTS = "/v1/admin/credits/grants"
 COST = 0.9
-"""Of the picture that `Client.submit` asks for."""
+"""Of the image that `Client.submit` asks for."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def client(service: Service, organization: str) -> Iterator[Client]:
         yield client
 
 
-def left(client: Client) -> float:
+def get_credits(client: Client) -> float:
     response = client.get("/v1/credits")
     assert (response.status_code, set(response.json())) == (200, {"credits"})
     return response.json()["credits"]
@@ -44,12 +44,12 @@ def ledger(administrator: Client, **query: Any) -> list[dict[str, Any]]:
 
 
 def test_the_ledger_tells_of_every_change_of_the_balance(client: Client, administrator: Client, worker: Worker) -> None:
-    ready, failed = client.accepted(), client.accepted()
-    worker.deliver(ready, picture(form="JPEG"))
+    ready, failed = client.create_task(), client.create_task()
+    worker.deliver(ready, image_file(form="JPEG"))
     worker.end(failed, Status.ERROR)
     entries = ledger(administrator)
-    told = [(entry["kind"], entry["credits"], entry["about"].get("task")) for entry in reversed(entries)]
-    assert told == [
+    changes = [(entry["kind"], entry["credits"], entry["about"].get("task")) for entry in reversed(entries)]
+    assert changes == [
         ("grant", 100, None),
         ("hold", -COST, ready),
         ("hold", -COST, failed),
@@ -66,45 +66,45 @@ def test_the_ledger_tells_of_every_change_of_the_balance(client: Client, adminis
         assert (entry["about"]["project"], entry["about"]["endpoint"]) == (client.project, "gen-3-image-klein")
     assert entries[1]["about"]["cost"] == "0.9", "of the one that was settled"
     assert entries[0]["about"]["cost"] == "0"
-    assert left(client) == entries[0]["balance"]
+    assert get_credits(client) == entries[0]["balance"]
 
 
 @pytest.mark.parametrize("limit", [1, 6, 1000])
 def test_the_pages_of_the_ledger_hold_every_entry_once(client: Client, administrator: Client, limit: int) -> None:
     for _ in range(5):
-        client.accepted()
-    found: list[dict[str, Any]] = []
+        client.create_task()
+    entries: list[dict[str, Any]] = []
     query: dict[str, Any] = {"limit": limit}
     while True:
         page = administrator.get("/v1/admin/ledger", params=query).json()
         assert len(page["entries"]) <= limit
-        found += page["entries"]
+        entries += page["entries"]
         if page["next"] is None:
             break
         query["before"] = page["next"]
-    assert found == ledger(administrator)
-    assert [entry["kind"] for entry in found] == ["hold"] * 5 + ["grant"]
+    assert entries == ledger(administrator)
+    assert [entry["kind"] for entry in entries] == ["hold"] * 5 + ["grant"]
 
 
-def grant(operator: Client, organization: str, **wanted: Any) -> httpx2.Response:
-    return operator.post(GRANTS, params={"organization": organization}, json=wanted)
+def grant(operator: Client, organization: str, **body: Any) -> httpx2.Response:
+    return operator.post(GRANTS, params={"organization": organization}, json=body)
 
 
 def test_a_grant_is_made_once(operator: Client, client: Client, organization: str, service: Service) -> None:
     first = grant(operator, organization, id="june", credits=2.5, note="thanks")
     assert (first.status_code, first.json()) == (200, {"credits": 102.5, "repeated": False})
     for credits in (2.5, 7):
-        with service.unchanged():
+        with service.assert_unchanged():
             again = grant(operator, organization, id="june", credits=credits)
         assert (again.status_code, again.json()) == (200, {"credits": 102.5, "repeated": True})
-    assert left(client) == 102.5
+    assert get_credits(client) == 102.5
 
 
 def test_credits_are_taken_back_as_far_as_there_are_any(
     operator: Client, client: Client, administrator: Client, organization: str, service: Service
 ) -> None:
-    client.accepted()
-    with service.unchanged():
+    client.create_task()
+    with service.assert_unchanged():
         response = grant(operator, organization, id="back", credits=-100)
     assert refusal(response, 409) == "There are only 99.1 credits to take back"
     assert grant(operator, organization, id="back", credits=-99.1).json() == {"credits": 0, "repeated": False}
@@ -132,7 +132,7 @@ def test_what_is_left_is_told_in_full(operator: Client, organization: str) -> No
 def test_grants_that_are_refused(
     operator: Client, organization: str, service: Service, body: dict[str, Any], field: str
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = operator.post(
             GRANTS,
             params={"organization": organization},

@@ -25,9 +25,9 @@ def name() -> str:
 def test_a_new_organization_is_there_and_has_no_credits(operator: Client, name: str) -> None:
     response = operator.post(PATH, json={"id": name, "name": "Acme, Inc."})
     assert response.status_code == 201
-    made = response.json()
-    assert made.pop("created") == pytest.approx(time.time(), abs=60)
-    assert made == {"id": name, "name": "Acme, Inc.", "safety": {}, "ceilings": {}}
+    organization = response.json()
+    assert organization.pop("created") == pytest.approx(time.time(), abs=60)
+    assert organization == {"id": name, "name": "Acme, Inc.", "safety": {}, "ceilings": {}}
     assert operator.get(f"{PATH}/{name}").json() == response.json()
     assert response.json() in operator.get(PATH).json()["organizations"]
     balance = operator.get("/v1/admin/credits", params={"organization": name}).json()
@@ -44,9 +44,9 @@ def test_everyone_sees_the_own_one(service: Service, organization: str, role: Ro
 
 def test_an_id_is_given_once(operator: Client, service: Service, name: str) -> None:
     operator.post(PATH, json={"id": name, "name": "first"})
-    for taken in (name, "default"):
-        with service.unchanged():
-            response = operator.post(PATH, json={"id": taken, "name": "second"})
+    for existing_id in (name, "default"):
+        with service.assert_unchanged():
+            response = operator.post(PATH, json={"id": existing_id, "name": "second"})
         assert refusal(response, 409) == "There is an organization of that id"
     assert operator.get(f"{PATH}/{name}").json()["name"] == "first"
 
@@ -66,7 +66,7 @@ def test_an_id_is_given_once(operator: Client, service: Service, name: str) -> N
 def test_what_no_organization_can_be_called(
     operator: Client, service: Service, body: dict[str, Any], field: str
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         assert [loc for loc, _ in problems(operator.post(PATH, json=body))] == [["body", field]]
 
 
@@ -84,8 +84,8 @@ def test_a_member_comes_changes_and_goes(administrator: Client) -> None:
         response = administrator.put(f"{MEMBERS}/ann", json={"role": role})
         assert (response.status_code, response.json()) == (200, {"person": "ann", "role": role})
         assert members(administrator) == {"ann": role}
-    gone = administrator.delete(f"{MEMBERS}/ann")
-    assert (gone.status_code, gone.content) == (204, b"")
+    deletion = administrator.delete(f"{MEMBERS}/ann")
+    assert (deletion.status_code, deletion.content) == (204, b"")
     assert members(administrator) == {}
 
 
@@ -99,7 +99,7 @@ def test_people_are_called_as_tokens_name_them(administrator: Client, person: st
 
 @pytest.mark.parametrize("body", [{}, {"role": "operator"}, {"role": "king"}, {"role": None}])
 def test_what_no_member_can_be(administrator: Client, service: Service, body: dict[str, Any]) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = administrator.put(f"{MEMBERS}/ann", json=body)
         assert [loc for loc, _ in problems(response)] == [["body", "role"]]
 
@@ -113,10 +113,10 @@ def test_an_organization_has_so_many_members(start_service: StartService) -> Non
     ):
         for person in ("ada", "bob"):
             assert administrator.put(f"{MEMBERS}/{person}", json={"role": "viewer"}).status_code == 200
-        with service.unchanged():
+        with service.assert_unchanged():
             response = administrator.put(f"{MEMBERS}/cleo", json={"role": "viewer"})
-            wanted = "Too many members: an organization may have 2; take one out first"
-            assert refusal(response, 429) == wanted
+            expected = "Too many members: an organization may have 2; take one out first"
+            assert refusal(response, 429) == expected
         assert administrator.put(f"{MEMBERS}/bob", json={"role": "developer"}).status_code == 200
         by_operator = operator.put(f"{MEMBERS}/cleo", json={"role": "viewer"}, params={"organization": organization})
         assert by_operator.status_code == 200

@@ -28,10 +28,10 @@ def name() -> str:
 def test_a_new_project_has_the_defaults(administrator: Client, organization: str, name: str) -> None:
     response = administrator.post(PATH, json={"id": name})
     assert response.status_code == 201
-    made = response.json()
-    spending = made.pop("spending")
+    project = response.json()
+    spending = project.pop("spending")
     usual = {"weight": 1, "statuses": "full", "max_active": 24, "closed": False}
-    assert made == {"id": name, "organization": organization, **usual}
+    assert project == {"id": name, "organization": organization, **usual}
     assert [each["window"] for each in spending] == ["day", "week", "month"]
     for each in spending:
         assert (each["spent"], each["limit"]) == (0, None)
@@ -44,9 +44,9 @@ def test_an_id_is_given_once_among_all_organizations(administrator: Client, serv
     administrator.post(PATH, json={"id": name})
     with service.client(role=Role.ADMINISTRATOR, organization=service.worker.new_organization(0)) as stranger:
         for client in (administrator, stranger):
-            for taken in (name, "default"):
-                with service.unchanged():
-                    assert refusal(client.post(PATH, json={"id": taken}), 409) == "There is a project of that id"
+            for existing_id in (name, "default"):
+                with service.assert_unchanged():
+                    assert refusal(client.post(PATH, json={"id": existing_id}), 409) == "There is a project of that id"
 
 
 @pytest.mark.parametrize("change", [{"weight": 0.01}, {"weight": 100}, {"statuses": "basic"}, {"max_active": 3}])
@@ -66,7 +66,7 @@ def test_what_a_project_takes_from_others_is_for_operators_to_set(
     administrator: Client, service: Service, change: dict[str, Any]
 ) -> None:
     name = next(iter(change))
-    with service.unchanged():
+    with service.assert_unchanged():
         response = administrator.patch(f"{PATH}/{administrator.project}", json=change)
         assert refusal(response, 403) == f"Not allowed: {name} takes the permission to operate"
 
@@ -77,8 +77,8 @@ def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: s
     path = f"{PATH}/{administrator.project}"
     cost = administrator.submit().json()["cost"]
     changed = administrator.patch(path, json={LIMITS[window]: 12.5}).json()
-    shown = {each["window"]: (each["spent"], each["limit"]) for each in changed["spending"]}
-    assert shown == {each: (cost, 12.5 if each == window else None) for each in LIMITS}
+    windows = {each["window"]: (each["spent"], each["limit"]) for each in changed["spending"]}
+    assert windows == {each: (cost, 12.5 if each == window else None) for each in LIMITS}
     removed = administrator.patch(path, json={LIMITS[window]: None}).json()
     assert {each["limit"] for each in removed["spending"]} == {None}
 
@@ -99,25 +99,25 @@ def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: s
     ],
 )
 def test_changes_that_are_refused(operator: Client, service: Service, change: dict[str, Any], field: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = operator.patch(f"{PATH}/{operator.project}", json={"weight": 1, **change})
         assert [loc for loc, _ in problems(response)] == [["body", field]]
 
 
 def test_the_tasks_of_every_project_of_the_organization(administrator: Client, service: Service) -> None:
     with service.client(organization=administrator.organization) as client:
-        tasks = [client.accepted() for _ in range(3)]
-        found: list[str] = []
+        tasks = [client.create_task() for _ in range(3)]
+        ids: list[str] = []
         query: dict[str, Any] = {"project": client.project, "limit": 2}
         while True:
             page = administrator.get("/v1/admin/tasks", params=query).json()
-            found += [task["id"] for task in page["tasks"]]
+            ids += [task["id"] for task in page["tasks"]]
             if page["next"] is None:
                 break
             query["cursor"] = page["next"]
         client.delete(f"/v1/tasks/{tasks[0]}")
         active = administrator.get("/v1/admin/tasks", params={"project": client.project, "active": True}).json()
-    assert sorted(found) == sorted(tasks)
+    assert sorted(ids) == sorted(tasks)
     assert {task["id"] for task in active["tasks"]} == set(tasks[1:])
 
 
@@ -135,9 +135,9 @@ def test_an_organization_makes_so_many_projects(
     most = service.settings.accounts.max_projects
     for number in range(most - len(administrator.get(PATH).json()["projects"])):
         assert administrator.post(PATH, json={"id": f"{name}-{number}"[-64:]}).status_code == 201
-    with service.unchanged():
-        told = refusal(administrator.post(PATH, json={"id": name}), 429)
-    assert told == f"Too many projects: this organization may have {most}; an operator may make more for it"
+    with service.assert_unchanged():
+        detail = refusal(administrator.post(PATH, json={"id": name}), 429)
+    assert detail == f"Too many projects: this organization may have {most}; an operator may make more for it"
     assert operator.post(PATH, params={"organization": organization}, json={"id": name}).status_code == 201
 
 
@@ -146,13 +146,13 @@ INVALID = "Not authenticated - Invalid Authentication"
 FIELDS = {"id", "name", "project", "role", "hint", "created", "expires", "used"}
 
 
-def made(client: Client, **new: Any) -> dict[str, Any]:
+def create_project(client: Client, **new: Any) -> dict[str, Any]:
     response = client.post(KEYS_PATH, json={"name": "one", **new})
     assert response.status_code == 201, response.text
     return response.json()
 
 
-def listed(client: Client, **query: Any) -> dict[str, dict[str, Any]]:
+def list_keys(client: Client, **query: Any) -> dict[str, dict[str, Any]]:
     return {key["id"]: key for key in client.get(KEYS_PATH, params=query).json()["keys"]}
 
 
@@ -168,7 +168,7 @@ def developer(service: Service, organization: str) -> Iterator[Client]:
 
 @promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
 def test_a_new_key_is_shown_once_and_works(administrator: Client) -> None:
-    key = made(administrator, name="laptop")
+    key = create_project(administrator, name="laptop")
     secret = key.pop("key")
     assert set(key) == FIELDS
     assert (key["name"], key["project"], key["role"]) == ("laptop", administrator.project, "developer")
@@ -186,25 +186,25 @@ def test_a_new_key_is_shown_once_and_works(administrator: Client) -> None:
 def test_the_list_is_of_one_project_with_the_oldest_first(administrator: Client, developer: Client) -> None:
     names = ["first", "second", "third"]
     for name in names:
-        made(administrator, name=name, project=developer.project)
-    assert [key["name"] for key in listed(administrator, project=developer.project).values()] == ["contract", *names]
-    assert [key["name"] for key in listed(administrator).values()] == ["contract"]
+        create_project(administrator, name=name, project=developer.project)
+    assert [key["name"] for key in list_keys(administrator, project=developer.project).values()] == ["contract", *names]
+    assert [key["name"] for key in list_keys(administrator).values()] == ["contract"]
 
 
 @promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
 def test_a_key_that_expired_or_was_revoked_is_no_key(developer: Client, service: Service) -> None:
     expired = service.worker.new_key(developer.project, organization=developer.organization, expires=time.time() - 1)
-    key = made(developer)
+    key = create_project(developer)
     response = developer.delete(f"{KEYS_PATH}/{key['id']}")
     assert (response.status_code, response.content) == (204, b"")
-    assert key["id"] not in listed(developer)
+    assert key["id"] not in list_keys(developer)
     for secret in (expired, key["key"]):
         assert refusal(developer.get("/v1/tasks", headers={"x-key": secret}), 403) == INVALID
 
 
 @pytest.mark.parametrize("ago", [0, 1e12])
 def test_a_key_cannot_have_expired_before_it_is_made(developer: Client, service: Service, ago: float) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = developer.post(KEYS_PATH, json={"name": "late", "expires": time.time() - ago})
         assert problems(response) == [(["body", "expires"], "value_error")]
 
@@ -221,7 +221,7 @@ def test_a_key_cannot_have_expired_before_it_is_made(developer: Client, service:
     ],
 )
 def test_keys_that_are_refused(administrator: Client, service: Service, new: dict[str, Any], field: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = administrator.post(KEYS_PATH, json={"name": "one", **new})
         assert [loc for loc, _ in problems(response)] == [["body", field]]
 
@@ -246,19 +246,19 @@ def test_nobody_hands_out_or_takes_away_more_than_they_have(
             service.worker.keys.create("there", client.project, role=role, organization=organization)
         )
         if allowed:
-            assert made(client, role=role.value)["role"] == role.value
+            assert create_project(client, role=role.value)["role"] == role.value
             assert client.delete(f"{KEYS_PATH}/{key.id}").status_code == 204
-            assert key.id not in listed(client)
+            assert key.id not in list_keys(client)
         else:
-            with service.unchanged():
+            with service.assert_unchanged():
                 refusal(client.post(KEYS_PATH, json={"name": "x", "role": role.value}), 403)
                 refusal(client.delete(f"{KEYS_PATH}/{key.id}"), 403)
 
 
 @promise("Decided: money, accounts", "Developer (keys of own project, submit)")
 def test_a_developer_keeps_to_the_own_project(developer: Client, administrator: Client, service: Service) -> None:
-    key = made(administrator, role="developer")
-    with service.unchanged():
+    key = create_project(administrator, role="developer")
+    with service.assert_unchanged():
         refusal(developer.post(KEYS_PATH, json={"name": "x", "project": administrator.project}), 403)
         refusal(developer.delete(f"{KEYS_PATH}/{key['id']}"), 403)
     assert status_with(developer, key["key"]) == 200
@@ -266,26 +266,26 @@ def test_a_developer_keeps_to_the_own_project(developer: Client, administrator: 
 
 @promise("Decided: money, accounts", "Administrator (everything)")
 def test_an_administrator_works_in_every_project_of_the_organization(administrator: Client, developer: Client) -> None:
-    key = made(administrator, project=developer.project)
+    key = create_project(administrator, project=developer.project)
     assert key["project"] == developer.project
-    assert key["id"] in listed(developer)
+    assert key["id"] in list_keys(developer)
     assert administrator.delete(f"{KEYS_PATH}/{key['id']}").status_code == 204
-    assert key["id"] not in listed(developer)
+    assert key["id"] not in list_keys(developer)
 
 
 def test_a_project_has_so_many_keys(developer: Client, operator: Client, service: Service) -> None:
     most = service.settings.accounts.max_keys
-    have = len(listed(developer))
+    have = len(list_keys(developer))
     for _ in range(most - have):
-        made(developer)
-    with service.unchanged():
+        create_project(developer)
+    with service.assert_unchanged():
         response = developer.post(KEYS_PATH, json={"name": "one more"})
         assert refusal(response, 429) == f"Too many keys: this project may have {most}; revoke one first"
     assert response.headers["retry-after"]
-    made(operator, project=developer.project)
-    for key_id in list(listed(developer))[1:3]:
+    create_project(operator, project=developer.project)
+    for key_id in list(list_keys(developer))[1:3]:
         assert developer.delete(f"{KEYS_PATH}/{key_id}").status_code == 204
-    made(developer)
+    create_project(developer)
 
 
 MARK = "Zq7Wmarkk"
@@ -302,15 +302,15 @@ def erasure(asking: Client, project: str) -> dict[str, object]:
 def test_a_project_is_erased_and_closed_until_it_is_opened(
     administrator: Client, developer: Client, worker: Worker
 ) -> None:
-    ready = developer.accepted(prompt=MARK, webhook_url=HOOK)
+    ready = developer.create_task(prompt=MARK, webhook_url=HOOK)
     worker.deliver(ready, MARK.encode())
-    running = developer.accepted(prompt=MARK)
+    running = developer.create_task(prompt=MARK)
     lease = worker.take(running)
-    waiting = developer.accepted(prompt=MARK)
-    own = administrator.accepted()
-    told = erasure(administrator, developer.project)
-    assert told["project"] == developer.project
-    assert told["done"] is not None
+    waiting = developer.create_task(prompt=MARK)
+    own = administrator.create_task()
+    report = erasure(administrator, developer.project)
+    assert report["project"] == developer.project
+    assert report["done"] is not None
     for task_id in (ready, running, waiting):
         assert developer.poll(task_id).status_code == 404
     assert administrator.poll(own).status_code == 200
@@ -328,7 +328,7 @@ def test_a_project_is_erased_and_closed_until_it_is_opened(
 
 
 def test_nothing_is_erased_unless_the_project_is_named_once_more(administrator: Client, developer: Client) -> None:
-    task_id = developer.accepted()
+    task_id = developer.create_task()
     path = f"/v1/admin/projects/{developer.project}/erasure"
     assert problems(administrator.post(path, json={"project": "another"})) == [(["body", "project"], "not_confirmed")]
     assert problems(administrator.post(path, json={})) == [(["body", "project"], "missing")]

@@ -20,7 +20,7 @@ MISSING = ("Not authenticated", "missing_key")
 INVALID = ("Not authenticated - Invalid Authentication", "invalid_key")
 
 
-def refused(response: httpx2.Response) -> tuple[str, str]:
+def refusal_and_code(response: httpx2.Response) -> tuple[str, str]:
     return refusal(response, 403), response.json()["code"]
 
 
@@ -53,9 +53,9 @@ def test_without_a_valid_key(
     client: Client, service: Service, method: str, path: str, headers: dict[str, Any], answer: tuple[str, str]
 ) -> None:
     del client.headers["x-key"]
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.request(method, path, json={"steps": "many"}, headers=headers)
-    assert refused(response) == answer
+    assert refusal_and_code(response) == answer
     assert "x-key" in response.json()["hint"] or "gen-serve keys create" in response.json()["hint"]
 
 
@@ -70,7 +70,7 @@ def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:
 
 
 def test_a_key_may_come_as_a_bearer_and_of_two_the_one_in_x_key_holds(client: Client, other_client: Client) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     with Client(str(client.base_url), "", "") as sdk:
         for scheme in ("Bearer", "BEARER"):
             (task,) = sdk.get("/v1/tasks", headers=bearing(client.secret, scheme)).json()["tasks"]
@@ -78,7 +78,7 @@ def test_a_key_may_come_as_a_bearer_and_of_two_the_one_in_x_key_holds(client: Cl
     both = client.get("/v1/tasks", headers=bearing(other_client.secret))
     assert [task["id"] for task in both.json()["tasks"]] == [task_id]
     wrong = {"x-key": "gen_wrong", **bearing(client.secret)}
-    assert refused(client.get("/v1/tasks", headers=wrong)) == INVALID
+    assert refusal_and_code(client.get("/v1/tasks", headers=wrong)) == INVALID
     assert client.get("/v1/tasks", headers=bearing("gen_wrong")).status_code == 200
 
 
@@ -103,6 +103,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("POST", "/v1/tasks/{task_id}/deliveries/replay", {}), {A, D, O}),
     (("POST", "/v1/tasks/{task_id}/links", {}), EVERYONE),
     (("POST", "/v1/finetunes", {}), {A, D, O}),
+    (("POST", "/v1/uploads", {}), {A, D, O}),
     (("GET", "/v1/my_finetunes", {}), EVERYONE),
     (("GET", "/v1/finetune_details", {"finetune_id": "none"}), EVERYONE),
     (("POST", "/v1/delete_finetune", {"finetune_id": "none"}), {A, D, O}),
@@ -201,20 +202,20 @@ def names(service: Service, clients: Mapping[Role, Client]) -> Mapping[str, str]
 
 
 def ask(client: Client, names: Mapping[str, str], cell: Cell) -> httpx2.Response:
-    method, path, given = cell
-    given = {name: value.format(**names) if isinstance(value, str) else value for name, value in given.items()}
-    query, body = (given, None) if method == "GET" else (None, given)
+    method, path, fields = cell
+    fields = {name: value.format(**names) if isinstance(value, str) else value for name, value in fields.items()}
+    query, body = (fields, None) if method == "GET" else (None, fields)
     return client.request(method, path.format(**names), params=query, json=body)
 
 
-def denied(response: httpx2.Response, cell: Cell, status: int) -> str:
+def assert_denied(response: httpx2.Response, cell: Cell, status: int) -> str:
     """What is said to whoever may not; in the form of OpenAI's, nobody at all is a 401."""
     if cell[1].startswith(OPENAI):
         return error(response, status)["message"]
     return refusal(response, 403)
 
 
-def shown(value: object) -> str | None:
+def make_id(value: object) -> str | None:
     return " ".join(map(str, value)) if isinstance(value, tuple) else None
 
 
@@ -223,13 +224,13 @@ def shown(value: object) -> str | None:
     "Roles: Administrator (everything), Developer (keys of own project, submit), Billing Manager (credits, "
     "limits, ledger), Viewer (read).",
 )
-@pytest.mark.parametrize(("cell", "allowed"), TABLE, ids=shown)
+@pytest.mark.parametrize(("cell", "allowed"), TABLE, ids=make_id)
 def test_what_each_role_may_ask_for(
     clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell, allowed: set[Role]
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         for role in EVERYONE - allowed:
-            assert denied(ask(clients[role], names, cell), cell, 403).startswith("Not allowed"), role
+            assert assert_denied(ask(clients[role], names, cell), cell, 403).startswith("Not allowed"), role
     for role in allowed:
         response = ask(clients[role], names, cell)
         assert response.status_code != 403, (role, response.text)
@@ -237,12 +238,12 @@ def test_what_each_role_may_ask_for(
 
 
 @promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
-@pytest.mark.parametrize("cell", [cell for cell, _ in TABLE], ids=shown)
+@pytest.mark.parametrize("cell", [cell for cell, _ in TABLE], ids=make_id)
 def test_without_a_key_nothing_is_allowed(
     clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell
 ) -> None:
     with Client(service.base_url, "", "") as nobody:
-        assert denied(ask(nobody, names, cell), cell, 401) == "Not authenticated"
+        assert assert_denied(ask(nobody, names, cell), cell, 401) == "Not authenticated"
 
 
 def test_every_route_that_asks_for_a_key_is_in_the_table(service: Service) -> None:

@@ -53,12 +53,12 @@ def trusting(
     """A service that trusts an issuer which publishes its keys, one which can't be reached, and careless ones."""
     form: Any = jwt.get_algorithm_by_name("ES256")
     key = {**form.to_jwk(KEY.public_key(), as_dict=True), "kid": "key", "alg": "ES256"}
-    web.put("/jwks", json.dumps({"keys": [key]}).encode())
+    web.set_page("/jwks", json.dumps({"keys": [key]}).encode())
     with socket.create_server(("127.0.0.1", 0)) as closed:
         away = closed.getsockname()[1]
     addresses = {ISSUER: f"http://127.0.0.1:{web.port}/jwks", ISSUER_AWAY: f"http://127.0.0.1:{away}/jwks"}
     for name, page in NO_KEY_SETS.items():
-        web.put(f"/jwks/{name}", **page)
+        web.set_page(f"/jwks/{name}", **page)
         addresses[f"https://{name}.test"] = f"http://127.0.0.1:{web.port}/jwks/{name}"
     issuers = [IssuerSettings(issuer=name, jwks_url=url, audience=AUDIENCE) for name, url in addresses.items()]
     folder = tmp_path_factory.mktemp("trusting")
@@ -79,7 +79,7 @@ def bearer(trusting: Service) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture
-def keyed(trusting: Service, project: str) -> Iterator[Client]:
+def key_client(trusting: Service, project: str) -> Iterator[Client]:
     """Holds a key of the project."""
     with trusting.client(project) as client:
         yield client
@@ -114,16 +114,16 @@ def unsent(service: Service, headers: Mapping[str, str]) -> tuple[int, http.clie
 @promise("Decided: money, accounts", "claims map to project and role")
 @promise("Authentication", "Tool-integration clients may sign in with OAuth instead of pasting keys")
 def test_a_developer_submits_and_cancels_in_the_project_of_the_token(
-    bearer: httpx2.Client, keyed: Client, project: str
+    bearer: httpx2.Client, key_client: Client, project: str
 ) -> None:
     with_token = carrying(token(project))
     submitted = bearer.post(ENDPOINT, json={"prompt": "a cat"}, headers=with_token)
     assert submitted.status_code == 200, submitted.text
     task_id = submitted.json()["id"]
-    for listed in (bearer.get("/v1/tasks", headers=carrying(token(project), "BEARER")), keyed.get("/v1/tasks")):
+    for listed in (bearer.get("/v1/tasks", headers=carrying(token(project), "BEARER")), key_client.get("/v1/tasks")):
         assert [task["id"] for task in listed.json()["tasks"]] == [task_id]
     assert bearer.delete(f"/v1/tasks/{task_id}", headers=with_token).status_code == 200
-    assert keyed.poll(task_id).json()["status"] == "Error"
+    assert key_client.poll(task_id).json()["status"] == "Error"
 
 
 @promise("Decided: money, accounts", "claims map to project and role")
@@ -131,7 +131,7 @@ def test_a_developer_submits_and_cancels_in_the_project_of_the_token(
 def test_the_role_of_a_token_holds(trusting: Service, bearer: httpx2.Client, project: str, role: str) -> None:
     headers = carrying(token(project, role=role))
     assert bearer.get("/v1/tasks", headers=headers).status_code == 200
-    with trusting.unchanged():
+    with trusting.assert_unchanged():
         refusal(bearer.post(ENDPOINT, json={"prompt": "a cat"}, headers=headers), 403)
 
 
@@ -167,7 +167,7 @@ def test_a_bad_token_is_told_why_and_not_repeated(
 ) -> None:
     bad = token(**{"project": project, **changes})
     for method, path in (("GET", "/v1/tasks"), ("POST", ENDPOINT)):
-        with trusting.unchanged():
+        with trusting.assert_unchanged():
             response = bearer.request(method, path, json={"prompt": "a cat"}, headers=carrying(bad))
         assert refusal(response, 401) == f"Token refused: {reason}"
         assert f'error_description="{reason}"' in response.headers["www-authenticate"]
@@ -191,8 +191,8 @@ def test_what_is_no_token_is_refused_and_what_is_no_bearer_counts_as_none(
     assert refusal(bearer.get("/v1/tasks", headers=headers), status) == detail
 
 
-def test_a_key_goes_before_a_token(bearer: httpx2.Client, keyed: Client, project: str) -> None:
-    assert keyed.get("/v1/tasks", headers=carrying("nonsense")).status_code == 200
+def test_a_key_goes_before_a_token(bearer: httpx2.Client, key_client: Client, project: str) -> None:
+    assert key_client.get("/v1/tasks", headers=carrying("nonsense")).status_code == 200
     response = bearer.get("/v1/tasks", headers={"x-key": "gen_wrong", **carrying(token(project))})
     assert refusal(response, 403) == "Not authenticated - Invalid Authentication"
 
@@ -215,7 +215,7 @@ def test_a_large_body_without_a_good_token_is_not_read(
     trusting: Service, project: str, framing: dict[str, str], changes: dict[str, Any], status: int
 ) -> None:
     headers = {**framing, **carrying(token(project, **changes))}
-    with trusting.unchanged():
+    with trusting.assert_unchanged():
         answered, answer_headers, body = unsent(trusting, headers)
     assert (answered, "code" in body) == (status, True)
     assert ("invalid_token" in answer_headers.get("WWW-Authenticate", "")) is (status == 401)
@@ -224,8 +224,8 @@ def test_a_large_body_without_a_good_token_is_not_read(
 
 @promise("Decided: money, accounts", "with protected-resource metadata (RFC 9728)")
 def test_tools_can_find_out_where_to_sign_in(bearer: httpx2.Client, trusting: Service) -> None:
-    told = bearer.get(METADATA).raise_for_status().json()
-    assert told["resource"] == trusting.base_url
-    assert told["authorization_servers"][:3] == [trusting.base_url, ISSUER, ISSUER_AWAY]
-    assert told["scopes_supported"] == ["developer", "viewer"]
-    assert told["bearer_methods_supported"] == ["header"]
+    metadata = bearer.get(METADATA).raise_for_status().json()
+    assert metadata["resource"] == trusting.base_url
+    assert metadata["authorization_servers"][:3] == [trusting.base_url, ISSUER, ISSUER_AWAY]
+    assert metadata["scopes_supported"] == ["developer", "viewer"]
+    assert metadata["bearer_methods_supported"] == ["header"]

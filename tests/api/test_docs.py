@@ -17,10 +17,10 @@ def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
     response = client.get("/docs")
     assert response.headers["content-type"].startswith("text/html")
     assert "://" not in response.text, "nothing is loaded from another server"
-    named = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", response.text)
-    assert "/openapi.json" in named
-    assert {Path(path).suffix for path in named} >= {".js", ".css", ".png", ".json"}
-    for path in named:
+    urls = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", response.text)
+    assert "/openapi.json" in urls
+    assert {Path(path).suffix for path in urls} >= {".js", ".css", ".png", ".json"}
+    for path in urls:
         asset = client.get(path)
         assert asset.status_code == 200, path
         assert asset.content, path

@@ -15,13 +15,13 @@ from redis import Redis
 from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.descriptions import described_paths
 from support.http_service import Service, StartService
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from tool_endpoints import MINIMAL, OUTPAINTING
 from video_requests import VIDEO, minimal
 
 from deployments.contract.objects import ObjectStore
-from serve_app.api.errors import OUT_OF_REACH, Code
+from serve_app.api.errors import STORE_UNREACHABLE, Code
 from serve_app.launcher import proxy_start
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 
@@ -53,9 +53,9 @@ NOT_JSON = "json_invalid"
 def test_bodies_that_are_no_json_or_another(
     client: Client, service: Service, body: bytes, loc: list[str] | None, kind: str
 ) -> None:
-    with service.unchanged():
-        ((found, told),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
-    assert (found if loc else found[0], told) == (loc or "body", kind)
+    with service.assert_unchanged():
+        ((location, error_kind),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
+    assert (location if loc else location[0], error_kind) == (loc or "body", kind)
 
 
 @promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
@@ -64,14 +64,14 @@ def test_another_content_type(client: Client, kind: str | None) -> None:
     headers = {"User-Agent": "curl/8.5.0"} | ({} if kind is None else {"Content-Type": kind})
     response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
     assert problems(response) == [(["header", "Content-Type"], "content_type")]
-    told = response.json()["detail"][0]["msg"]
-    assert "application/json" in told
-    assert ("-H 'Content-Type: application/json'" in told) is bool(kind and "form" in kind)
+    message = response.json()["detail"][0]["msg"]
+    assert "application/json" in message
+    assert ("-H 'Content-Type: application/json'" in message) is bool(kind and "form" in kind)
 
 
 @promise("Decided: submission", '404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize(
-    ("method", "path", "meant"),
+    ("method", "path", "suggestion"),
     [
         ("GET", "/v1", None),
         ("POST", "/v1/gen-9", None),
@@ -88,8 +88,8 @@ def test_another_content_type(client: Client, kind: str | None) -> None:
         ("GET", "/health", "/healthz"),
     ],
 )
-def test_unknown_paths(client: Client, method: str, path: str, meant: str | None) -> None:
-    advice = f": did you mean {meant}?" if meant else ""
+def test_unknown_paths(client: Client, method: str, path: str, suggestion: str | None) -> None:
+    advice = f": did you mean {suggestion}?" if suggestion else ""
     assert refusal(client.request(method, path, json={}), 404) == f"Not Found{advice}"
 
 
@@ -100,26 +100,26 @@ def test_a_path_takes_what_it_says_that_it_takes(client: Client, service: Servic
     assert refusal(client.put(ENDPOINT), 405) == "Method Not Allowed: this path takes POST"
     for path in described:
         some = re.sub(r"\{[^}]*\}", "x", path)
-        taken = {
+        methods = {
             m.upper() for pattern, operations in patterns.items() if re.fullmatch(pattern, some) for m in operations
         }
         response = client.request("TRACE", some)
         allowed = set(response.headers["allow"].split(", "))
-        assert (response.status_code, allowed) == (405, taken | ({"HEAD"} if "GET" in taken else set())), path
+        assert (response.status_code, allowed) == (405, methods | ({"HEAD"} if "GET" in methods else set())), path
 
 
 @pytest.mark.parametrize(("path", "status"), [("/v1/tasks", 200), ("/v1/get_result?id=none", 404)])
 def test_head_is_get_without_a_body(client: Client, path: str, status: int) -> None:
-    got, told = client.get(path), client.head(path)
-    assert (told.status_code, told.content) == (status, b"")
-    assert told.headers["content-length"] == got.headers["content-length"]
+    get_response, head_response = client.get(path), client.head(path)
+    assert (head_response.status_code, head_response.content) == (status, b"")
+    assert head_response.headers["content-length"] == get_response.headers["content-length"]
 
 
 @promise("Decided: errors", "task store unreachable: `Retry-After`; nothing was charged")
 def test_without_the_task_store(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
     with service.client() as client:
-        task_id = client.accepted()
+        task_id = client.create_task()
         doomed_redis.stop()
         requests = [
             ("POST", ENDPOINT),
@@ -127,15 +127,15 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
             ("GET", "/v1/tasks"),
             ("DELETE", f"/v1/tasks/{task_id}"),
         ]
-        body = {"prompt": "a cat", "images": [encoded(picture())]}
+        body = {"prompt": "a cat", "images": [to_base64(image_file())]}
         # Side by side: each insists for a while before it gives up.
         with ThreadPoolExecutor() as pool:
             answers = list(pool.map(lambda request: client.request(*request, json=body), requests))
         for response in answers:
             assert "nothing was charged" in refusal(response, 503)
             assert int(response.headers["retry-after"]) >= 1
-        with service.figures() as figures:
-            assert "nothing was charged" in refusal(figures.get("/metrics"), 503)
+        with service.metrics() as metrics_client:
+            assert "nothing was charged" in refusal(metrics_client.get("/metrics"), 503)
         assert client.get("/healthz").status_code == 200
         assert not [path for path in (service.settings.data_dir / "objects").rglob("*") if path.is_file()]
 
@@ -143,32 +143,34 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
 def test_a_task_store_that_is_nearly_full(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
     with service.client() as client, Redis.from_url(doomed_redis.url) as redis:
-        task_id = client.accepted()
+        task_id = client.create_task()
         used = int(redis.info("memory")["used_memory"])
         redis.config_set("maxmemory", int(used / 0.92))
+        redis.delete(f"{service.settings.redis.prefix}memory")  # in place of waiting for the reading to expire
         response = client.submit()
         assert "nearly full" in refusal(response, 503)
         assert int(response.headers["retry-after"]) >= 1
         assert client.poll(task_id).json()["status"] == "Pending"
-        with service.figures() as figures:
-            text = figures.get("/metrics").text
+        with service.metrics() as metrics_client:
+            text = metrics_client.get("/metrics").text
         metrics = dict(line.split() for line in text.splitlines() if "memory" in line.split()[0])
         assert float(metrics["gen_store_memory_bytes"]) > 0.9 * float(metrics["gen_store_memory_limit_bytes"]) > 0
         redis.config_set("maxmemory", 0)
-        client.accepted()
+        redis.delete(f"{service.settings.redis.prefix}memory")
+        client.create_task()
 
 
 def test_a_task_store_that_hangs(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
     with service.client() as client:
-        client.accepted()
+        client.create_task()
         assert doomed_redis.pid is not None
         os.kill(doomed_redis.pid, signal.SIGSTOP)
         try:
             response = client.submit()
         finally:
             os.kill(doomed_redis.pid, signal.SIGCONT)
-        assert refusal(response, 503) == OUT_OF_REACH
+        assert refusal(response, 503) == STORE_UNREACHABLE
         assert len(client.get("/v1/tasks").json()["tasks"]) == 1, "what nobody waits for any more is not carried out"
 
 
@@ -178,13 +180,13 @@ def test_an_unforeseen_failure_tells_nothing(client: Client, monkeypatch: pytest
         raise RuntimeError(f"no one thought of {key}")
 
     monkeypatch.setattr(ObjectStore, "put", fail)
-    response = client.submit(images=[encoded(picture())])
+    response = client.submit(images=[to_base64(image_file())])
     assert refusal(response, 500) == "Internal Server Error"
     assert client.submit().status_code == 200, "the next one is served"
 
 
 SECRET = "hunter2-hunter2"
-PICTURE = encoded(picture(90, 70))
+IMAGE = to_base64(image_file(90, 70))
 
 
 @pytest.mark.parametrize(
@@ -220,9 +222,9 @@ def test_every_code_is_documented(repository: Path) -> None:
         {"webhook_secret": [SECRET]},
         {"webhook_secret": f"whsec_{SECRET}!"},
         {"webhook_secret": {"secret": SECRET}},
-        {"images": PICTURE},
-        {"images": [PICTURE, PICTURE[:-40]]},
-        {"images": [PICTURE, {"data": PICTURE}]},
+        {"images": IMAGE},
+        {"images": [IMAGE, IMAGE[:-40]]},
+        {"images": [IMAGE, {"data": IMAGE}]},
         {"more": SECRET},
         {"webhook_url": f"https://{SECRET}@hooks.test/"},
         {"webhook_url": f"http://127.0.0.1/?{SECRET}"},
@@ -230,11 +232,11 @@ def test_every_code_is_documented(repository: Path) -> None:
     ],
     ids=lambda body: json.dumps(body)[:40],
 )
-def test_no_error_repeats_a_secret_or_a_picture(client: Client, body: dict[str, Any]) -> None:
-    sent = {"images": [PICTURE], "webhook_url": HOOK, "webhook_secret": SECRET, "user": "user-4711"}
-    response = client.submit(**(sent | body))
+def test_no_error_repeats_a_secret_or_an_image(client: Client, body: dict[str, Any]) -> None:
+    request_body = {"images": [IMAGE], "webhook_url": HOOK, "webhook_secret": SECRET, "user": "user-4711"}
+    response = client.submit(**(request_body | body))
     problems(response)
-    for value in (SECRET, PICTURE[:40], "user-4711"):
+    for value in (SECRET, IMAGE[:40], "user-4711"):
         assert value not in response.text
 
 
@@ -242,7 +244,7 @@ KLEIN = ENDPOINT.removeprefix("/v1/")
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "body", "field", "meant"),
+    ("endpoint", "body", "field", "suggestion"),
     [
         (KLEIN, {"prompt": "x"}, "image", "images"),
         (KLEIN, {"prompt": "x"}, "aspectRatio", "aspect_ratio"),
@@ -256,10 +258,10 @@ KLEIN = ENDPOINT.removeprefix("/v1/")
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
 def test_an_unknown_field_and_the_one_it_is_like(
-    client: Client, endpoint: str, body: dict[str, Any], field: str, meant: str | None
+    client: Client, endpoint: str, body: dict[str, Any], field: str, suggestion: str | None
 ) -> None:
     (entry,) = client.order(endpoint, **body, **{field: 1}).json()["detail"]
-    advice = f": did you mean {meant}?" if meant else ""
+    advice = f": did you mean {suggestion}?" if suggestion else ""
     assert (entry["type"], entry["msg"]) == ("extra_forbidden", f"Extra inputs are not permitted{advice}")
     priced = client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": {**body, field: 1}})
     assert priced.json()["detail"][0]["msg"] == entry["msg"]

@@ -41,7 +41,7 @@ def upload(client: Client, content: bytes, **params: Any) -> httpx2.Response:
     return client.post("/v1/finetunes", params={"name": "ink", "base": BASE} | params, content=content, timeout=60)
 
 
-def listed(client: Client) -> list[str]:
+def list_ids(client: Client) -> list[str]:
     return [finetune["finetune_id"] for finetune in client.get("/v1/my_finetunes").json()["finetunes"]]
 
 
@@ -56,18 +56,18 @@ def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
     assert (details["name"], details["base"], details["status"]) == ("ink", BASE, "Ready")
     assert (details["rank"], details["layers"], details["size"]) == (4, 1, len(weights()))
     finetune_id = details["finetune_id"]
-    assert finetune_id in listed(client)
+    assert finetune_id in list_ids(client)
     one = client.get("/v1/finetune_details", params={"finetune_id": finetune_id})
     assert one.json() == {"finetune_details": details}
 
     with service.client() as stranger:
-        assert finetune_id not in listed(stranger)
+        assert finetune_id not in list_ids(stranger)
         assert stranger.get("/v1/finetune_details", params={"finetune_id": finetune_id}).status_code == 404
         assert stranger.post("/v1/delete_finetune", json={"finetune_id": finetune_id}).status_code == 404
 
     deleted = client.post("/v1/delete_finetune", json={"finetune_id": finetune_id})
     assert (deleted.status_code, deleted.json()["deleted_finetune_id"]) == (200, finetune_id)
-    assert finetune_id not in listed(client)
+    assert finetune_id not in list_ids(client)
     again = client.post("/v1/delete_finetune", json={"finetune_id": finetune_id})
     assert refusal(again, 404) == "Finetune not found or access denied"
 
@@ -89,7 +89,7 @@ def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
     client: Client, service: Service, content: bytes, base: str, loc: list[str], reason: str
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = upload(client, content, base=base)
     assert response.status_code == 422
     (entry,) = response.json()["detail"]
@@ -103,8 +103,8 @@ def finetune_id(client: Client, service: Service) -> str:
     registry = FinetuneRegistry(service.worker.tasks.redis, service.settings.redis.prefix)
 
     async def register() -> str:
-        begun = await registry.begin("ink", client.project, BASE, QUEUE)
-        return (await registry.finish(begun, rank=4, layers=1, size=1)).id
+        finetune = await registry.begin("ink", client.project, BASE, QUEUE)
+        return (await registry.finish(finetune, rank=4, layers=1, size=1)).id
 
     return service.worker.run(register())
 
@@ -153,7 +153,7 @@ TRICKLED = b"x"
 
 
 @contextmanager
-def upload_under_way(client: Client, service: Service) -> Iterator[http.client.HTTPConnection]:
+def open_upload(client: Client, service: Service) -> Iterator[http.client.HTTPConnection]:
     """An upload that is being received, and of which more is to come than will.
 
     Its client asked to be told when to send, as RFC 9110 (10.1.1) has it: what comes then is the service reading.
@@ -194,7 +194,7 @@ def test_a_project_has_one_upload_at_a_time_and_keeps_nobody_out(
 ) -> None:
     trickler = client
     with service.client(organization=service.worker.new_organization(credits=1)) as other:
-        with upload_under_way(trickler, service):
+        with open_upload(trickler, service):
             assert refusal(upload_to(trickler, TRICKLED), 429) == SAME_PROJECT
             assert problems(upload_to(other, b"no tuned model")) == [(["body"], "finetune_invalid")]
         until(lambda: upload_to(trickler, TRICKLED).status_code == 422)
@@ -207,7 +207,7 @@ def test_an_organization_has_half_of_the_uploads_at_a_time(start_service: StartS
     with ExitStack() as stack:
         tricklers = [stack.enter_context(small.client(organization=organization)) for _ in range(3)]
         for trickler in tricklers[:2]:
-            stack.enter_context(upload_under_way(trickler, small))
+            stack.enter_context(open_upload(trickler, small))
         assert refusal(upload_to(tricklers[2], TRICKLED), 429) == SAME_ORGANIZATION
         stranger = stack.enter_context(small.client(organization=small.worker.new_organization(credits=1)))
         assert upload_to(stranger, b"no tuned model").status_code == 422
@@ -215,7 +215,7 @@ def test_an_organization_has_half_of_the_uploads_at_a_time(start_service: StartS
 
 def test_an_upload_has_a_time_in_all(start_service: StartService) -> None:
     service = start_service(finetunes=FinetuneSettings(receive_s=0.5))
-    with service.client() as client, service.unchanged(), upload_under_way(client, service) as connection:
+    with service.client() as client, service.assert_unchanged(), open_upload(client, service) as connection:
         response = connection.getresponse()
         assert (response.status, json.loads(response.read())["code"]) == (408, "request_timeout")
 
@@ -239,7 +239,7 @@ def test_a_hostile_file_is_refused_clearly_and_leaves_nothing(
     client: Client, service: Service, content: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with service.unchanged():
+    with service.assert_unchanged():
         response = upload_to(client, content)
     assert problems(response) == [(["body"], "finetune_invalid")]
     message = response.json()["detail"][0]["msg"]

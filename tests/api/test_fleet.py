@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from typing import Any
+from typing import Any, Final
 
+import pytest
 from redis import Redis
 from support.client import Client, refusal
 from support.http_service import Service, StartService
-from support.pictures import picture
+from support.images import image_file
 from support.worker import Worker
 
+from deployments.contract.counts import LOAD_S, LOADS
 from serve_app.accounts.roles import Role
 from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
 from serve_app.launcher.embedded_redis import EmbeddedRedis
@@ -24,42 +26,81 @@ def test_queues_tell_what_waits_and_what_it_took(start_service: StartService) ->
     service = start_service()
     with service.client(role=Role.OPERATOR) as operator, service.client() as client:
         before = queue(operator)
-        done, failed, waiting = (client.accepted() for _ in range(3))
-        service.worker.advance(done, Status.GENERATING, progress=0.0)
+        ready, failed, waiting = (client.create_task() for _ in range(3))
+        service.worker.advance(ready, Status.GENERATING, progress=0.0)
         assert queue(operator)["batch"] is None, "no step was taken yet"
-        service.worker.advance(done, Status.GENERATING, progress=0.5, pace=(3, 0.25))
-        service.worker.deliver(done, picture(form="JPEG"))
+        service.worker.advance(ready, Status.GENERATING, progress=0.5)
+        service.worker.run(service.worker.tasks.report(QUEUE, {}, {}, (3, 0.25)))
+        service.worker.deliver(ready, image_file(form="JPEG"))
         service.worker.end(failed, Status.ERROR)
         assert waiting
         after = queue(operator)
-    assert after["work"]["tasks"] == before["work"]["tasks"] + 1
-    assert after["ended"]["Error"] == before["ended"].get("Error", 0) + 1
+    recent, earlier = after["windows"]["24h"], before["windows"]["24h"]
+    counted = {name: recent[name] - earlier[name] for name in ("accepted", "ready", "failed")}
+    assert counted == {"accepted": 3, "ready": 1, "failed": 1}
+    assert recent["per_minute"] > 0 < recent["error_rate"]
+    assert recent["run_p50"] <= recent["run_p95"]
     assert after["queued"] + after["running"] > 0
     assert after["predicted_wait_s"] >= 0
-    assert after["work"]["half"] <= after["work"]["most"]
     assert (after["batch"], after["step_s"]) == (3, 0.25)
-    assert after["replicas"] is None, "no Ray is here"
+    assert (after["replicas"], recent["busy"], after["what_if"]) == (None, None, []), "no Ray is here"
+
+
+INCIDENT: Final = {"accepted": 60, "Ready": 10, "Error": 40, "cancelled": 5, "Content Moderated": 2, "wait:116": 50}
+"""Waits of a minute: `1.1 ** 116` ms."""
+
+
+def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> None:
+    async def replicas() -> dict[str, dict[str, int]]:
+        return {name: {"RUNNING": 2}}
+
+    service, name = start_service(), "flux1-dev"
+    services = service.app.state.services
+    service.app.state.services = dataclasses.replace(services, replicas=replicas)
+    store = service.worker.tasks
+
+    async def write() -> None:
+        minute = int(await store.now() // 60)
+        for ago, counts in ((10, INCIDENT | {"device_us": 104_000_000}), (1, {"Ready": 3, "wait:73": 3})):
+            await store.redis.hset(f"{store.prefix}recent:{name}:m:{minute - ago}", mapping=counts)  # type: ignore[misc]
+        await store.report(name, {LOADS: 2, LOAD_S: 30}, {})
+
+    with service.client(role=Role.OPERATOR) as operator:
+        service.worker.run(write())
+        model = queue(operator, name)
+    recent, hour = model["windows"]["5m"], model["windows"]["1h"]
+    assert (recent["ready"], recent["failed"], recent["error_rate"], recent["busy"]) == (3, 0, 0, 0)
+    assert recent["wait_p95"] < 2
+    counted = {key: hour[key] for key in ("accepted", "ready", "failed", "cancelled", "moderated")}
+    assert counted == {"accepted": 60, "ready": 13, "failed": 40, "cancelled": 5, "moderated": 2}
+    assert hour["error_rate"] == pytest.approx(40 / 53)
+    assert hour["wait_p95"] == pytest.approx(60, rel=0.1)
+    assert hour["busy"] == pytest.approx(104 / (2 * 3600), rel=0.05)
+    worst = max(model["history"], key=lambda minute: minute["wait_p95"] or 0)
+    assert (len(model["history"]), worst["ready"]) == (60, 10)
+    assert model["cold_start_s"] == 15
+    assert [each["replicas"] for each in model["what_if"]] == [1, 2, 3]
 
 
 def test_the_last_errors_are_told_but_not_what_was_cancelled(start_service: StartService) -> None:
     service = start_service()
     with service.client(role=Role.OPERATOR) as operator, service.client() as client:
-        failed = [client.accepted() for _ in range(11)]
+        failed = [client.create_task() for _ in range(11)]
         for number, task_id in enumerate(failed):
             service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
-        cancelled = client.accepted()
+        cancelled = client.create_task()
         client.delete(f"/v1/tasks/{cancelled}").raise_for_status()
-        told = queue(operator)["failures"]
-    assert [each["task"] for each in told] == failed[:0:-1]
-    assert told[0]["error"] == "no reason 10"
-    assert told[0]["endpoint"] == "gen-3-image-klein"
+        failures = queue(operator)["failures"]
+    assert [each["task"] for each in failures] == failed[:0:-1]
+    assert failures[0]["error"] == "no reason 10"
+    assert failures[0]["endpoint"] == "gen-3-image-klein"
 
 
-def queue(operator: Client) -> dict[str, Any]:
+def queue(operator: Client, name: str = QUEUE) -> dict[str, Any]:
     fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
     assert fleet["store_bytes"] > 0
-    [found] = [queue for queue in fleet["models"] if queue["model"] == QUEUE]
-    return found
+    [match] = [queue for queue in fleet["models"] if queue["model"] == name]
+    return match
 
 
 def test_it_is_for_operators_alone(administrator: Client) -> None:
@@ -108,5 +149,5 @@ def missing(client: Client) -> list[str]:
 def fresh(service: Service) -> None:
     """No answer from before counts any more."""
     services = service.app.state.services
-    known = Readiness(services.tasks, services.objects)
-    service.app.state.services = dataclasses.replace(services, readiness=known)
+    readiness = Readiness(services.tasks, services.objects)
+    service.app.state.services = dataclasses.replace(services, readiness=readiness)

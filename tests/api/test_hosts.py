@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from support.client import ENDPOINT, Client, refusal
 from support.descriptions import described_paths
 from support.http_service import Service, StartService, running
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 
 from serve_app.config.settings import ServiceSettings
@@ -26,7 +26,7 @@ def origins(service: Service, headers: dict[str, str]) -> set[str]:
     """Where the polling URL and, once there is one, the result's link lead."""
     with service.client(headers=headers) as client:
         submitted = client.submit().json()
-        service.worker.deliver(submitted["id"], picture(form="JPEG"))
+        service.worker.deliver(submitted["id"], image_file(form="JPEG"))
         sample = client.poll(submitted["id"]).json()["result"]["sample"]
     return {url.partition("/v1/")[0] for url in (submitted["polling_url"], sample)}
 
@@ -69,7 +69,7 @@ def test_a_trusted_proxy_tells(start_service: StartService, network: str) -> Non
 TASKS = "/v1/tasks"
 
 
-def asked(service: Service, path: str = TASKS, **headers: str) -> httpx2.Response:
+def send(service: Service, path: str = TASKS, **headers: str) -> httpx2.Response:
     with service.client(headers={name.replace("_", "-"): value for name, value in headers.items()}) as client:
         return client.get(path)
 
@@ -101,8 +101,8 @@ def test_loopback_is_always_known_and_others_by_probes(
     service: Service, path: str, hosts: list[str], status: int
 ) -> None:
     for host in hosts:
-        assert asked(service, path, Host=host).status_code == status, host
-    with service.client(headers={"Host": "evil.test"}) as client, service.unchanged():
+        assert send(service, path, Host=host).status_code == status, host
+    with service.client(headers={"Host": "evil.test"}) as client, service.assert_unchanged():
         assert "service.allowed_hosts" in refusal(client.submit(), 421)
 
 
@@ -111,10 +111,10 @@ def test_nor_does_a_trusted_proxy_make_them_known(start_service: StartService) -
     service = start_service(service=proxy)
     for host in FORGED:
         # Of several the first is what the client asked for.
-        known = host.startswith("localhost,")
-        assert asked(service, X_Forwarded_Host=host).status_code == (200 if known else 421), host
-    assert asked(service, X_Forwarded_Host="media.test").status_code == 200
-    assert asked(service, Host="media.test").status_code == 200
+        allowed = host.startswith("localhost,")
+        assert send(service, X_Forwarded_Host=host).status_code == (200 if allowed else 421), host
+    assert send(service, X_Forwarded_Host="media.test").status_code == 200
+    assert send(service, Host="media.test").status_code == 200
 
 
 def test_without_a_host_there_is_no_origin(service: Service) -> None:
@@ -124,7 +124,7 @@ def test_without_a_host_there_is_no_origin(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "known", "unknown"),
+    ("settings", "allowed", "unknown"),
     [
         (
             {"public_url": "https://Media.test:8443"},
@@ -145,11 +145,11 @@ def test_without_a_host_there_is_no_origin(service: Service) -> None:
     ids=["public", "allowed", "region"],
 )
 def test_configured_ones_are_known(
-    start_service: StartService, settings: dict[str, Any], known: list[str], unknown: list[str]
+    start_service: StartService, settings: dict[str, Any], allowed: list[str], unknown: list[str]
 ) -> None:
     service = start_service(service=ServiceSettings(**settings))
-    assert [asked(service, Host=host).status_code for host in (*known, "localhost")] == [200] * (len(known) + 1)
-    assert [asked(service, Host=host).status_code for host in unknown] == [421] * len(unknown)
+    assert [send(service, Host=host).status_code for host in (*allowed, "localhost")] == [200] * (len(allowed) + 1)
+    assert [send(service, Host=host).status_code for host in unknown] == [421] * len(unknown)
 
 
 APP = "https://app.example.com"
@@ -173,7 +173,7 @@ STRANGERS = [
     "chrome-extension://localhost",
 ]
 ALLOWED = "access-control-allow-origin"
-SENT = ["x-key", "content-type", "idempotency-key", "authorization"]
+REQUEST_HEADERS = ["x-key", "content-type", "idempotency-key", "authorization"]
 
 
 @pytest.fixture(scope="module")
@@ -191,11 +191,11 @@ def page(open_service: Service) -> Iterator[Client]:
 
 
 def asks_first(
-    client: httpx2.Client, path: str, origin: str, method: str = "POST", headers: list[str] = SENT
+    client: httpx2.Client, path: str, origin: str, method: str = "POST", headers: list[str] = REQUEST_HEADERS
 ) -> httpx2.Response:
     """What a browser asks before it sends a request of a page's script."""
-    asked = {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": ",".join(headers)}
-    return client.options(path, headers={"Origin": origin, **asked})
+    preflight_headers = {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": ",".join(headers)}
+    return client.options(path, headers={"Origin": origin, **preflight_headers})
 
 
 @pytest.mark.parametrize("origin", [APP, *LOOPBACK])
@@ -203,14 +203,16 @@ def test_a_page_that_may_use_the_service(open_service: Service, origin: str) -> 
     with open_service.client(headers={"Origin": origin}) as client:
         first = asks_first(client, ENDPOINT, origin)
         assert (first.status_code, first.headers[ALLOWED]) == (200, origin)
-        assert set(SENT) <= {name.strip().lower() for name in first.headers["access-control-allow-headers"].split(",")}
+        assert set(REQUEST_HEADERS) <= {
+            name.strip().lower() for name in first.headers["access-control-allow-headers"].split(",")
+        }
         submitted = client.submit()
         assert (submitted.status_code, submitted.headers[ALLOWED]) == (200, origin)
         assert "Origin" in submitted.headers["vary"]
         polled = client.poll(submitted.json()["id"])
         assert polled.headers[ALLOWED] == origin
-        shown = {name.strip() for name in polled.headers["access-control-expose-headers"].split(",")}
-        assert {"Retry-After", "ETag", "Deprecation", "Sunset"} <= shown
+        exposed = {name.strip() for name in polled.headers["access-control-expose-headers"].split(",")}
+        assert {"Retry-After", "ETag", "Deprecation", "Sunset"} <= exposed
         for response in (first, submitted, polled):
             assert "access-control-allow-credentials" not in response.headers
 
@@ -227,9 +229,13 @@ def test_a_page_that_may_not(open_service: Service, origin: str) -> None:
 def operations(service: Service) -> list[tuple[str, str]]:
     """Method and path of all that the service describes."""
     paths = described_paths(service.app)
-    found = [(method.upper(), path.replace("{", "").replace("}", "")) for path, of in paths.items() for method in of]
-    assert len(found) > 50
-    return found
+    pairs = [
+        (method.upper(), path.replace("{", "").replace("}", ""))
+        for path, methods in paths.items()
+        for method in methods
+    ]
+    assert len(pairs) > 50
+    return pairs
 
 
 def test_errors_are_for_pages_to_read_too(open_service: Service, page: Client) -> None:
@@ -246,8 +252,8 @@ def test_errors_are_for_pages_to_read_too(open_service: Service, page: Client) -
 @pytest.mark.parametrize("origin", [APP, "null", "https://evil.test"])
 def test_a_result_is_for_everyone_who_has_its_link(open_service: Service, origin: str) -> None:
     with open_service.client() as client:
-        task_id = client.accepted()
-        open_service.worker.deliver(task_id, picture(form="JPEG"))
+        task_id = client.create_task()
+        open_service.worker.deliver(task_id, image_file(form="JPEG"))
         link = client.poll(task_id).json()["result"]["sample"]
         fetched = client.get(link, headers={"Origin": origin})
         assert (fetched.status_code, fetched.headers[ALLOWED]) == (200, "*")
@@ -268,7 +274,7 @@ def test_what_browsers_send_unasked_changes_nothing(open_service: Service, kind:
     """A form of any page may be posted without asking first, though never with a key."""
     with open_service.client(headers={"Origin": "https://evil.test", "Content-Type": kind}) as client:
         del client.headers["x-key"]
-        with open_service.unchanged():
+        with open_service.assert_unchanged():
             for method, path in operations(open_service):
                 if method == "POST":
                     assert client.post(path, content=b"{}").status_code in (401, 403, 410, 422), path

@@ -10,7 +10,7 @@ import yaml
 from image_endpoints import ENDPOINTS, GEN_2, MINIMAL, PHOTO
 from support.client import Client, refusal
 from support.http_service import Service, StartService
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
@@ -25,8 +25,8 @@ MAX_SEED = 2**64 - 1
 @promise("Decided: submission", "ignored on the gen-1/gen-2/kontext-style routes")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_unknown_fields_are_ignored(client: Client, worker: Worker, endpoint: str) -> None:
-    unknown = {"num_images": 2, "raw": True, "negative_prompt": "x", "input_image_9": "no picture", "images": ["x"]}
-    job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint], **unknown, seed=MAX_SEED))
+    unknown = {"num_images": 2, "raw": True, "negative_prompt": "x", "input_image_9": "no image", "images": ["x"]}
+    job = worker.job(client.order_task(endpoint, **MINIMAL[endpoint], **unknown, seed=MAX_SEED))
     assert job["seed"] == MAX_SEED
 
 
@@ -50,35 +50,39 @@ def test_unknown_fields_are_ignored(client: Client, worker: Worker, endpoint: st
 def test_rewriting_the_prompt(
     client: Client, worker: Worker, endpoint: str, body: dict[str, Any], rewrite: bool
 ) -> None:
-    assert worker.job(client.ordered(endpoint, **MINIMAL[endpoint], **body))["rewrite"] is rewrite
+    assert worker.job(client.order_task(endpoint, **MINIMAL[endpoint], **body))["rewrite"] is rewrite
 
 
 @promise("2. gen-2-max", "removes the background and returns a transparent RGBA PNG")
-def test_a_transparent_picture_is_a_png(client: Client, worker: Worker) -> None:
-    job = worker.job(client.ordered("gen-2-max", prompt="x", transparent_bg=True, output_format="jpeg"))
+def test_a_transparent_image_is_a_png(client: Client, worker: Worker) -> None:
+    job = worker.job(client.order_task("gen-2-max", prompt="x", transparent_bg=True, output_format="jpeg"))
     assert (job["transparent"], job["output_format"]) == (True, "png")
-    assert worker.job(client.ordered("gen-2-pro", prompt="x", transparent_bg=True))["transparent"] is False
+    assert worker.job(client.order_task("gen-2-pro", prompt="x", transparent_bg=True))["transparent"] is False
 
 
 @pytest.mark.parametrize(
     ("endpoint", "body", "size"),
     [
         ("gen-2-max", {"width": 1001, "height": 67}, (1001, 67)),
-        ("gen-2-max", {"input_image": encoded(picture(301, 203)), "width": 640, "height": 480}, (640, 480)),
-        ("gen-2-max", {"input_image_3": encoded(picture(70, 90)), "input_image_7": PHOTO}, (70, 90)),
-        ("gen-2-max", {"input_image": encoded(picture(32, 48))}, (64, 96)),
+        ("gen-2-max", {"input_image": to_base64(image_file(301, 203)), "width": 640, "height": 480}, (640, 480)),
+        ("gen-2-max", {"input_image_3": to_base64(image_file(70, 90)), "input_image_7": PHOTO}, (70, 90)),
+        ("gen-2-max", {"input_image": to_base64(image_file(32, 48))}, (64, 96)),
         ("gen-2-max", {"aspect_ratio": "16:9"}, (1024, 1024)),
         ("gen-kontext-pro", {"aspect_ratio": "16:9"}, (1360, 768)),
-        ("gen-kontext-pro", {"input_image": encoded(picture(300, 200))}, (1254, 836)),
-        ("gen-kontext-pro", {"input_image": encoded(picture(300, 200)), "aspect_ratio": "1:1"}, (1024, 1024)),
-        (FILL, {"image": encoded(picture(333, 77)), "mask": encoded(picture(333, 77, white=True))}, (333, 77)),
-        (CANNY, {"control_image": encoded(picture(333, 77))}, (333, 77)),
-        (CANNY, {"preprocessed_image": encoded(picture(80, 70))}, (80, 70)),
+        ("gen-kontext-pro", {"input_image": to_base64(image_file(300, 200))}, (1254, 836)),
+        ("gen-kontext-pro", {"input_image": to_base64(image_file(300, 200)), "aspect_ratio": "1:1"}, (1024, 1024)),
+        (
+            FILL,
+            {"image": to_base64(image_file(333, 77)), "mask": to_base64(image_file(333, 77, white=True))},
+            (333, 77),
+        ),
+        (CANNY, {"control_image": to_base64(image_file(333, 77))}, (333, 77)),
+        (CANNY, {"preprocessed_image": to_base64(image_file(80, 70))}, (80, 70)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_sizes(client: Client, worker: Worker, endpoint: str, body: dict[str, Any], size: tuple[int, int]) -> None:
-    job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | body))
+    job = worker.job(client.order_task(endpoint, **MINIMAL[endpoint] | body))
     assert (job["width"], job["height"]) == size
 
 
@@ -99,11 +103,11 @@ def test_what_is_ignored_though_it_is_meant_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [("42", '"42" is a string; send 42'), ("x", "Input should be a valid integer")]
+    ("value", "expected"), [("42", '"42" is a string; send 42'), ("x", "Input should be a valid integer")]
 )
-def test_a_number_in_quotes_is_said_to_be_a_string(client: Client, value: str, told: str) -> None:
+def test_a_number_in_quotes_is_said_to_be_a_string(client: Client, value: str, expected: str) -> None:
     [entry] = client.order("gen-2-pro", prompt="a cat", seed=value).json()["detail"]
-    assert entry["msg"] == told
+    assert entry["msg"] == expected
 
 
 CANNY_NAME = "gen-pro-1.0-canny"
@@ -116,17 +120,17 @@ CANNY_NAME = "gen-pro-1.0-canny"
 )
 @pytest.mark.parametrize(("endpoint", "cost"), [("gen-2-max", 7), ("gen-pro", 5), ("gen-pro-1.0-fill", 5)])
 def test_the_settled_cost_is_told_by_every_endpoint(client: Client, worker: Worker, endpoint: str, cost: float) -> None:
-    task_id = client.ordered(endpoint, **MINIMAL[endpoint], seed=2**64 - 1)
-    worker.deliver(task_id, picture(form="JPEG"))
+    task_id = client.order_task(endpoint, **MINIMAL[endpoint], seed=2**64 - 1)
+    worker.deliver(task_id, image_file(form="JPEG"))
     polled = client.poll(task_id).json()
     assert (polled["cost"], polled["result"]["seed"]) == (cost, 2**64 - 1)
 
 
 @promise("Versioning", "`gen-2-pro` is a fixed snapshot for reproducible workflows")
 def test_the_snapshot_is_pinned(service: Service) -> None:
-    chosen = service.app.state.services.catalog
-    assert chosen.models[chosen.endpoints["gen-2-pro"].model].revision
-    assert chosen.models[chosen.endpoints["gen-2-pro-preview"].model].revision is None
+    catalog = service.app.state.services.catalog
+    assert catalog.models[catalog.endpoints["gen-2-pro"].model].revision
+    assert catalog.models[catalog.endpoints["gen-2-pro-preview"].model].revision is None
 
 
 @promise(
@@ -182,7 +186,7 @@ def regional(repository: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def app_of(regional: Path, region: str | None) -> Any:
+def make_app(regional: Path, region: str | None) -> Any:
     settings = Settings(catalog=regional, service=ServiceSettings(region=region, regions=REGIONS))
     return create_app(settings, catalog.load(settings))
 
@@ -198,14 +202,14 @@ def test_an_endpoint_of_another_region_is_told_where_it_is(start_service: StartS
         assert response.status_code == 404
         detail = "Not served in region eu; this endpoint is at https://us.test/v1/gen-pro"
         assert response.json()["detail"] == detail
-        client.ordered("gen-2-pro", prompt="x")
-        client.ordered("gen-2-max", prompt="x")
+        client.order_task("gen-2-pro", prompt="x")
+        client.order_task("gen-2-max", prompt="x")
         assert "/v1/gen-pro" not in client.get("/openapi.json").json()["paths"]
 
 
 @pytest.mark.parametrize("region", ["us", None])
 def test_at_home_or_without_regions_all_is_served(regional: Path, region: str | None) -> None:
-    assert "/v1/gen-pro" in app_of(regional, region).openapi()["paths"]
+    assert "/v1/gen-pro" in make_app(regional, region).openapi()["paths"]
 
 
 def test_a_region_without_an_address_is_refused(regional: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.client import Client, problems
 from support.http_service import Service
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
@@ -37,7 +37,7 @@ def test_every_problem_is_named_at_once(client: Client) -> None:
     ],
 )
 def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, size: tuple[int, int]) -> None:
-    job = worker.job(client.accepted(resolution=tier, aspect_ratio=ratio))
+    job = worker.job(client.create_task(resolution=tier, aspect_ratio=ratio))
     assert (job["width"], job["height"]) == size
 
 
@@ -46,7 +46,7 @@ def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, 
     "for text-to-image a ratio chosen from the prompt (prompt rewrite, else ratio keywords, else 16:9)",
 )
 @pytest.mark.parametrize(
-    ("prompt", "said", "size"),
+    ("prompt", "ratio", "size"),
     [
         ("a cat, square format", "9:16", (768, 1360)),
         ("a cat, square format", "", (1024, 1024)),
@@ -55,11 +55,11 @@ def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, 
     ],
 )
 def test_with_auto_the_prompt_chooses_the_ratio(
-    client: Client, worker: Worker, prompt: str, said: str, size: tuple[int, int]
+    client: Client, worker: Worker, prompt: str, ratio: str, size: tuple[int, int]
 ) -> None:
     submitted = client.submit(prompt=prompt).json()
     lease = worker.take(submitted["id"])
-    job = generation_job(Job.decode(lease.job), lease, prompt, "results/", ratio_said=said)
+    job = generation_job(Job.decode(lease.job), lease, prompt, ratio_said=ratio)
     assert (job.width, job.height) == size
     assert submitted["cost"] == 0.9, "the price does not depend on it"
 
@@ -78,8 +78,8 @@ def test_with_auto_the_prompt_chooses_the_ratio(
 def test_the_first_reference_sets_the_size_of_an_edit(
     client: Client, worker: Worker, body: dict[str, Any], size: tuple[int, int]
 ) -> None:
-    images = [encoded(picture(300, 200)), encoded(picture(64, 640))]
-    job = worker.job(client.accepted(images=images, **body))
+    images = [to_base64(image_file(300, 200)), to_base64(image_file(64, 640))]
+    job = worker.job(client.create_task(images=images, **body))
     assert (job["width"], job["height"]) == size
 
 
@@ -92,7 +92,7 @@ def test_the_first_reference_sets_the_size_of_an_edit(
 def test_a_level_that_is_not_approved_is_refused_with_those_that_are(
     client: Client, service: Service, level: int
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.submit(safety_tolerance=level)
     assert problems(response) == [(["body", "safety_tolerance"], "safety_tolerance_not_approved")]
     (entry,) = response.json()["detail"]
@@ -101,7 +101,7 @@ def test_a_level_that_is_not_approved_is_refused_with_those_that_are(
 
 
 BOX = [10, 20, 300, 400]
-MADE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}
+ENTRY: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}
 EDITED: dict[str, Any] = {"id": "cat_1", "from": "ref_image_0", "src_bbox": BOX, "tgt_bbox": BOX, "desc": "a cat"}
 NEW: dict[str, Any] = {**EDITED, "from": None, "src_bbox": None}
 
@@ -111,7 +111,7 @@ def prompt(*rows: object) -> str:
 
 
 def references(count: int) -> dict[str, Any]:
-    return {"images": [encoded(picture())] * count} if count else {}
+    return {"images": [to_base64(image_file())] * count} if count else {}
 
 
 @promise(
@@ -121,8 +121,8 @@ def references(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "images"),
     [
-        (prompt(MADE), 0),
-        (prompt(MADE, {**MADE, "id": "dog_1", "bbox": [0, 0, 1000, 1000]}), 0),
+        (prompt(ENTRY), 0),
+        (prompt(ENTRY, {**ENTRY, "id": "dog_1", "bbox": [0, 0, 1000, 1000]}), 0),
         (prompt(EDITED), 1),
         (prompt({**EDITED, "tgt_bbox": None}), 1),
         (prompt(NEW), 1),
@@ -132,7 +132,7 @@ def references(count: int) -> dict[str, Any]:
     ],
 )
 def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worker, text: str, images: int) -> None:
-    task_id = client.accepted(prompt=text, **references(images))
+    task_id = client.create_task(prompt=text, **references(images))
     assert worker.job(task_id)["prompt"] == text
 
 
@@ -148,9 +148,9 @@ def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worke
         ("", 1),
     ],
 )
-def test_an_element_comes_only_from_a_picture_that_was_sent(
+def test_an_element_comes_only_from_an_image_that_was_sent(
     client: Client, service: Service, source: str, images: int
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.submit(prompt=prompt({**EDITED, "from": source}), **references(images))
     assert problems(response) == [(["body", "prompt"], "layout")]

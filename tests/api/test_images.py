@@ -1,4 +1,4 @@
-"""Reference pictures: the forms they come in, and what is refused."""
+"""Reference images: the forms they come in, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from support.client import ENDPOINT, Client, problems, refusal
 from support.http_service import Service, StartService
+from support.images import image_file, to_base64
 from support.input_images import stored_as
-from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
@@ -26,51 +26,51 @@ from serve_app.inputs.inputs import Inputs
 MB = 2**20
 
 
-def stored(worker: Worker, task_id: str) -> list[bytes]:
-    """The pictures that the model will read."""
+def get_inputs(worker: Worker, task_id: str) -> list[bytes]:
+    """The images that the model will read."""
     keys = worker.job(task_id)["references"]
     return [worker.run(worker.objects.get(key)) for key in keys]
 
 
-def size_of(data: bytes) -> tuple[int, int]:
+def image_size(data: bytes) -> tuple[int, int]:
     with Image.open(io.BytesIO(data)) as image:
         return image.size
 
 
-def padded(size: int) -> bytes:
-    """A valid picture in a file of exactly `size` bytes: PNG readers skip what follows the end."""
-    data = picture()
+def pad_image(size: int) -> bytes:
+    """A valid image in a file of exactly `size` bytes: PNG readers skip what follows the end."""
+    data = image_file()
     return data + bytes(size - len(data))
 
 
 @promise("Decided: submission", "base64, `data:` URI, or http(s) URL, on every endpoint.")
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
 def test_base64_in_every_spelling(client: Client, worker: Worker, form: str) -> None:
-    data = picture(form=form)
+    data = image_file(form=form)
     spellings = [
-        encoded(data),
-        encoded(data).rstrip("="),
+        to_base64(data),
+        to_base64(data).rstrip("="),
         base64.urlsafe_b64encode(data).decode(),
         base64.encodebytes(data).decode(),
-        f"data:image/whatever;base64,{encoded(data)}",
-        f"DATA:;base64,{encoded(data)}",
-        f" {encoded(data)}\n",
+        f"data:image/whatever;base64,{to_base64(data)}",
+        f"DATA:;base64,{to_base64(data)}",
+        f" {to_base64(data)}\n",
     ]
-    assert stored(worker, client.accepted(images=spellings)) == [stored_as(data)] * len(spellings)
+    assert get_inputs(worker, client.create_task(images=spellings)) == [stored_as(data)] * len(spellings)
 
 
 @promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
 def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: Website) -> None:
     sizes = [(64 + n, 64) for n in range(10)]
-    files = [picture(*size) for size in sizes]
-    images = [web.put(f"/order/{n}", data) if n % 2 else encoded(data) for n, data in enumerate(files)]
-    assert [size_of(data) for data in stored(worker, client.accepted(images=images))] == sizes
+    files = [image_file(*size) for size in sizes]
+    images = [web.set_page(f"/order/{n}", data) if n % 2 else to_base64(data) for n, data in enumerate(files)]
+    assert [image_size(data) for data in get_inputs(worker, client.create_task(images=images))] == sizes
 
 
 @promise("Decided: submission", "EXIF orientation applied")
 def test_the_camera_orientation_is_applied(client: Client, worker: Worker) -> None:
-    task_id = client.accepted(images=[encoded(picture(120, 80, "JPEG", orientation=6))])
-    assert [size_of(data) for data in stored(worker, task_id)] == [(80, 120)]
+    task_id = client.create_task(images=[to_base64(image_file(120, 80, "JPEG", orientation=6))])
+    assert [image_size(data) for data in get_inputs(worker, task_id)] == [(80, 120)]
     job = worker.job(task_id)
     assert (job["width"], job["height"]) == (80, 120)
 
@@ -81,19 +81,19 @@ def test_the_camera_orientation_is_applied(client: Client, worker: Worker) -> No
     [
         "nonsense!",
         "data:image/png;base64,",
-        encoded(b"<svg/>"),
-        encoded(picture(form="GIF")),
-        encoded(picture(form="TIFF")),
-        encoded(picture(form="PNG")[:-30]),
-        encoded(picture(400, 400, "JPEG")[:-500]),
-        encoded(picture(5121, 4096)),
+        to_base64(b"<svg/>"),
+        to_base64(image_file(form="GIF")),
+        to_base64(image_file(form="TIFF")),
+        to_base64(image_file(form="PNG")[:-30]),
+        to_base64(image_file(400, 400, "JPEG")[:-500]),
+        to_base64(image_file(5121, 4096)),
         "file:///etc/passwd",
     ],
     ids=lambda image: image[:24],
 )
-def test_what_is_no_good_picture_is_refused_by_its_place(client: Client, service: Service, image: str) -> None:
-    with service.unchanged():
-        response = client.submit(images=[encoded(picture()), image])
+def test_what_is_no_good_image_is_refused_by_its_place(client: Client, service: Service, image: str) -> None:
+    with service.assert_unchanged():
+        response = client.submit(images=[to_base64(image_file()), image])
     assert problems(response) == [(["body", "images", "1"], "image_invalid")]
     assert image not in response.text
     (entry,) = response.json()["detail"]
@@ -102,18 +102,18 @@ def test_what_is_no_good_picture_is_refused_by_its_place(client: Client, service
 
 @promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 def test_twenty_megapixels_and_megabytes_are_taken_and_a_byte_more_is_not(client: Client, service: Service) -> None:
-    client.accepted(images=[encoded(picture(5120, 4096, mode="L"))])
-    client.accepted(images=[encoded(padded(20 * MB))])
-    with service.unchanged():
-        assert problems(client.submit(images=[encoded(padded(20 * MB + 1))])) == [
+    client.create_task(images=[to_base64(image_file(5120, 4096, mode="L"))])
+    client.create_task(images=[to_base64(pad_image(20 * MB))])
+    with service.assert_unchanged():
+        assert problems(client.submit(images=[to_base64(pad_image(20 * MB + 1))])) == [
             (["body", "images", "0"], "image_invalid")
         ]
 
 
 def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Website) -> None:
     for status in (204, 404, 500):
-        with service.unchanged():
-            response = client.submit(images=[web.put("/fails", status=status)])
+        with service.assert_unchanged():
+            response = client.submit(images=[web.set_page("/fails", status=status)])
         assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
@@ -122,12 +122,12 @@ def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Webs
 def test_a_url_to_the_inside_is_refused_and_not_called(
     client: Client, service: Service, web: Website, host: str
 ) -> None:
-    web.put("/inside.png", picture())
-    asked = len(web.asked)
-    with service.unchanged():
+    web.set_page("/inside.png", image_file())
+    before = len(web.paths)
+    with service.assert_unchanged():
         response = client.submit(images=[web.url("/inside.png", host)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
-    assert len(web.asked) == asked
+    assert len(web.paths) == before
 
 
 @promise(
@@ -137,24 +137,24 @@ def test_a_url_to_the_inside_is_refused_and_not_called(
 )
 @pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/secret", "http://10.0.0.1/", "file:///etc/passwd"])
 def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: Website, target: str) -> None:
-    web.put("/secret", picture())
-    asked = len(web.asked)
-    with service.unchanged():
-        url = web.put("/away", status=302, location=target.format(port=web.port))
+    web.set_page("/secret", image_file())
+    before = len(web.paths)
+    with service.assert_unchanged():
+        url = web.set_page("/away", status=302, location=target.format(port=web.port))
         assert problems(client.submit(images=[url])) == [(["body", "images", "0"], "image_invalid")]
-    assert web.asked[asked:] == ["/away"]
+    assert web.paths[before:] == ["/away"]
 
 
-def test_pictures_of_a_refused_webhook_are_not_kept(client: Client, service: Service) -> None:
-    with service.unchanged():
-        response = client.submit(images=[encoded(picture())], webhook_url="http://127.0.0.1/")
+def test_images_of_a_refused_webhook_are_not_kept(client: Client, service: Service) -> None:
+    with service.assert_unchanged():
+        response = client.submit(images=[to_base64(image_file())], webhook_url="http://127.0.0.1/")
         assert problems(response) == [(["body", "webhook_url"], "url_refused")]
 
 
 @pytest.fixture
 def slow(web: Website) -> list[str]:
-    """Where two pictures are that take a while to come."""
-    return [web.put(f"/{uuid.uuid4().hex}", picture(), delay_s=0.2) for _ in range(2)]
+    """Where two images are that take a while to come."""
+    return [web.set_page(f"/{uuid.uuid4().hex}", image_file(), delay_s=0.2) for _ in range(2)]
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def with_turns(service: Service, turns: FetchTurns) -> Iterator[None]:
 def test_those_beyond_wait_their_turn(start_service: StartService, slow: list[str]) -> None:
     service = start_service(network=NetworkSettings(fetches_per_organization=1, fetches_per_origin=1))
     with service.client() as client:
-        client.accepted(images=slow)
+        client.create_task(images=slow)
 
 
 def test_those_whose_turn_does_not_come_are_refused_for_now(start_service: StartService, slow: list[str]) -> None:
@@ -181,21 +181,21 @@ def test_those_whose_turn_does_not_come_are_refused_for_now(start_service: Start
         requests = {ENDPOINT: {"prompt": "x", "images": slow}}
         requests["/v1/pricing"] = {"path": ENDPOINT, "body": requests[ENDPOINT]}
         for path, body in requests.items():
-            with service.unchanged():
+            with service.assert_unchanged():
                 response = client.post(path, json=body)
-            assert refusal(response, 429).startswith("Too many pictures and videos are being fetched")
+            assert refusal(response, 429).startswith("Too many images and videos are being fetched")
             assert int(response.headers["retry-after"]) >= 1
-        client.accepted(images=slow[:1])
+        client.create_task(images=slow[:1])
 
 
 def test_what_is_fetched_counts_among_the_large_bodies(start_service: StartService, web: Website) -> None:
     service = start_service(service=ServiceSettings(max_body_mb=1, max_inflight_mb=1))
-    large = [web.put(f"/{uuid.uuid4().hex}", picture().ljust(400_000, b"\0")) for _ in range(3)]
+    large = [web.set_page(f"/{uuid.uuid4().hex}", image_file().ljust(400_000, b"\0")) for _ in range(3)]
     with service.client() as client:
         for _ in range(3):
-            client.accepted(images=large[:2])
-        with service.unchanged():
+            client.create_task(images=large[:2])
+        with service.assert_unchanged():
             response = client.submit(images=large)
             assert refusal(response, 503).startswith("Too many large requests at a time")
         assert response.headers["retry-after"]
-        client.accepted(images=large[:2])
+        client.create_task(images=large[:2])

@@ -29,21 +29,21 @@ LICENCES = "/v1/admin/licences"
 
 
 @pytest.fixture
-def licensed(operator: Client, organization: str) -> str:
+def licensee(operator: Client, organization: str) -> str:
     """An organization with a licence of MODEL."""
     change_licence(operator, "PUT", organization)
     return organization
 
 
 @pytest.fixture
-def developer(service: Service, licensed: str) -> Iterator[Client]:
-    with service.client(organization=licensed) as client:
+def developer(service: Service, licensee: str) -> Iterator[Client]:
+    with service.client(organization=licensee) as client:
         yield client
 
 
 @pytest.fixture
-def billing_manager(service: Service, licensed: str) -> Iterator[Client]:
-    with service.client(role=Role.BILLING_MANAGER, organization=licensed) as client:
+def billing_manager(service: Service, licensee: str) -> Iterator[Client]:
+    with service.client(role=Role.BILLING_MANAGER, organization=licensee) as client:
         yield client
 
 
@@ -56,7 +56,7 @@ def report(client: Client, model: str = MODEL, **body: Any) -> httpx2.Response:
     return client.post(f"/v1/licenses/models/{model}/usage", json=body)
 
 
-def counted(client: Client, **query: Any) -> dict[str, int]:
+def count_generations(client: Client, **query: Any) -> dict[str, int]:
     """Reported generations by model, over all days asked for; by default those around now."""
     today = datetime.now(UTC).date()
     query = {"since": today - timedelta(days=1), "until": today + timedelta(days=1), **query}
@@ -77,7 +77,7 @@ def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: C
             200,
             {"message": f"Recorded {number} generations of {MODEL}"},
         )
-    assert counted(billing_manager) == {MODEL: 4}
+    assert count_generations(billing_manager) == {MODEL: 4}
 
 
 @promise("Limits", "`number_of_generations` greater than 0")
@@ -96,20 +96,20 @@ def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: C
 def test_what_is_no_number_of_generations(
     service: Service, developer: Client, billing_manager: Client, number: Any, kind: str
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = report(developer, number_of_generations=number)
     assert problems(response) == [(["body", "number_of_generations"], kind)]
-    assert counted(billing_manager) == {}
+    assert count_generations(billing_manager) == {}
 
 
 @promise("14. Model usage", "400: Model slug is not supported for usage reporting: `detail` string")
 @pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "x" * 100])
 def test_a_model_that_nobody_can_license(service: Service, developer: Client, model: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = report(developer, model)
-    said = refusal(response, 400)
-    assert "not supported" in said
-    assert "flux-1-dev, flux-1-kontext-dev, flux-tools" in said
+    detail = refusal(response, 400)
+    assert "not supported" in detail
+    assert "flux-1-dev, flux-1-kontext-dev, flux-tools" in detail
 
 
 @promise("14. Model usage", "The model is not licensed for the caller")
@@ -117,70 +117,70 @@ def test_a_model_that_is_not_licensed(
     service: Service, developer: Client, billing_manager: Client, client: Client
 ) -> None:
     for who, model in ((developer, OTHER_MODEL), (client, MODEL)):
-        with service.unchanged():
+        with service.assert_unchanged():
             assert refusal(report(who, model), 403) == f"{model} is not licensed for this organization"
-    assert counted(billing_manager) == {}
+    assert count_generations(billing_manager) == {}
 
 
 @promise("14. Model usage", "a subscription change may take 15 minutes to take effect")
 def test_a_licence_holds_from_the_next_report_on_and_no_longer_than_until_it_is_withdrawn(
-    operator: Client, developer: Client, billing_manager: Client, licensed: str
+    operator: Client, developer: Client, billing_manager: Client, licensee: str
 ) -> None:
     assert report(developer, OTHER_MODEL).status_code == 403
-    change_licence(operator, "PUT", licensed, OTHER_MODEL)
+    change_licence(operator, "PUT", licensee, OTHER_MODEL)
     assert report(developer, OTHER_MODEL).status_code == 200
-    change_licence(operator, "DELETE", licensed, OTHER_MODEL)
+    change_licence(operator, "DELETE", licensee, OTHER_MODEL)
     assert report(developer, OTHER_MODEL).status_code == 403
     # The other licence is as it was, and what was counted stays.
     assert report(developer).status_code == 200
-    assert counted(billing_manager) == {MODEL: 1, OTHER_MODEL: 1}
+    assert count_generations(billing_manager) == {MODEL: 1, OTHER_MODEL: 1}
 
 
-def test_licences_are_listed_with_when_they_began(operator: Client, billing_manager: Client, licensed: str) -> None:
+def test_licences_are_listed_with_when_they_began(operator: Client, billing_manager: Client, licensee: str) -> None:
     before = billing_manager.get(LICENCES).json()
     [licence] = before["licences"]
     assert licence["model"] == MODEL
     assert time.time() - 300 < licence["since"] <= time.time() + 1
-    change_licence(operator, "PUT", licensed)  # once more changes nothing
+    change_licence(operator, "PUT", licensee)  # once more changes nothing
     assert billing_manager.get(LICENCES).json() == before
-    change_licence(operator, "PUT", licensed, OTHER_MODEL)
+    change_licence(operator, "PUT", licensee, OTHER_MODEL)
     assert [each["model"] for each in billing_manager.get(LICENCES).json()["licences"]] == [MODEL, OTHER_MODEL]
 
 
-def test_licences_that_can_not_be_changed(service: Service, operator: Client, licensed: str) -> None:
-    def changed(method: str, model: str, organization: str) -> str:
+def test_licences_that_can_not_be_changed(service: Service, operator: Client, licensee: str) -> None:
+    def change_licence(method: str, model: str, organization: str) -> str:
         response = operator.request(method, f"{LICENCES}/{model}", params={"organization": organization})
         return refusal(response, 404)
 
-    with service.unchanged():
-        assert changed("PUT", "unheard-of", licensed) == "There is no such model"
-        assert changed("DELETE", OTHER_MODEL, licensed) == "There is no such licence"
-        assert changed("DELETE", "unheard-of", licensed) == "There is no such licence"
+    with service.assert_unchanged():
+        assert change_licence("PUT", "unheard-of", licensee) == "There is no such model"
+        assert change_licence("DELETE", OTHER_MODEL, licensee) == "There is no such licence"
+        assert change_licence("DELETE", "unheard-of", licensee) == "There is no such licence"
         for method in ("PUT", "DELETE"):
-            assert changed(method, MODEL, "nobody") == "There is no such organization"
+            assert change_licence(method, MODEL, "nobody") == "There is no such organization"
 
 
 def test_another_organization_sees_nothing_of_it(
-    service: Service, developer: Client, operator: Client, licensed: str
+    service: Service, developer: Client, operator: Client, licensee: str
 ) -> None:
     assert report(developer, number_of_generations=5).status_code == 200
     stranger = service.worker.new_organization(credits=1)
     with service.client(role=Role.ADMINISTRATOR, organization=stranger) as client:
         assert client.get(LICENCES).json() == {"licences": []}
-        assert counted(client) == {}
+        assert count_generations(client) == {}
         for path in (LICENCES, f"{LICENCES}/usage"):
-            assert refusal(client.get(path, params={"organization": licensed}), 404) == "There is no such organization"
-    assert counted(operator, organization=licensed) == {MODEL: 5}
-    assert counted(operator, organization=stranger) == {}
+            assert refusal(client.get(path, params={"organization": licensee}), 404) == "There is no such organization"
+    assert count_generations(operator, organization=licensee) == {MODEL: 5}
+    assert count_generations(operator, organization=stranger) == {}
 
 
 @promise("Decided: money, accounts", "counted per organization, model and day")
-def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: Client, licensed: str) -> None:
+def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: Client, licensee: str) -> None:
     first = date(2026, 2, 27)
     redis = RawRedis.from_url(service.settings.redis_url)
     for offset, counts in ((0, {MODEL: 3}), (2, {OTHER_MODEL: 1, MODEL: 4}), (3, {MODEL: 9})):
         day = day_number(first + timedelta(days=offset))
-        redis.hset(f"{service.settings.redis.prefix}generations:{licensed}:{day}", mapping=counts)  # type: ignore[arg-type]
+        redis.hset(f"{service.settings.redis.prefix}generations:{licensee}:{day}", mapping=counts)  # type: ignore[arg-type]
     redis.close()
     response = billing_manager.get(f"{LICENCES}/usage", params={"since": "2026-02-27", "until": "2026-03-01"})
     assert response.json() == {
@@ -190,7 +190,7 @@ def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: 
             {"day": "2026-03-01", "model": OTHER_MODEL, "generations": 1},
         ]
     }
-    assert counted(billing_manager, since="2026-02-28", until="2026-02-28") == {}
+    assert count_generations(billing_manager, since="2026-02-28", until="2026-02-28") == {}
 
 
 @pytest.mark.parametrize(
@@ -209,20 +209,22 @@ def test_days_that_can_not_be_reported_on(billing_manager: Client, query: dict[s
 
 
 @contextmanager
-def away(service: Service, **of: Callable[[Any], Any]) -> Iterator[None]:
+def away(service: Service, **factories: Callable[[Any], Any]) -> Iterator[None]:
     """The store is out of reach for this service of the application, and for nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    broken = {name: made(connection.connect(f"redis://127.0.0.1:{port}", retries=0)) for name, made in of.items()}
+    replacements = {
+        name: factory(connection.connect(f"redis://127.0.0.1:{port}", retries=0)) for name, factory in factories.items()
+    }
     whole = service.app.state.services
-    service.app.state.services = dataclasses.replace(whole, **broken)
+    service.app.state.services = dataclasses.replace(whole, **replacements)
     yield
     service.app.state.services = whole
 
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
 def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
-    with away(service, licences=LicenceStore), service.unchanged():
+    with away(service, licences=LicenceStore), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
         # What is wrong with a report comes before counting it.
         assert report(developer, "unheard-of").status_code == 400
@@ -232,7 +234,7 @@ def test_a_report_that_could_not_be_counted_says_so(service: Service, developer:
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
 def test_a_report_whose_key_can_not_be_looked_up_says_so(service: Service, developer: Client) -> None:
-    with away(service, callers=Callers), service.unchanged():
+    with away(service, callers=Callers), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
         assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
     detail = "Usage could not be processed: the store is out of reach; nothing was counted, send it again"

@@ -1,4 +1,4 @@
-"""`/mcp` as a model's program uses it: the SDK's own client, from signing in to the picture."""
+"""`/mcp` as a model's program uses it: the SDK's own client, from signing in to the image."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 from pydantic import AnyUrl
 from support.client import Client
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 
 from serve_app.tasks.task import Status
 
 BACK = "http://127.0.0.1:7778/back"
-PICTURE = picture(form="JPEG")
+IMAGE = image_file(form="JPEG")
 
 
 @asynccontextmanager
-async def connected(service: Service, **options: Any) -> AsyncIterator[McpClient]:
+async def connect(service: Service, **options: Any) -> AsyncIterator[McpClient]:
     async with (
         httpx2.AsyncClient(trust_env=False, timeout=60, **options) as http,
         McpClient(streamable_http_client(f"{service.base_url}/mcp", http_client=http)) as mcp,
@@ -41,18 +41,18 @@ async def connected(service: Service, **options: Any) -> AsyncIterator[McpClient
 
 def with_key(service: Service, client: Client, do: Callable[[McpClient], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with connected(service, headers={"authorization": f"Bearer {client.secret}"}) as mcp:
+        async with connect(service, headers={"authorization": f"Bearer {client.secret}"}) as mcp:
             await do(mcp)
 
     asyncio.run(run())
 
 
-def said(result: CallToolResult) -> Any:
+def read_content(result: CallToolResult) -> Any:
     (first, *_) = [each for each in result.content if isinstance(each, TextContent)]
     return first.text if result.is_error else json.loads(first.text)
 
 
-async def finished(service: Service, client: Client, data: bytes = PICTURE) -> str:
+async def finish_task(service: Service, client: Client, data: bytes = IMAGE) -> str:
     """Does the next task of the project, as its dispatcher would, once there is one."""
 
     def work() -> str:
@@ -71,62 +71,62 @@ def test_models_are_listed_with_prices_and_fields(service: Service, client: Clie
         assert {tool.name for tool in (await mcp.list_tools()).tools} == {
             "list_models", "generate", "edit", "wait", "fetch", "cancel",
         }  # fmt: skip
-        told = said(await mcp.call_tool("list_models", {}))
-        (klein,) = [model for model in told["models"] if model["endpoint"] == "gen-3-image-klein"]
+        listing = read_content(await mcp.call_tool("list_models", {}))
+        (klein,) = [model for model in listing["models"] if model["endpoint"] == "gen-3-image-klein"]
         assert klein["needs"] == ["prompt"]
         assert klein["credits"]["price"]["first"] > 0
-        assert told["credits"] > 0
-        one = said(await mcp.call_tool("list_models", {"endpoint": "gen-3-image-klein"}))
+        assert listing["credits"] > 0
+        one = read_content(await mcp.call_tool("list_models", {"endpoint": "gen-3-image-klein"}))
         assert "prompt" in one["schema"]["properties"]
 
     with_key(service, client, do)
 
 
-def test_a_picture_is_made_and_shown(service: Service, client: Client) -> None:
-    told: list[tuple[float, str | None]] = []
+def test_an_image_is_made_and_shown(service: Service, client: Client) -> None:
+    progress_events: list[tuple[float, str | None]] = []
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, message))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        progress_events.append((progress, message))
 
     async def do(mcp: McpClient) -> None:
-        work = asyncio.create_task(finished(service, client))
-        result = await mcp.call_tool("generate", {"prompt": "a red star"}, progress_callback=heard)
-        assert said(result)["id"] == await work
-        (shown,) = [each for each in result.content if isinstance(each, ImageContent)]
-        assert base64.b64decode(shown.data) == PICTURE
+        work = asyncio.create_task(finish_task(service, client))
+        result = await mcp.call_tool("generate", {"prompt": "a red star"}, progress_callback=on_progress)
+        assert read_content(result)["id"] == await work
+        (image,) = [each for each in result.content if isinstance(each, ImageContent)]
+        assert base64.b64decode(image.data) == IMAGE
         (link,) = [each for each in result.content if isinstance(each, ResourceLink)]
-        assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == PICTURE
-        assert told[-1] == (1.0, "Ready")
+        assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == IMAGE
+        assert progress_events[-1] == (1.0, "Ready")
 
     with_key(service, client, do)
 
 
-def test_an_edit_takes_the_picture_of_a_task(service: Service, client: Client) -> None:
+def test_an_edit_takes_the_image_of_a_task(service: Service, client: Client) -> None:
     async def do(mcp: McpClient) -> None:
-        first = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
-        assert await finished(service, client) == first
-        asked = {"prompt": "make it blue", "images": [first], "wait_s": 0}
-        second = said(await mcp.call_tool("edit", asked))["id"]
+        first = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
+        assert await finish_task(service, client) == first
+        arguments = {"prompt": "make it blue", "images": [first], "wait_s": 0}
+        second = read_content(await mcp.call_tool("edit", arguments))["id"]
         job = await asyncio.to_thread(service.worker.job, second)
         assert len(job["references"]) == 1
-        asked = {"prompt": "make it blue", "images": [second], "wait_s": 0}
-        assert said(await mcp.call_tool("edit", asked)).endswith("has no picture: it is Pending")
+        arguments = {"prompt": "make it blue", "images": [second], "wait_s": 0}
+        assert read_content(await mcp.call_tool("edit", arguments)).endswith("has no image: it is Pending")
 
     with_key(service, client, do)
 
 
 def test_what_takes_longer_is_waited_for_and_fetched_or_cancelled(service: Service, client: Client) -> None:
     async def do(mcp: McpClient) -> None:
-        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
-        assert begun["status"] == "Pending"
-        work = asyncio.create_task(finished(service, client))
-        assert said(await mcp.call_tool("wait", {"task_id": begun["id"]}))["status"] == "Ready"
-        assert await work == begun["id"]
-        fetched = await mcp.call_tool("fetch", {"task_id": begun["id"]})
+        task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
+        assert task["status"] == "Pending"
+        work = asyncio.create_task(finish_task(service, client))
+        assert read_content(await mcp.call_tool("wait", {"task_id": task["id"]}))["status"] == "Ready"
+        assert await work == task["id"]
+        fetched = await mcp.call_tool("fetch", {"task_id": task["id"]})
         assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
-        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
-        assert not (await mcp.call_tool("cancel", {"task_id": begun})).is_error
-        assert said(await mcp.call_tool("wait", {"task_id": begun})).startswith("Error: ")
+        task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
+        assert not (await mcp.call_tool("cancel", {"task_id": task})).is_error
+        assert read_content(await mcp.call_tool("wait", {"task_id": task})).startswith("Error: ")
 
     with_key(service, client, do)
 
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_said(service: Service, client: Client) -> None:
         for tool, arguments, wrong in WRONG:
             result = await mcp.call_tool(tool, arguments)
             assert result.is_error
-            assert said(result).startswith(wrong)
+            assert read_content(result).startswith(wrong)
 
     with_key(service, client, do)
 
@@ -145,7 +145,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
     ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
     ("generate", {}, "prompt: Field required"),
-    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its pictures"),
+    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its images"),
     ("fetch", {"task_id": "none"}, "Task not found"),
     ("cancel", {"task_id": "none"}, "there is no task none"),
     ("paint", {}, "There is no tool paint"),
@@ -153,16 +153,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_the_example_of_the_document_makes_a_picture(
+def test_the_example_of_the_document_makes_an_image(
     service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/accounts.md").read_text(), re.DOTALL)
-    written: dict[str, Any] = {"__name__": "example"}
-    exec(example, written)
+    namespace: dict[str, Any] = {"__name__": "example"}
+    exec(example, namespace)
 
     async def run() -> None:
-        work = asyncio.create_task(finished(service, client))
-        await written["main"](service.base_url, client.secret)
+        work = asyncio.create_task(finish_task(service, client))
+        await namespace["main"](service.base_url, client.secret)
         await work
 
     asyncio.run(run())
@@ -170,17 +170,17 @@ def test_the_example_of_the_document_makes_a_picture(
 
 
 def test_whoever_shows_nothing_learns_where_to_sign_in(service: Service) -> None:
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for headers in ({}, {"x-key": "gen_wrong"}, {"authorization": "Bearer gent_wrong"}):
-            answer = http.post("/mcp", json=asked, headers=headers)
+            answer = http.post("/mcp", json=rpc, headers=headers)
             assert answer.status_code == 401
             metadata = f"{service.base_url}/.well-known/oauth-protected-resource/mcp"
             assert answer.headers["www-authenticate"] == f'Bearer resource_metadata="{metadata}"'
         assert http.get("/mcp").status_code == 405
 
 
-class Kept(TokenStorage):
+class MemoryTokenStorage(TokenStorage):
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
 
@@ -197,7 +197,7 @@ class Kept(TokenStorage):
         self.client = client_info
 
 
-def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, client: Client) -> None:
+def test_a_program_signs_in_by_itself_and_makes_an_image(service: Service, client: Client) -> None:
     headers = {"sec-fetch-site": "same-origin"}
     came_back: list[AuthorizationCodeResult] = []
 
@@ -208,8 +208,8 @@ def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, clie
         ) as browser:
             (await browser.post("/v1/session", json={"key": client.secret})).raise_for_status()
             secret = (await browser.get(url)).headers["location"].partition("#")[2]
-            said = {"allow": True, "project": client.project}
-            answer = await browser.post("/v1/consent", headers={"x-secret": secret}, json=said)
+            consent = {"allow": True, "project": client.project}
+            answer = await browser.post("/v1/consent", headers={"x-secret": secret}, json=consent)
         query = parse_qs(urlsplit(answer.json()["redirect"]).query)
         came_back.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
 
@@ -217,20 +217,20 @@ def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, clie
         return came_back[-1]
 
     async def run() -> None:
-        kept = Kept()
+        storage = MemoryTokenStorage()
         signing_in = OAuthClientProvider(
             server_url=f"{service.base_url}/mcp",
             client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="Sketchpad"),
-            storage=kept,
+            storage=storage,
             redirect_handler=person,
             callback_handler=back,
         )
-        async with connected(service, auth=signing_in) as mcp:
-            work = asyncio.create_task(finished(service, client))
+        async with connect(service, auth=signing_in) as mcp:
+            work = asyncio.create_task(finish_task(service, client))
             result = await mcp.call_tool("generate", {"prompt": "a red star"})
-            assert said(result)["id"] == await work
-        assert kept.tokens is not None
-        assert kept.tokens.scope == "developer"
+            assert read_content(result)["id"] == await work
+        assert storage.tokens is not None
+        assert storage.tokens.scope == "developer"
         assert len(came_back) == 1
 
     asyncio.run(run())

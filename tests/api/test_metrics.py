@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 from support.client import HOOK_HOST, Client, refusal
 from support.http_service import Service, StartService, running
-from support.pictures import picture
+from support.images import image_file
 from support.promtool import promtool
-from support.worker import PICTURE_ENDPOINT, QUEUE
+from support.worker import IMAGE_ENDPOINT, QUEUE
 
 from serve_app.config.settings import MetricsSettings
 from serve_app.metrics.series import ALL, Kind
-from serve_app.storage.tally import Tallied, Tally
+from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
@@ -27,7 +27,7 @@ from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
 
 @pytest.fixture
 def scraper(service: Service) -> Iterator[Client]:
-    with service.figures() as scraper:
+    with service.metrics() as scraper:
         yield scraper
 
 
@@ -40,55 +40,61 @@ def run(redis_url: str, repository: Path, tmp_path: Path) -> Run:
     return partial(running, tmp_path / "data", redis_url, repository)
 
 
-def figures(client: Client) -> dict[tuple[str, str], float]:
+def read_metrics(client: Client) -> dict[tuple[str, str], float]:
     """Value by name and event."""
     response = client.get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain")
-    found: dict[tuple[str, str], float] = {}
+    values: dict[tuple[str, str], float] = {}
     for family in text_string_to_metric_families(response.text):
         assert family.documentation
         for sample in family.samples:
             if sample.labels.get("model") == QUEUE:
-                found[sample.name, sample.labels.get("event", "")] = sample.value
-    return found
+                values[sample.name, sample.labels.get("event", "")] = sample.value
+    return values
 
 
 def test_figures_follow_the_tasks(start_service: StartService) -> None:
     service: Service = start_service()
     worker = service.worker
-    with service.client() as client, service.figures() as scraper:
-        tasks = [client.accepted() for _ in range(3)]
-        assert figures(scraper)["gen_tasks_queued", ""] == 3
-        assert figures(scraper)["gen_task_events_total", "accepted"] == 3
-        worker.deliver(tasks[0], picture(form="JPEG"))
+    with service.client() as client, service.metrics() as scraper:
+        tasks = [client.create_task() for _ in range(3)]
+        assert read_metrics(scraper)["gen_tasks_queued", ""] == 3
+        assert read_metrics(scraper)["gen_task_events_total", "accepted"] == 3
+        worker.deliver(tasks[0], image_file(form="JPEG"))
         worker.end(tasks[1], Status.CONTENT_MODERATED)
-        seen = figures(scraper)
-    assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_quarantined", ""]) == (0, 1, 0)
-    assert seen["gen_task_events_total", "ready"] == 1
-    assert seen["gen_task_events_total", "content_moderated"] == 1
+        metrics = read_metrics(scraper)
+    assert (metrics["gen_tasks_queued", ""], metrics["gen_tasks_leased", ""], metrics["gen_tasks_quarantined", ""]) == (
+        0,
+        1,
+        0,
+    )
+    assert metrics["gen_task_events_total", "ready"] == 1
+    assert metrics["gen_task_events_total", "content_moderated"] == 1
 
 
 def test_figures_of_their_work_are_what_replicas_told_together(start_service: StartService) -> None:
     service: Service = start_service()
-    told = {"steps": 3.0, "members": 12.0, "steps_s": 0.5, "busy_s": 0.75, "prompts_hits": 2.0, "prompts_misses": 1.0}
-    told |= {"batch:4": 2.0, "batch:8": 1.0, "step_ms:100": 2.0, "step_ms:250": 1.0, "step_ms:sum": 450.0}
-    told |= {"loads": 1.0, "load_s": 12.5}
-    with service.figures() as scraper:
-        assert not any(name.startswith("gen_model") for name, _ in figures(scraper)), "of queues that told nothing"
+    report = {"steps": 3.0, "members": 12.0, "steps_s": 0.5, "busy_s": 0.75, "prompts_hits": 2.0, "prompts_misses": 1.0}
+    report |= {"batch:4": 2.0, "batch:8": 1.0, "step_ms:100": 2.0, "step_ms:250": 1.0, "step_ms:sum": 450.0}
+    report |= {"loads": 1.0, "load_s": 12.5}
+    with service.metrics() as scraper:
+        assert not any(name.startswith("gen_model") for name, _ in read_metrics(scraper)), "of queues that told nothing"
         for device in ("cpu", "cuda"):
-            service.worker.run(service.worker.tasks.report(QUEUE, told, {"device": device}))
+            service.worker.run(service.worker.tasks.report(QUEUE, report, {"device": device}))
         families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
 
     def value(name: str, **labels: str) -> float:
         samples = families[name].samples
-        wanted = {"model": QUEUE, **labels}.items()
-        [found] = [
-            each.value for each in samples if each.name in (name, f"{name}_total") and wanted <= each.labels.items()
+        expected_labels = {"model": QUEUE, **labels}.items()
+        [match] = [
+            each.value
+            for each in samples
+            if each.name in (name, f"{name}_total") and expected_labels <= each.labels.items()
         ]
-        return found
+        return match
 
-    def of_histogram(name: str) -> list[tuple[str, float]]:
+    def histogram_samples(name: str) -> list[tuple[str, float]]:
         samples = families[name].samples
         return [(each.labels.get("le", each.name.rpartition("_")[2]), each.value) for each in samples if each.value]
 
@@ -101,16 +107,16 @@ def test_figures_of_their_work_are_what_replicas_told_together(start_service: St
     assert value("gen_model_cache_lookups", cache="adapters", found="no") == 0
     assert value("gen_model_setup_info", device="cuda") == 1
     batches = [("4.0", 4), ("8.0", 6), ("16.0", 6), ("32.0", 6), ("64.0", 6), ("+Inf", 6)]
-    assert of_histogram("gen_model_batch_size") == [*batches, ("count", 6), ("sum", 24)]
-    assert {("0.1", 4), ("0.25", 6), ("count", 6), ("sum", 0.9)} <= set(of_histogram("gen_model_step_seconds"))
-    assert of_histogram("gen_model_load_seconds") == [("count", 2), ("sum", 25)]
+    assert histogram_samples("gen_model_batch_size") == [*batches, ("count", 6), ("sum", 24)]
+    assert {("0.1", 4), ("0.25", 6), ("count", 6), ("sum", 0.9)} <= set(histogram_samples("gen_model_step_seconds"))
+    assert histogram_samples("gen_model_load_seconds") == [("count", 2), ("sum", 25)]
 
 
 def test_figures_are_for_those_who_show_the_token(start_service: StartService) -> None:
     service = start_service(metrics=MetricsSettings(token=SecretStr("let me in")))
-    with service.figures() as scraper:
-        for shown in ({}, {"Authorization": "let me in"}, {"Authorization": "Bearer let me"}, {"x-key": "let me in"}):
-            response = scraper.get("/metrics", headers=shown)
+    with service.metrics() as scraper:
+        for headers in ({}, {"Authorization": "let me in"}, {"Authorization": "Bearer let me"}, {"x-key": "let me in"}):
+            response = scraper.get("/metrics", headers=headers)
             assert "metrics.token" in refusal(response, 401)
             assert response.headers["www-authenticate"] == "Bearer"
         assert scraper.get("/metrics", headers={"Authorization": "Bearer let me in"}).status_code == 200
@@ -122,8 +128,8 @@ async def _happen(service: Service) -> None:
     outbox = Outbox(tasks.redis, prefix)
     [claim] = await outbox.claim(1)
     await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
-    tally = Tally()
-    tally.observe(Tallied.MODERATION, "request", 0.2)
+    tally = CounterBuffer()
+    tally.observe(CounterName.MODERATION, "request", 0.2)
     await tally.add_to(tasks.redis, prefix)
     await tasks.report(QUEUE, {"steps": 1}, {"device": "cpu"})
 
@@ -135,13 +141,13 @@ async def _replicas() -> Mapping[str, dict[str, int]]:
 def test_every_declared_series_is_told_once_something_happened(run: Run) -> None:
     """And in the form that Prometheus reads: so whoever asks for a declared series gets it."""
     with run(tasks=TaskSettings(max_active=2)) as service, service.client() as client:
-        task = client.accepted(webhook_url=f"http://{HOOK_HOST}/hook")
-        client.accepted()
+        tasks = client.create_task(webhook_url=f"http://{HOOK_HOST}/hook"), client.create_task()
         assert client.submit().status_code == 429
-        service.worker.advance(task, Status.GENERATING)
-        service.worker.end(task, Status.READY, result={}, device_s=1.5)
+        for task in tasks:
+            service.worker.advance(task, Status.GENERATING)
+            service.worker.end(task, Status.READY, result={}, device_s=1.5)
         service.worker.run(_happen(service))
-    with service.figures(_replicas) as scraper:
+    with service.metrics(_replicas) as scraper:
         text = scraper.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
     kinds = {Kind.INFO: "gauge"}
@@ -149,26 +155,26 @@ def test_every_declared_series_is_told_once_something_happened(run: Run) -> None
         name = series.name.removesuffix("_total")
         assert families.pop(name).type == kinds.get(series.kind, series.kind), name
     assert not families, "nothing that is not declared"
-    told = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
-    assert {name for series in ALL for name in series.samples} == told
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert {name for series in ALL for name in series.samples} == names
     promtool("check", "metrics", text=text)
 
 
 def test_requests_are_told_by_their_route_once_a_replica_stops(run: Run) -> None:
     """What clients make up, names of paths and of methods, makes no series."""
     with run() as service, service.client() as client:
-        task = client.accepted()
+        task = client.create_task()
         for path in ("/v1/tasks/1/events", "/v1/tasks/2/events", "/nothing", "/nothing-else", "/healthz"):
             client.get(path)
         client.request("PROPFIND", "/v1/get_result")
         client.head("/healthz")
         client.delete(f"/v1/tasks/{task}")
-    found = {
+    counts = {
         (labels["method"], labels["status"], labels["route"]): value
         for name, labels, value in _samples(service)
         if name == "gen_http_request_duration_seconds_count"
     }
-    assert found == {
+    assert counts == {
         ("POST", "2xx", "/v1/gen-3-image-klein"): 1,
         ("GET", "4xx", "/v1/tasks/{task_id}/events"): 2,
         ("GET", "4xx", "unmatched"): 2,
@@ -180,21 +186,21 @@ def test_requests_are_told_by_their_route_once_a_replica_stops(run: Run) -> None
 
 def test_refusals_are_told_by_their_reason(run: Run) -> None:
     with run(tasks=TaskSettings(max_active=1)) as service, service.client() as client:
-        client.accepted()
+        client.create_task()
         assert [client.submit().status_code, client.submit().status_code] == [429, 429]
         with service.client(organization=service.worker.new_organization(credits=0)) as penniless:
             assert penniless.submit().status_code == 402
         assert client.submit(prompt=3).status_code == 422
-    found = {
+    counts = {
         (labels["endpoint"], labels["reason"]): value
         for name, labels, value in _samples(service)
         if name == "gen_submissions_refused_total"
     }
-    endpoint = PICTURE_ENDPOINT
-    assert found == {(endpoint, "too_many_active"): 2, (endpoint, "insufficient_credits"): 1}
+    endpoint = IMAGE_ENDPOINT
+    assert counts == {(endpoint, "too_many_active"): 2, (endpoint, "insufficient_credits"): 1}
 
 
 def _samples(service: Service) -> list[tuple[str, Mapping[str, str], float]]:
-    with service.figures() as scraper:
+    with service.metrics() as scraper:
         families = text_string_to_metric_families(scraper.get("/metrics").text)
         return [(each.name, each.labels, each.value) for family in families for each in family.samples]

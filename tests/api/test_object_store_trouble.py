@@ -13,8 +13,8 @@ import pytest
 from obstore.exceptions import GenericError
 from support.bundle import OUTLINED
 from support.client import ENDPOINT, Client, refusal
-from support.http_service import Service, settings_of
-from support.pictures import encoded, picture
+from support.http_service import Service, make_settings
+from support.images import image_file, to_base64
 
 from deployments.contract.objects import ObjectStore
 from serve_app.api import services
@@ -22,14 +22,14 @@ from serve_app.api.app import create_app
 from serve_app.config import catalog
 from serve_app.tasks.views import Presenter
 
-PICTURE = encoded(picture())
+IMAGE = to_base64(image_file())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"
 OUT_OF_REACH = "The object store is out of reach; try again shortly"
 AT_A_TIME = 8
 PATIENCE_S = 60
 
 
-def assert_told(response: httpx2.Response) -> None:
+def assert_unavailable(response: httpx2.Response) -> None:
     assert refusal(response, 503) == AWAY
     assert int(response.headers["retry-after"]) >= 1
 
@@ -44,6 +44,10 @@ def fail_puts(monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int)
         await put(store, *args)
 
     monkeypatch.setattr(ObjectStore, "put", failing)
+
+
+async def away(store: ObjectStore, *args: Any) -> None:
+    raise GenericError("away")
 
 
 def fail_listings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +65,8 @@ def test_a_submission_is_refused_for_now_and_leaves_nothing(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int
 ) -> None:
     fail_puts(monkeypatch, failure, survive)
-    with service.unchanged():
-        assert_told(client.submit(images=[PICTURE] * 4))
+    with service.assert_unchanged():
+        assert_unavailable(client.submit(images=[IMAGE] * 4))
     assert client.get("/v1/tasks").json()["tasks"] == []
     assert client.submit().status_code == 200, "without inputs nothing is to be stored"
 
@@ -74,8 +78,8 @@ def test_what_cannot_be_deleted_either_is_left_to_the_sweep(
     before = set(worker.run(worker.reservations()))
     with monkeypatch.context() as patched:
         fail_puts(patched, GenericError("away"), survive=2)
-        fail_listings(patched)
-        assert_told(client.submit(images=[PICTURE] * 4))
+        patched.setattr(ObjectStore, "delete", away)
+        assert_unavailable(client.submit(images=[IMAGE] * 4))
     (reserved,) = set(worker.run(worker.reservations())) - before
     assert len(worker.run(worker.objects.keys(f"inputs/{reserved}"))) == 2
 
@@ -83,20 +87,20 @@ def test_what_cannot_be_deleted_either_is_left_to_the_sweep(
 def test_a_refusal_is_told_though_its_inputs_cannot_be_deleted(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Enough for the smallest picture, but not for one with an input: that is known once it is stored.
+    # Enough for the smallest image, but not for one with an input: that is known once it is stored.
     with service.client(organization=service.worker.new_organization(credits=0.9)) as client:
-        fail_listings(monkeypatch)
-        assert refusal(client.submit(images=[PICTURE]), 402) == "Insufficient credits"
+        monkeypatch.setattr(ObjectStore, "delete", away)
+        assert refusal(client.submit(images=[IMAGE]), 402) == "Insufficient credits"
 
 
 def test_a_draft_that_cannot_be_looked_for(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = client.ordered("gen-3-video", mode="t2v", prompt="x", draft=True)
-    service.worker.deliver_clip(draft, b"clip", b"latents")
+    draft = client.order_task("gen-3-video", mode="t2v", prompt="x", draft=True)
+    service.worker.deliver_video(draft, b"video", b"latents")
 
     fail_listings(monkeypatch)
     body = {"mode": "draft_enhance", "draft_cache": draft}
-    assert_told(client.order("gen-3-video", **body))
-    assert_told(client.post("/v1/pricing", json={"path": "/v1/gen-3-video", "body": body}))
+    assert_unavailable(client.order("gen-3-video", **body))
+    assert_unavailable(client.post("/v1/pricing", json={"path": "/v1/gen-3-video", "body": body}))
 
 
 class SlowStore:
@@ -104,38 +108,38 @@ class SlowStore:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.released = asyncio.Event()
-        self.under_way = 0
+        self.in_flight = 0
         self.most_at_a_time = 0
         self._put = ObjectStore.put
         slow = self
 
         async def put(store: ObjectStore, *args: Any) -> None:
-            await slow._held(lambda: slow._put(store, *args))
+            await slow._delay(lambda: slow._put(store, *args))
 
         monkeypatch.setattr(ObjectStore, "put", put)
 
-    async def _held(self, put: Callable[[], Awaitable[None]]) -> None:
-        self.under_way += 1
-        self.most_at_a_time = max(self.most_at_a_time, self.under_way)
+    async def _delay(self, put: Callable[[], Awaitable[None]]) -> None:
+        self.in_flight += 1
+        self.most_at_a_time = max(self.most_at_a_time, self.in_flight)
         await self.released.wait()
         await put()
-        self.under_way -= 1
+        self.in_flight -= 1
 
     async def holds(self, puts: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while self.under_way < puts:
+            while self.in_flight < puts:
                 await asyncio.sleep(0.001)
 
 
 @pytest.fixture
 async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """A client in the service's own event loop."""
-    settings = settings_of(tmp_path, redis_url, prefix, repository)
+    settings = make_settings(tmp_path, redis_url, prefix, repository)
     offered = catalog.load(settings)
     app = create_app(settings, offered)
-    async with services.opened(settings, offered) as found:
-        app.state.services = found
-        _, secret = await found.keys.create("test")
+    async with services.open_services(settings, offered) as app_services:
+        app.state.services = app_services
+        _, secret = await app_services.keys.create("test")
         transport = httpx2.ASGITransport(app=app)
         headers = {"x-key": secret}
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
@@ -146,7 +150,7 @@ async def test_the_inputs_of_a_submission_are_stored_side_by_side(
     inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStore(monkeypatch)
-    body = {"prompt": "x", "images": [PICTURE] * 10}
+    body = {"prompt": "x", "images": [IMAGE] * 10}
     submission = asyncio.create_task(inside.post(ENDPOINT, json=body))
     await slow.holds(AT_A_TIME)
     slow.released.set()
@@ -158,14 +162,16 @@ async def test_polls_and_other_submissions_do_not_wait_for_a_slow_store(
     inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStore(monkeypatch)
-    held = [asyncio.create_task(inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]})) for _ in range(20)]
+    submissions = [
+        asyncio.create_task(inside.post(ENDPOINT, json={"prompt": "x", "images": [IMAGE]})) for _ in range(20)
+    ]
     await slow.holds(20)
     other = await inside.post(ENDPOINT, json={"prompt": "x"})
     assert other.status_code == 200
     polled = await inside.get("/v1/get_result", params={"id": other.json()["id"]})
     assert polled.json()["status"] == "Pending"
     slow.released.set()
-    assert {response.status_code for response in await asyncio.gather(*held)} == {200}
+    assert {response.status_code for response in await asyncio.gather(*submissions)} == {200}
 
 
 async def test_a_store_that_never_answers_is_out_of_reach(
@@ -173,12 +179,12 @@ async def test_a_store_that_never_answers_is_out_of_reach(
 ) -> None:
     SlowStore(monkeypatch)
     monkeypatch.setattr("serve_app.submission.input_storage._PATIENCE_S", 0.05)
-    assert_told(await inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]}))
+    assert_unavailable(await inside.post(ENDPOINT, json={"prompt": "x", "images": [IMAGE]}))
 
 
 def upload(client: Client) -> httpx2.Response:
-    told = {"name": "ink", "base": "gen-3-image-klein"}
-    return client.post("/v1/finetunes", params=told, content=OUTLINED.read_bytes(), timeout=60)
+    params = {"name": "ink", "base": "gen-3-image-klein"}
+    return client.post("/v1/finetunes", params=params, content=OUTLINED.read_bytes(), timeout=60)
 
 
 @pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full")], ids=repr)
@@ -207,6 +213,6 @@ def test_a_result_whose_links_cannot_be_signed_is_asked_for_again(
     async def failing(presenter: Presenter, *args: Any, **options: Any) -> None:
         raise GenericError("away")
 
-    task_id = client.accepted()
+    task_id = client.create_task()
     monkeypatch.setattr(Presenter, "body", failing)
     assert refusal(client.get("/v1/get_result", params={"id": task_id}), 503) == OUT_OF_REACH

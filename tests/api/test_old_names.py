@@ -60,7 +60,7 @@ def test_what_is_deprecated_says_so(client: Client, name: str) -> None:
 @pytest.mark.parametrize("name", FORMER)
 def test_another_name_serves_the_same_at_the_same_price(client: Client, worker: Worker, name: str) -> None:
     body = {"prompt": "a cat", "width": 512, "seed": 4, "image_prompt": PHOTO}
-    other, own = (worker.job(client.ordered(each, **body)) for each in (name, "gen-pro"))
+    other, own = (worker.job(client.order_task(each, **body)) for each in (name, "gen-pro"))
     for job in (other, own):
         assert job.pop("image_prompt")
     assert other == own
@@ -89,7 +89,7 @@ def test_a_deprecated_name_leads_to_its_successor(client: Client) -> None:
 
 @promise("Versioning", "Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
 def test_what_is_gone_names_its_targets(client: Client, service: Service) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order("gen-pro-1.0-depth", prompt="a cat", control_image=PHOTO)
     assert refusal(response, 410) == "gen-pro-1.0-depth is not served any more: use gen-pro-1.1 or gen-kontext-pro"
     assert response.headers["link"] == SUCCESSOR
@@ -99,7 +99,7 @@ def test_what_is_gone_names_its_targets(client: Client, service: Service) -> Non
 @pytest.mark.parametrize("name", WITHDRAWN[1:])
 def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client, service: Service, name: str) -> None:
     del client.headers["x-key"]
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(name, finetune_id="x", prompt="a cat")
     detail = refusal(response, 410)
     assert detail.startswith(f"{name} is not served any more, and nothing succeeds it")
@@ -116,7 +116,7 @@ def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client
 def test_old_names_have_aliases_too(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(path_aliases=["flux"]))
     with service.client() as client:
-        client.ordered("flux-pro-1.1", prompt="a cat")
+        client.order_task("flux-pro-1.1", prompt="a cat")
         response = client.order("flux-pro-1.0", prompt="a cat")
         assert (response.status_code, response.headers["link"]) == (200, SUCCESSOR)
         assert client.order("flux-pro-1.0-depth").status_code == 410
@@ -130,9 +130,9 @@ def test_old_names_have_aliases_too(start_service: StartService) -> None:
     "`Sunset` (RFC 9745, RFC 8594).",
 )
 def test_the_day_of_its_end_can_be_set(start_service: StartService, repository: Path, tmp_path: Path) -> None:
-    told = {"deprecated": {"since": "2025-10-31", "sunset": "2027-01-01"}}
-    names = {"gen-pro-1.1": {}, "gen-pro-1.0": told}
-    path = catalog_with(repository, tmp_path, "gen-pro", finetuned=told, other_names=names, **told)
+    deprecation = {"deprecated": {"since": "2025-10-31", "sunset": "2027-01-01"}}
+    names = {"gen-pro-1.1": {}, "gen-pro-1.0": deprecation}
+    path = catalog_with(repository, tmp_path, "gen-pro", finetuned=deprecation, other_names=names, **deprecation)
     with start_service(catalog=path).client() as client:
         for name in ("gen-pro", "gen-pro-finetuned", "gen-pro-1.0"):
             assert client.order(name, width=1).headers["sunset"] == "Fri, 01 Jan 2027 00:00:00 GMT"

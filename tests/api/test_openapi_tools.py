@@ -25,9 +25,9 @@ def packages(repository: Path) -> Path:
 
 
 def run(*command: object) -> str:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    return result.stdout
 
 
 def node(packages: Path, script: str, *arguments: object) -> str:

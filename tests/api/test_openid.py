@@ -40,8 +40,8 @@ def provider(repository: Path) -> Iterator[str]:
         # It says that it started before its port is open.
         with httpx2.Client(transport=httpx2.HTTPTransport(retries=6), base_url=issuer, timeout=60) as administrator:
             for name, verified in ((ADA, True), ("eve@example.com", False), ("stranger@example.com", True)):
-                told = {"email": name, "email_verified": verified}
-                administrator.put(f"/users/{name}", json=told).raise_for_status()
+                claims = {"email": name, "email_verified": verified}
+                administrator.put(f"/users/{name}", json=claims).raise_for_status()
         yield issuer
     finally:
         process.terminate()
@@ -54,7 +54,7 @@ def service(start_service: StartService, provider: str) -> Service:
     openid = OpenIdSettings.model_validate({"issuer": provider, "client_id": "gen-serve", "client_secret": "x"})
     service = start_service(accounts=AccountSettings(openid=openid))
     for name in (ADA, "eve@example.com"):
-        service.worker.run(service.worker.organizations.put_member(DEFAULT_ORGANIZATION, name, Role.DEVELOPER, "test"))
+        service.worker.run(service.worker.organizations.set_member(DEFAULT_ORGANIZATION, name, Role.DEVELOPER, "test"))
     service.worker.new_key("default")
     return service
 
@@ -76,8 +76,8 @@ def test_a_member_signs_in_and_goes_on_where_they_wanted(service: Service) -> No
         assert browser.get("/v1/session").json()["openid"] == "127.0.0.1"
         answer = browser.get(came_back(browser, ADA))
         assert (answer.status_code, answer.headers["location"]) == (302, "/gallery")
-        seen = browser.get("/v1/session").json()
-        assert (seen["name"], seen["role"]) == (ADA, "developer")
+        session = browser.get("/v1/session").json()
+        assert (session["name"], session["role"]) == (ADA, "developer")
 
 
 @pytest.mark.parametrize(("person", "problem"), [("eve@example.com", "refused"), ("stranger@example.com", "no-member")])
@@ -104,11 +104,11 @@ def test_nobody_is_led_on_elsewhere(service: Service) -> None:
 
 def test_what_is_asked_for_is_bound_to_this_browser(service: Service) -> None:
     with window(service) as browser:
-        asked = parse_qs(urlsplit(browser.get("/v1/session/openid").headers["location"]).query)
-    assert asked["code_challenge_method"] == ["S256"]
-    assert asked["redirect_uri"] == [f"{service.base_url}/v1/session/openid/back"]
-    assert asked["nonce"]
-    assert asked["scope"] == ["openid email"]
+        query = parse_qs(urlsplit(browser.get("/v1/session/openid").headers["location"]).query)
+    assert query["code_challenge_method"] == ["S256"]
+    assert query["redirect_uri"] == [f"{service.base_url}/v1/session/openid/back"]
+    assert query["nonce"]
+    assert query["scope"] == ["openid email"]
 
 
 def test_a_provider_that_is_away_is_said(start_service: StartService) -> None:

@@ -13,7 +13,7 @@ import pytest
 from image_endpoints import MASK, PHOTO
 from support.client import Client, problems, refusal
 from support.http_service import Service
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
@@ -22,10 +22,10 @@ from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ON_1,
 from serve_app.accounts.roles import Role
 from serve_app.tasks.task import Status
 
-SMALL, LARGE = encoded(picture(512, 512)), encoded(picture(1600, 1200))
+SMALL, LARGE = to_base64(image_file(512, 512)), to_base64(image_file(1600, 1200))
 
 
-def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
+def get_price(client: Client, endpoint: str, body: object) -> httpx2.Response:
     return client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": body})
 
 
@@ -45,11 +45,11 @@ def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
         ("gen-kontext-pro", {"prompt": "a cat", "input_image": LARGE, "aspect_ratio": "16:9"}),
         *((tool, MINIMAL[tool]) for tool in TOOLS),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"mode": "fast"}),
-        (TRY_ON_1, {"person": encoded(picture(2049, 1024)), "garment": SMALL}),
+        (TRY_ON_1, {"person": to_base64(image_file(2049, 1024)), "garment": SMALL}),
     ],
 )
 def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body: dict[str, Any]) -> None:
-    response = priced(client, endpoint, body)
+    response = get_price(client, endpoint, body)
     assert response.status_code == 200, response.text
     submitted = client.order(endpoint, **body).json()
     assert response.json() == {name: submitted[name] for name in ("cost", "input_mp", "output_mp")}
@@ -68,10 +68,10 @@ def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body
 def test_what_is_settled_is_the_price_whether_the_submission_told_it(
     client: Client, worker: Worker, endpoint: str, body: dict[str, Any], cost: float
 ) -> None:
-    price = priced(client, endpoint, body).json()
+    price = get_price(client, endpoint, body).json()
     submitted = client.order(endpoint, **body).json()
     assert submitted["cost"] == (cost if endpoint == OUTPAINTING else None)
-    worker.deliver(submitted["id"], picture(form="JPEG"))
+    worker.deliver(submitted["id"], image_file(form="JPEG"))
     assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == cost
 
 
@@ -83,39 +83,39 @@ def test_what_is_settled_is_the_price_whether_the_submission_told_it(
         (OUTPAINTING, {}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": None}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": "fast"}, 4.5, 0.01, 0.01),
-        # What counts as input is the picture as sent: not the canvas it lies on, and no mask.
+        # What counts as input is the image as sent: not the canvas it lies on, and no mask.
         (OUTPAINTING, {"width": 2048, "height": 2048}, 20, 0.01, 4),
         (ERASE, {}, 3, 0.01, 0.01),
         (TRY_ON_1, {"person": SMALL, "garment": LARGE}, 4.75, 2.08, 0.25),
-        # Nor a picture as it is scaled for the model: the result here has about one megapixel.
-        (TRY_ON_1, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 1),
-        (TRY_ON_2, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 4),
-        (DEBLUR, {"image": encoded(picture(2048, 2048))}, 3, 4, 4),
+        # Nor an image as it is scaled for the model: the result here has about one megapixel.
+        (TRY_ON_1, {"person": to_base64(image_file(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 1),
+        (TRY_ON_2, {"person": to_base64(image_file(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 4),
+        (DEBLUR, {"image": to_base64(image_file(2048, 2048))}, 3, 4, 4),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_tools_have_flat_prices(
     client: Client, tool: str, body: dict[str, Any], cost: float, input_mp: float, output_mp: float
 ) -> None:
-    price = priced(client, tool, MINIMAL[tool] | body).json()
+    price = get_price(client, tool, MINIMAL[tool] | body).json()
     assert price == {"cost": cost, "input_mp": input_mp, "output_mp": output_mp}
 
 
 @promise("12. Tuned-model endpoints", "During the beta such requests are billed at the base endpoint's rate.")
-def test_tuned_models_and_pictures_by_address_have_their_price(client: Client, worker: Worker, web: Website) -> None:
+def test_tuned_models_and_images_by_address_have_their_price(client: Client, worker: Worker, web: Website) -> None:
     body = {"prompt": "a cat", "finetune_id": worker.new_finetune(client.project)}
-    price = priced(client, "gen-3-image-klein-finetuned", body).json()
+    price = get_price(client, "gen-3-image-klein-finetuned", body).json()
     assert price["cost"] == client.order("gen-3-image-klein-finetuned", **body).json()["cost"]
     prices = [
-        priced(client, "gen-3-image-klein", {"prompt": "x", "images": [image]}).json()
-        for image in (SMALL, web.put("/pricing", picture(512, 512)))
+        get_price(client, "gen-3-image-klein", {"prompt": "x", "images": [image]}).json()
+        for image in (SMALL, web.set_page("/pricing", image_file(512, 512)))
     ]
     assert prices[0] == prices[1]
 
 
 @pytest.mark.parametrize("path", ["/v1/gen-9", "", "/v1/tasks", "/v2/gen-2-max", "https://other.test/v1/gen-2-max"])
 def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.post("/v1/pricing", json={"path": path, "body": {"prompt": "a cat"}})
     assert refusal(response, 404) == "Not Found"
 
@@ -129,20 +129,20 @@ def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
         (ERASE, {"mask": MASK, "dilate_pixels": 26}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"prompt": "x", "mode": "best"}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"width": 2048, "height": 2049}),
-        # Of pictures.
+        # Of images.
         ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
         ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
-        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
-        (ERASE, {"image": PHOTO, "mask": encoded(picture(96, 64))}),
+        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": to_base64(image_file(10, 10, mode="L"))}),
+        (ERASE, {"image": PHOTO, "mask": to_base64(image_file(96, 64))}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"reference_offset_x": -1}),
-        (DEBLUR, {"image": encoded(picture(2049, 2048))}),
+        (DEBLUR, {"image": to_base64(image_file(2049, 2048))}),
     ],
 )
 def test_an_invalid_body_is_refused_as_if_it_were_submitted(
     client: Client, service: Service, endpoint: str, body: dict[str, Any]
 ) -> None:
-    with service.unchanged():
-        answer = problems(priced(client, endpoint, body))
+    with service.assert_unchanged():
+        answer = problems(get_price(client, endpoint, body))
     assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
     assert all(loc[:2] == ["body", "body"] for loc, _ in answer)
 
@@ -167,13 +167,13 @@ def usage(client: Client, **query: Any) -> list[dict[str, Any]]:
     return response.json()["usage"]
 
 
-def counted(rows: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, float]]:
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+def sum_usage(rows: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, float]]:
+    totals: dict[tuple[str, str], tuple[int, float]] = {}
     for row in rows:
         assert set(row) == {"day", "project", "endpoint", "tasks", "cost"}
-        tasks, cost = found.get((row["project"], row["endpoint"]), (0, 0.0))
-        found[row["project"], row["endpoint"]] = (tasks + row["tasks"], cost + row["cost"])
-    return found
+        tasks, cost = totals.get((row["project"], row["endpoint"]), (0, 0.0))
+        totals[row["project"], row["endpoint"]] = (tasks + row["tasks"], cost + row["cost"])
+    return totals
 
 
 @pytest.fixture
@@ -187,22 +187,22 @@ def projects(service: Service, worker: Worker, organization: str) -> list[str]:
     """Two: the first used two endpoints, the second one."""
     with service.client(organization=organization) as one, service.client(organization=organization) as two:
         for task_id in (
-            one.accepted(),
-            one.accepted(resolution="2k"),
-            one.ordered("gen-2-max", prompt="a cat"),
-            two.accepted(),
+            one.create_task(),
+            one.create_task(resolution="2k"),
+            one.order_task("gen-2-max", prompt="a cat"),
+            two.create_task(),
         ):
-            worker.deliver(task_id, picture(form="JPEG"))
+            worker.deliver(task_id, image_file(form="JPEG"))
         for status in (Status.ERROR, Status.CONTENT_MODERATED):
-            worker.end(one.accepted(), status)
-        one.accepted()
-        one.delete(f"/v1/tasks/{two.accepted()}")
+            worker.end(one.create_task(), status)
+        one.create_task()
+        one.delete(f"/v1/tasks/{two.create_task()}")
         return [one.project, two.project]
 
 
 def test_only_what_was_delivered_counts(viewer: Client, projects: list[str]) -> None:
     one, two = projects
-    assert counted(usage(viewer)) == {
+    assert sum_usage(usage(viewer)) == {
         (one, "gen-3-image-klein"): (2, pytest.approx(0.9 + 0.9 + 3 * 0.18)),
         (one, "gen-2-max"): (1, 7),
         (two, "gen-3-image-klein"): (1, 0.9),
@@ -218,10 +218,10 @@ def test_json_and_csv_agree(viewer: Client, projects: list[str]) -> None:
     assert disposition == 'attachment; filename="usage-{since}-{until}.csv"'.format(**around())
     table = list(csv.DictReader(io.StringIO(response.text, newline="")))
     assert len(table) == len(rows) >= 3
-    for told, row in zip(table, rows, strict=True):
-        assert list(told) == COLUMNS
-        assert [*told.values()][:4] == [*map(str, row.values())][:4]
-        assert float(told["credits"]) == row["cost"]
+    for csv_row, row in zip(table, rows, strict=True):
+        assert list(csv_row) == COLUMNS
+        assert [*csv_row.values()][:4] == [*map(str, row.values())][:4]
+        assert float(csv_row["credits"]) == row["cost"]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

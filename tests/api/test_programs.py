@@ -15,7 +15,7 @@ import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.oauth import MOST_ASKED, MOST_FROM_AN_ADDRESS
+from serve_app.accounts.oauth import MAX_CONSENT_REQUESTS, MOST_FROM_AN_ADDRESS
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings
 
@@ -25,18 +25,18 @@ VERIFIER = secrets.token_urlsafe(48)
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
 
 
-class Program:
+class OAuthClient:
     """One that signs in as its users expect; `browser` is where they are signed in."""
 
     def __init__(self, service: Service, browser: httpx2.Client, redirect_uri: str = BACK) -> None:
         self.http = httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60, follow_redirects=False)
         self.browser = browser
-        told = {
+        registration = {
             "redirect_uris": [redirect_uri],
             "client_name": "Sketch\u0007pad",
             "token_endpoint_auth_method": "none",
         }
-        self.registered = self.http.post("/oauth/register", json=told)
+        self.registered = self.http.post("/oauth/register", json=registration)
         self.id = self.registered.json().get("client_id", "")
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class Program:
         assert page == "/consent"
         return {"x-secret": secret}
 
-    def answered(self, question: dict[str, str], **answer: object) -> dict[str, str]:
+    def answer_consent(self, question: dict[str, str], **answer: object) -> dict[str, str]:
         """What comes back with the browser, in the project that it is in."""
         project = self.browser.get("/v1/session").json()["project"]
         answer = {"project": project, **answer}
@@ -71,15 +71,15 @@ class Program:
         return {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
 
     def fetch(self, code: str, verifier: str = VERIFIER) -> httpx2.Response:
-        given = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": verifier}
-        return self.http.post("/oauth/token", data=given | {"client_id": self.id})
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": verifier}
+        return self.http.post("/oauth/token", data=form | {"client_id": self.id})
 
     def refresh(self, token: str) -> httpx2.Response:
-        given = {"grant_type": "refresh_token", "refresh_token": token, "client_id": self.id}
-        return self.http.post("/oauth/token", data=given)
+        form = {"grant_type": "refresh_token", "refresh_token": token, "client_id": self.id}
+        return self.http.post("/oauth/token", data=form)
 
     def let_in(self, **answer: object) -> dict[str, str]:
-        code = self.answered(self.question(), allow=True, **answer)["code"]
+        code = self.answer_consent(self.question(), allow=True, **answer)["code"]
         return self.fetch(code).raise_for_status().json()
 
     def get(self, path: str, token: str, **headers: str) -> httpx2.Response:
@@ -102,81 +102,91 @@ def browser(service: Service, client: Client) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture
-def program(service: Service, browser: httpx2.Client) -> Iterator[Program]:
-    with Program(service, browser) as program:
-        yield program
+def oauth_client(service: Service, browser: httpx2.Client) -> Iterator[OAuthClient]:
+    with OAuthClient(service, browser) as oauth_client:
+        yield oauth_client
 
 
-def test_documents_say_where_and_how(service: Service, program: Program) -> None:
-    resource = program.http.get("/.well-known/oauth-protected-resource/mcp").json()
+def test_documents_say_where_and_how(service: Service, oauth_client: OAuthClient) -> None:
+    resource = oauth_client.http.get("/.well-known/oauth-protected-resource/mcp").json()
     assert resource["resource"] == f"{service.base_url}/mcp"
     assert resource["authorization_servers"] == [service.base_url]
-    server = program.http.get("/.well-known/oauth-authorization-server").json()
+    server = oauth_client.http.get("/.well-known/oauth-authorization-server").json()
     assert (server["issuer"], server["token_endpoint"]) == (service.base_url, f"{service.base_url}/oauth/token")
     assert server["code_challenge_methods_supported"] == ["S256"]
 
 
-def test_a_person_lets_a_program_in(service: Service, client: Client, program: Program) -> None:
-    question = program.question()
-    assert program.browser.get(CONSENT, headers=question).json() == {
-        "program": "Sketch pad",
+def test_a_person_lets_a_program_in(service: Service, client: Client, oauth_client: OAuthClient) -> None:
+    question = oauth_client.question()
+    assert oauth_client.browser.get(CONSENT, headers=question).json() == {
+        "client": "Sketch pad",
         "goes_to": "127.0.0.1",
         "roles": ["developer"],
     }
-    came_back = program.answered(question, allow=True)
+    came_back = oauth_client.answer_consent(question, allow=True)
     assert (came_back["state"], came_back["iss"]) == ("mine", service.base_url)
-    told = program.fetch(came_back["code"]).json()
-    assert (told["organization"], told["project"], told["scope"]) == (client.organization, client.project, "developer")
-
-    made = program.http.post(
-        ENDPOINT, json={"prompt": "a red star"}, headers={"authorization": f"Bearer {told['access_token']}"}
+    tokens = oauth_client.fetch(came_back["code"]).json()
+    assert (tokens["organization"], tokens["project"], tokens["scope"]) == (
+        client.organization,
+        client.project,
+        "developer",
     )
-    assert made.json()["id"] in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
+
+    response = oauth_client.http.post(
+        ENDPOINT, json={"prompt": "a red star"}, headers={"authorization": f"Bearer {tokens['access_token']}"}
+    )
+    assert response.json()["id"] in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
 
 
-def test_neither_a_key_nor_another_site_answers(client: Client, program: Program) -> None:
-    question = program.question()
+def test_neither_a_key_nor_another_site_answers(client: Client, oauth_client: OAuthClient) -> None:
+    question = oauth_client.question()
     assert refusal(client.post(CONSENT, headers=question, json={"allow": True}), 403) == "Sign in first"
     elsewhere = question | {"sec-fetch-site": "cross-site"}
-    assert program.browser.post(CONSENT, json={"allow": True}, headers=elsewhere).status_code == 403
-    assert program.answered(question, allow=False)["error"] == "access_denied", "a program that is refused learns so"
-    assert program.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
+    assert oauth_client.browser.post(CONSENT, json={"allow": True}, headers=elsewhere).status_code == 403
+    assert oauth_client.answer_consent(question, allow=False)["error"] == "access_denied", (
+        "a program that is refused learns so"
+    )
+    assert oauth_client.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
 
 
-def test_codes_need_their_verifier_and_one_that_comes_twice_ends_what_it_was_for(program: Program) -> None:
-    assert "error=invalid_request" in program.ask(resource="https://elsewhere.test/mcp").headers["location"]
-    code = program.answered(program.question(), allow=True)["code"]
-    wrong = program.fetch(code, "another" * 8)
+def test_codes_need_their_verifier_and_one_that_comes_twice_ends_what_it_was_for(oauth_client: OAuthClient) -> None:
+    assert "error=invalid_request" in oauth_client.ask(resource="https://elsewhere.test/mcp").headers["location"]
+    code = oauth_client.answer_consent(oauth_client.question(), allow=True)["code"]
+    wrong = oauth_client.fetch(code, "another" * 8)
     assert (wrong.status_code, wrong.json()["error"]) == (400, "invalid_grant")
-    token = program.fetch(code).raise_for_status().json()["access_token"]
-    assert program.fetch(code).json()["error"] == "invalid_grant"
-    assert program.get("/v1/credits", token).status_code == 401
+    token = oauth_client.fetch(code).raise_for_status().json()["access_token"]
+    assert oauth_client.fetch(code).json()["error"] == "invalid_grant"
+    assert oauth_client.get("/v1/credits", token).status_code == 401
 
 
-def test_refresh_tokens_serve_once_and_what_comes_twice_ends_all(program: Program) -> None:
-    first = program.let_in()
-    second = program.refresh(first["refresh_token"]).json()
-    assert program.get("/v1/credits", second["access_token"]).status_code == 200
-    assert program.refresh(first["refresh_token"]).json()["error"] == "invalid_grant"
-    assert program.refresh(second["refresh_token"]).json()["error"] == "invalid_grant"
+def test_refresh_tokens_serve_once_and_what_comes_twice_ends_all(oauth_client: OAuthClient) -> None:
+    first = oauth_client.let_in()
+    second = oauth_client.refresh(first["refresh_token"]).json()
+    assert oauth_client.get("/v1/credits", second["access_token"]).status_code == 200
+    assert oauth_client.refresh(first["refresh_token"]).json()["error"] == "invalid_grant"
+    assert oauth_client.refresh(second["refresh_token"]).json()["error"] == "invalid_grant"
 
 
-def test_what_a_program_gives_back_is_over(program: Program, service: Service) -> None:
-    tokens = program.let_in()
-    back = {"token": tokens["refresh_token"], "client_id": program.id, "client_secret": ""}
-    assert program.http.post("/oauth/revoke", data=back).status_code == 200
-    over = program.get("/v1/credits", tokens["access_token"])
+def test_what_a_program_gives_back_is_over(oauth_client: OAuthClient, service: Service) -> None:
+    tokens = oauth_client.let_in()
+    back = {"token": tokens["refresh_token"], "client_id": oauth_client.id, "client_secret": ""}
+    assert oauth_client.http.post("/oauth/revoke", data=back).status_code == 200
+    over = oauth_client.get("/v1/credits", tokens["access_token"])
     assert over.status_code == 401
     assert "resource_metadata" in over.headers["www-authenticate"]
 
 
-def test_a_person_shuts_a_program_out(program: Program) -> None:
-    tokens = program.let_in()
-    (shown,) = program.browser.get("/v1/authorizations").json()["authorizations"]
-    assert (shown["program"], shown["role"], shown["everywhere"]) == ("Sketch pad", "developer", False)
-    assert program.browser.delete(f"/v1/authorizations/{shown['id']}").status_code == 204
-    assert program.get("/v1/credits", tokens["access_token"]).status_code == 401
-    assert program.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
+def test_a_person_shuts_a_program_out(oauth_client: OAuthClient) -> None:
+    tokens = oauth_client.let_in()
+    (authorization,) = oauth_client.browser.get("/v1/authorizations").json()["authorizations"]
+    assert (authorization["client"], authorization["role"], authorization["everywhere"]) == (
+        "Sketch pad",
+        "developer",
+        False,
+    )
+    assert oauth_client.browser.delete(f"/v1/authorizations/{authorization['id']}").status_code == 204
+    assert oauth_client.get("/v1/credits", tokens["access_token"]).status_code == 401
+    assert oauth_client.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
 
 
 def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Service) -> None:
@@ -186,26 +196,28 @@ def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Servic
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
         signed_in(service, administrator.secret) as browser,
-        Program(service, browser) as program,
+        OAuthClient(service, browser) as oauth_client,
     ):
-        at_home, roaming = (program.let_in(everywhere=each) for each in (False, True))
+        at_home, roaming = (oauth_client.let_in(everywhere=each) for each in (False, True))
         for project, tokens, status in (
             (there, at_home, 401),
             (there, roaming, 200),
             (foreign, roaming, 401),
             (here, at_home, 200),
         ):
-            asked = program.get("/v1/tasks", tokens["access_token"], **{"x-project": project})
-            assert asked.status_code == status
-        assert refusal(program.get("/v1/admin/audit", roaming["access_token"]), 403)
+            response = oauth_client.get("/v1/tasks", tokens["access_token"], **{"x-project": project})
+            assert response.status_code == status
+        assert refusal(oauth_client.get("/v1/admin/audit", roaming["access_token"]), 403)
 
 
-def test_a_key_that_is_revoked_takes_its_programs_along(service: Service, client: Client, program: Program) -> None:
-    tokens = program.let_in()
+def test_a_key_that_is_revoked_takes_its_programs_along(
+    service: Service, client: Client, oauth_client: OAuthClient
+) -> None:
+    tokens = oauth_client.let_in()
     key = next(key for key in service.worker.run(service.worker.keys.list(client.project)))
     service.worker.run(service.worker.keys.revoke(key.id))
     service.app.state.services.callers._cache.clear()  # as ten seconds do
-    assert program.get("/v1/credits", tokens["access_token"]).status_code == 401
+    assert oauth_client.get("/v1/credits", tokens["access_token"]).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -213,8 +225,8 @@ def test_a_key_that_is_revoked_takes_its_programs_along(service: Service, client
     ["javascript:alert(1)", "http://example.com/back", "https://example.com/back#x", "data:text/html,x", "ms-msdt:x"],
 )
 def test_codes_go_nowhere_that_leaks_them(service: Service, browser: httpx2.Client, uri: str) -> None:
-    with Program(service, browser, uri) as program:
-        answer = program.registered
+    with OAuthClient(service, browser, uri) as oauth_client:
+        answer = oauth_client.registered
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
 
 
@@ -222,8 +234,8 @@ def test_registrations_are_bounded(start_service: StartService) -> None:
     service = start_service()
     headers = {"x-forwarded-for": "192.0.2.9"}
     with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as http:
-        told = {"redirect_uris": [BACK]}
-        answers = [http.post("/oauth/register", json=told) for _ in range(MOST_FROM_AN_ADDRESS + 1)]
+        registration = {"redirect_uris": [BACK]}
+        answers = [http.post("/oauth/register", json=registration) for _ in range(MOST_FROM_AN_ADDRESS + 1)]
     assert [answer.status_code for answer in answers] == [201] * MOST_FROM_AN_ADDRESS + [429]
     assert int(answers[-1].headers["retry-after"]) > 0
 
@@ -236,13 +248,15 @@ def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) 
         assert http.post("/oauth/register", json={"redirect_uris": [BACK]}).status_code in (404, 405)
 
 
-def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(service: Service, program: Program) -> None:
+def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(
+    service: Service, oauth_client: OAuthClient
+) -> None:
     """Whoever asks again before ten seconds are over must not be remembered for ten more."""
-    token = program.let_in()["access_token"]
+    token = oauth_client.let_in()["access_token"]
     remembered = service.app.state.services.token_authentication._cache
-    assert program.get("/v1/credits", token).status_code == 200
+    assert oauth_client.get("/v1/credits", token).status_code == 200
     until = remembered._TTLCache__links[token].expires
-    assert program.get("/v1/credits", token).status_code == 200
+    assert oauth_client.get("/v1/credits", token).status_code == 200
     assert remembered._TTLCache__links[token].expires == until
 
 
@@ -252,13 +266,13 @@ def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
         signed_in(service, administrator.secret) as browser,
-        Program(service, browser) as program,
+        OAuthClient(service, browser) as oauth_client,
     ):
-        question = program.question()
+        question = oauth_client.question()
         browser.put("/v1/session", json={"project": there}).raise_for_status()
         moved = browser.post(CONSENT, headers=question, json={"allow": True, "project": here})
         assert there in refusal(moved, 409)
-        assert program.answered(question, allow=True)["code"]
+        assert oauth_client.answer_consent(question, allow=True)["code"]
 
 
 def test_questions_are_bounded(start_service: StartService) -> None:
@@ -266,11 +280,11 @@ def test_questions_are_bounded(start_service: StartService) -> None:
     headers = {"x-forwarded-for": "192.0.2.7"}
     with (
         httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
-        Program(service, browser) as program,
+        OAuthClient(service, browser) as oauth_client,
     ):
-        program.http.headers.update(headers)
-        asked = [program.ask().headers["location"] for _ in range(MOST_ASKED + 1)]
-        assert "error=temporarily_unavailable" in asked[-1]
-        assert "#" in asked[-2]
-        program.http.headers["x-forwarded-for"] = "192.0.2.8"
-        assert "#" in program.ask().headers["location"]
+        oauth_client.http.headers.update(headers)
+        locations = [oauth_client.ask().headers["location"] for _ in range(MAX_CONSENT_REQUESTS + 1)]
+        assert "error=temporarily_unavailable" in locations[-1]
+        assert "#" in locations[-2]
+        oauth_client.http.headers["x-forwarded-for"] = "192.0.2.8"
+        assert "#" in oauth_client.ask().headers["location"]

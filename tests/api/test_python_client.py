@@ -28,7 +28,7 @@ from gen_serve_client import (
 from support import client as plain
 from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork
 from support.http_service import Service, StartService
-from support.pictures import picture
+from support.images import image_file
 from support.python_clients import Connect
 from support.website import Website
 from support.worker import Worker
@@ -38,7 +38,7 @@ from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
 STAR = {"prompt": "a red star"}
-PICTURE = picture(form="JPEG")
+IMAGE = image_file(form="JPEG")
 
 
 def in_thread(step: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -54,42 +54,42 @@ def ids(client: plain.Client) -> list[str]:
 def test_from_a_prompt_to_a_file(
     gen: Client, worker: Worker, client: plain.Client, network: BadNetwork, tmp_path: Path
 ) -> None:
-    def made(request: httpx2.Request) -> None:
+    def deliver(request: httpx2.Request) -> None:
         if request.url.path == "/v1/get_result":
-            in_thread(worker.deliver, request.url.params["id"], PICTURE)
+            in_thread(worker.deliver, request.url.params["id"], IMAGE)
 
-    network.before = made
+    network.before = deliver
     result = gen.generate(ENDPOINT, prompt="a red star", seed=7)
     assert result.id == ids(client)[0]
     assert (result.facts["seed"], result.cost, result.warnings) == (7, 0.9, ())
     network.before = lambda _: None
-    assert result.content() == PICTURE
-    assert result.save(tmp_path / "star.jpeg").read_bytes() == PICTURE
-    polls = [request for request in network.sent if request.url.path == "/v1/get_result"]
+    assert result.content() == IMAGE
+    assert result.save(tmp_path / "star.jpeg").read_bytes() == IMAGE
+    polls = [request for request in network.requests if request.url.path == "/v1/get_result"]
     assert [float(poll.url.params["wait"]) for poll in polls] == [20.0], "one long poll, and none more"
 
 
 def test_progress_is_told_on_the_way(gen: Client, worker: Worker) -> None:
-    seen: list[tuple[str, float | None]] = []
+    events: list[tuple[str, float | None]] = []
 
-    def watched(task: Any) -> None:
-        seen.append((task["status"], task["progress"]))
+    def record_progress(task: Any) -> None:
+        events.append((task["status"], task["progress"]))
         if task["status"] == "Pending":
             in_thread(worker.advance, task["id"], Status.GENERATING, progress=0.5)
         elif task["status"] == "Generating":
-            in_thread(worker.deliver, task["id"], PICTURE)
+            in_thread(worker.deliver, task["id"], IMAGE)
 
-    gen.generate(ENDPOINT, prompt="a red star", progress=watched)
-    assert seen == [("Pending", None), ("Generating", 0.5), ("Ready", 1.0)]
+    gen.generate(ENDPOINT, prompt="a red star", progress=record_progress)
+    assert events == [("Pending", None), ("Generating", 0.5), ("Ready", 1.0)]
 
 
 def test_an_expired_link_is_replaced(gen: Client, worker: Worker) -> None:
     task_id = gen.submit(ENDPOINT, STAR)["id"]
-    worker.deliver(task_id, PICTURE)
+    worker.deliver(task_id, IMAGE)
     result = gen.wait(task_id)
     link = httpx2.URL(result.url)
     result.facts["sample"] = str(link.copy_set_param("sig", "old"))
-    assert result.content() == PICTURE
+    assert result.content() == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_task_takes_longer_than_the_caller_has(gen: Client, worker: Worker) ->
         gen.wait(task_id, timeout_s=0.05)
     assert isinstance(late.value, TimeoutError)
     assert str(late.value) == f"task {task_id} has not ended within 0.05 s; it goes on"
-    worker.deliver(task_id, PICTURE)
+    worker.deliver(task_id, IMAGE)
     assert gen.wait(task_id, timeout_s=0).id == task_id, "it can be waited for again"
 
 
@@ -167,11 +167,11 @@ def test_tuned_models_come_and_go_and_an_upload_that_may_have_arrived_is_not_rep
     assert gen.finetunes() == [uploaded]
     assert gen.delete_finetune(uploaded["finetune_id"])["deleted_finetune_id"] == uploaded["finetune_id"]
     assert gen.finetunes() == []
-    before = len(network.sent)
+    before = len(network.requests)
     network.fates = [NOBODY, ANSWER_LOST]
     with pytest.raises(OutOfReach):
         gen.upload_finetune(file, ENDPOINT, "ink")
-    assert len(network.sent) - before == 2
+    assert len(network.requests) - before == 2
     assert [finetune["name"] for finetune in gen.finetunes()] == ["ink"]
 
 
@@ -186,9 +186,9 @@ def test_too_few_credits(connect_to: Connect, service: Service) -> None:
 def test_every_problem_of_a_request_has_its_field(gen: Client) -> None:
     with pytest.raises(InvalidRequest) as refused:
         gen.submit(ENDPOINT, {"steps": 17})
-    found = {problem.field: (problem.kind, problem.message) for problem in refused.value.problems}
-    assert found.keys() == {"body.prompt", "body.steps"}
-    assert found["body.prompt"] == ("missing", "Field required")
+    by_field = {problem.field: (problem.kind, problem.message) for problem in refused.value.problems}
+    assert by_field.keys() == {"body.prompt", "body.steps"}
+    assert by_field["body.prompt"] == ("missing", "Field required")
     assert "body.prompt: Field required" in str(refused.value)
 
 
@@ -204,7 +204,7 @@ def test_too_many_requests_with_a_long_time_to_wait(connect_to: Connect, start_s
 
 
 def test_what_answers_is_no_such_service_and_what_is_no_address(connect_to: Connect, web: Website) -> None:
-    web.put("/v1/credits", b"<html>")
+    web.set_page("/v1/credits", b"<html>")
     gen = connect_to(web.url("", "127.0.0.1"), "secret")
     with pytest.raises(UnexpectedAnswer, match="is something else"):
         gen.credits()

@@ -25,14 +25,14 @@ from gen_serve_client import (
 from support import client as plain
 from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork, Fate, Instead
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.python_clients import Connect
 from support.website import Gate, Website
 from support.worker import Worker
 
 ENDPOINT = "gen-3-image-klein"
 STAR = {"prompt": "a red star"}
-PICTURE = picture(form="JPEG")
+IMAGE = image_file(form="JPEG")
 
 
 def ids(client: plain.Client) -> list[str]:
@@ -57,8 +57,8 @@ def test_a_submission_makes_one_task(gen: Client, client: plain.Client, network:
     network.fates = list(fates)
     submitted = gen.submit(ENDPOINT, STAR)
     assert ids(client) == [submitted["id"]]
-    assert len(network.sent) == len(fates) + 1
-    assert len({request.headers["idempotency-key"] for request in network.sent}) == 1
+    assert len(network.requests) == len(fates) + 1
+    assert len({request.headers["idempotency-key"] for request in network.requests}) == 1
 
 
 def test_two_submissions_make_two_tasks_unless_the_caller_says_they_are_one(gen: Client, client: plain.Client) -> None:
@@ -72,13 +72,13 @@ def test_a_submission_in_work_is_asked_for_again(
     gen: Client, client: plain.Client, network: BadNetwork, web: Website
 ) -> None:
     gate, once = Gate(), str(uuid.uuid4())
-    body = {**STAR, "images": [web.put(f"/{once}", picture(), gate=gate)]}
+    body = {**STAR, "images": [web.set_page(f"/{once}", image_file(), gate=gate)]}
 
-    def opened(response: httpx2.Response) -> None:
+    def open_gate(response: httpx2.Response) -> None:
         if response.status_code == 409:
             gate.opened.set()
 
-    network.after = opened
+    network.after = open_gate
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.post, f"/v1/{ENDPOINT}", json=body, headers={"Idempotency-Key": once})
         try:
@@ -97,45 +97,45 @@ def test_429_is_retried_as_often_as_the_caller_says(
     network.fates = [not_now(429), not_now(429)]
     with pytest.raises(TooManyRequests) as refused:
         gen.submit(ENDPOINT, STAR)
-    assert (refused.value.retry_after_s, len(network.sent)) == (0.0, 2)
+    assert (refused.value.retry_after_s, len(network.requests)) == (0.0, 2)
     network.fates = [not_now(429)]
     assert gen.submit(ENDPOINT, STAR)["id"] in ids(client)
 
 
 def test_waits_over_a_bad_network(gen: Client, worker: Worker, network: BadNetwork) -> None:
     task_id = gen.submit(ENDPOINT, STAR)["id"]
-    worker.deliver(task_id, PICTURE)
+    worker.deliver(task_id, IMAGE)
     network.fates = [NOBODY, ANSWER_LOST, not_now(503), Instead(502, "<html>")]
     result = gen.wait(task_id)
     network.fates = [ANSWER_LOST]
-    assert result.content() == PICTURE
+    assert result.content() == IMAGE
 
 
 def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: BadNetwork) -> None:
     gen = connect_to(service.base_url, "", Retries(tries=3, first_wait_s=0.001))
     network.fates = [NOBODY] * 3
-    with pytest.raises(OutOfReach) as lost:
+    with pytest.raises(OutOfReach) as error:
         gen.credits()
-    assert str(lost.value) == f"{service.base_url} can't be reached: nobody is there"
-    assert (lost.value.connected, lost.value.status, len(network.sent)) == (False, None, 3)
+    assert str(error.value) == f"{service.base_url} can't be reached: nobody is there"
+    assert (error.value.connected, error.value.status, len(network.requests)) == (False, None, 3)
     network.fates = [Instead(502, "Bad Gateway")] * 3
-    with pytest.raises(OutOfReach) as lost:
+    with pytest.raises(OutOfReach) as error:
         gen.credits()
-    assert (lost.value.status, lost.value.reason) == (502, "Bad Gateway")
+    assert (error.value.status, error.value.reason) == (502, "Bad Gateway")
 
 
 def test_the_key_stays_with_the_service(gen: Client, client: plain.Client, web: Website, network: BadNetwork) -> None:
-    elsewhere = web.put("/picture.jpeg", PICTURE).replace(web.host, "127.0.0.1")
-    assert gen.fetch(elsewhere) == PICTURE
+    elsewhere = web.set_page("/image.jpeg", IMAGE).replace(web.host, "127.0.0.1")
+    assert gen.fetch(elsewhere) == IMAGE
     assert gen.credits() > 0
-    assert [request.headers.get("x-key") for request in network.sent] == [None, client.secret]
+    assert [request.headers.get("x-key") for request in network.requests] == [None, client.secret]
 
 
 def test_nobody_is_led_to_another_place(gen: Client, web: Website, network: BadNetwork) -> None:
     network.fates = [Instead(307, headers={"location": web.url("/", "127.0.0.1")})]
     with pytest.raises(Refused) as refused:
         gen.credits()
-    assert (refused.value.status, len(network.sent)) == (307, 1)
+    assert (refused.value.status, len(network.requests)) == (307, 1)
 
 
 @pytest.mark.parametrize(

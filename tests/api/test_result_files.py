@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from support.client import Client, refusal
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.worker import Worker
 
@@ -19,9 +19,9 @@ from serve_app.inputs.links import LinkSigner
 
 @pytest.fixture
 def link(client: Client, worker: Worker) -> str:
-    """A signed link to a picture; it needs no key, so the client has none from here on."""
-    task_id = client.accepted()
-    worker.deliver(task_id, picture(form="JPEG"))
+    """A signed link to an image; it needs no key, so the client has none from here on."""
+    task_id = client.create_task()
+    worker.deliver(task_id, image_file(form="JPEG"))
     link = client.poll(task_id).json()["result"]["sample"]
     del client.headers["x-key"]
     return link
@@ -29,7 +29,7 @@ def link(client: Client, worker: Worker) -> str:
 
 @pytest.fixture
 def data() -> bytes:
-    return picture(form="JPEG")
+    return image_file(form="JPEG")
 
 
 def assert_closed(response: httpx2.Response, status: int = 403) -> None:
@@ -42,7 +42,7 @@ def assert_closed(response: httpx2.Response, status: int = 403) -> None:
 @promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize("extension", ["jpeg", "png", "webp"])
 def test_a_file_is_served_as_what_it_is(client: Client, worker: Worker, extension: str) -> None:
-    data, task_id = picture(form=extension), client.accepted(output_format=extension)
+    data, task_id = image_file(form=extension), client.create_task(output_format=extension)
     worker.deliver(task_id, data, extension)
     response = client.get(client.poll(task_id).json()["result"]["sample"])
     assert (response.status_code, response.content) == (200, data)
@@ -69,11 +69,11 @@ def test_a_file_that_a_client_has_is_not_sent_again(client: Client, link: str, m
 
 @promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize(
-    ("asked", "start", "stop"),
+    ("range_header", "start", "stop"),
     [("bytes=0-0", 0, 1), ("bytes=0-99", 0, 100), ("bytes=100-", 100, None), ("bytes=-10", -10, None)],
 )
-def test_a_range(client: Client, link: str, data: bytes, asked: str, start: int, stop: int | None) -> None:
-    response = client.get(link, headers={"Range": asked})
+def test_a_range(client: Client, link: str, data: bytes, range_header: str, start: int, stop: int | None) -> None:
+    response = client.get(link, headers={"Range": range_header})
     part = data[start:stop]
     assert (response.status_code, response.content) == (206, part)
     first = start % len(data)
@@ -103,7 +103,7 @@ def test_a_page_elsewhere_may_ask_for_ranges(client: Client, link: str) -> None:
     assert "Content-Range" in exposed
 
 
-def changed(link: str, **query: str | None) -> str:
+def change_query(link: str, **query: str | None) -> str:
     parts = urlsplit(link)
     pairs = {name: values[0] for name, values in parse_qs(parts.query).items()} | query
     return parts._replace(query=urlencode({k: v for k, v in pairs.items() if v is not None})).geturl()
@@ -125,7 +125,7 @@ def changed(link: str, **query: str | None) -> str:
 def test_a_link_that_was_changed_is_closed(
     client: Client, link: str, query: dict[str, str | None], method: str
 ) -> None:
-    response = client.request(method, changed(link, **query))
+    response = client.request(method, change_query(link, **query))
     assert response.status_code == 403
     if method == "GET":
         assert_closed(response)
@@ -135,8 +135,8 @@ def test_a_link_that_was_changed_is_closed(
 def test_a_link_opens_its_own_file_only_and_not_for_ever(
     client: Client, service: Service, worker: Worker, link: str
 ) -> None:
-    worker.run(worker.objects.put("results/other/1/picture.jpeg", b"other", "image/jpeg"))
-    assert_closed(client.get(urlsplit(link)._replace(path="/v1/results/results/other/1/picture.jpeg").geturl()))
+    worker.run(worker.objects.put("results/other/1/image.jpeg", b"other", "image/jpeg"))
+    assert_closed(client.get(urlsplit(link)._replace(path="/v1/results/results/other/1/image.jpeg").geturl()))
     signer = link_signer(service)
     key = urlsplit(link).path.removeprefix("/v1/results/")
     assert client.get(service.base_url + signer.sign(key, 600, time.time())).status_code == 200
@@ -175,13 +175,13 @@ def test_nothing_else_on_the_disk_can_be_reached(service: Service, link: str, pa
     assert b"root:" not in answer
 
 
-PICTURE = picture(form="JPEG")
+IMAGE = image_file(form="JPEG")
 
 
 @pytest.fixture
 def task_id(client: Client, service: Service) -> str:
     task_id = client.submit(prompt="a red star").json()["id"]
-    service.worker.deliver(task_id, PICTURE)
+    service.worker.deliver(task_id, IMAGE)
     return task_id
 
 
@@ -189,11 +189,11 @@ def test_whoever_has_the_link_sees_the_result_as_long_as_it_is_kept(
     client: Client, service: Service, task_id: str
 ) -> None:
     week = 7 * 24 * 3600
-    for asked, given in ((3600, 3600), (week, service.settings.tasks.retention_s)):
-        link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": asked}).json()
-        assert link["expires"] == pytest.approx(time.time() + given, abs=60)
+    for requested_s, granted_s in ((3600, 3600), (week, service.settings.tasks.retention_s)):
+        link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": requested_s}).json()
+        assert link["expires"] == pytest.approx(time.time() + granted_s, abs=60)
         assert float(parse_qs(urlsplit(link["url"]).query)["se"][0]) == pytest.approx(link["expires"], abs=2)
-        assert httpx2.get(link["url"], trust_env=False, timeout=60).content == PICTURE
+        assert httpx2.get(link["url"], trust_env=False, timeout=60).content == IMAGE
     for seconds in (59, week + 1, "soon"):
         assert client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": seconds}).status_code == 422
 

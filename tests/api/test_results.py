@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from support.client import Client, refusal
 from support.http_service import Service, StartService
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
@@ -31,16 +31,16 @@ AI_SDK = "ai/7.0.173 ai-sdk/provider-utils/5.0.40 runtime/node.js/v24.19.0"
     "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
 )
 def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
-    seen: list[tuple[str, float | None]] = []
+    task_id = client.create_task()
+    events: list[tuple[str, float | None]] = []
     steps = [(Status.REASONING, None), *((Status.GENERATING, progress) for progress in (0.0, 0.5, 0.25))]
     for status, progress in [(None, None), *steps]:
         if status is not None:
             worker.advance(task_id, status, progress=progress)
         body = client.poll(task_id).json()
         assert set(body) >= KEYS
-        seen.append((body["status"], body["progress"]))
-    assert seen == [
+        events.append((body["status"], body["progress"]))
+    assert events == [
         ("Pending", None),
         ("Reasoning", None),
         ("Generating", 0.0),
@@ -55,7 +55,7 @@ def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) ->
 )
 def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, service: Service) -> None:
     submitted = client.submit(prompt="a red star", seed=7).json()
-    worker.deliver(submitted["id"], picture(form="JPEG"))
+    worker.deliver(submitted["id"], image_file(form="JPEG"))
     response = client.poll(submitted["id"])
     body = response.json()
     assert set(body) == KEYS | {"cost"}
@@ -75,8 +75,8 @@ def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, se
 @promise("Decided: polling", "A key with no value is left out, never null.")
 @promise("Result response (polling)", "`details`: object: Extra information")
 def test_a_result_has_no_nulls_and_beside_it_what_could_not_be_done(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
-    result = {"key": f"results/{task_id}/1/picture.png", "prompt": "a cat", "seed": None, "duration": 1.0}
+    task_id = client.create_task()
+    result = {"key": f"results/{task_id}/1/image.png", "prompt": "a cat", "seed": None, "duration": 1.0}
     details = {"warnings": ["No subject stands out from the background, so nothing was made transparent"]}
     worker.end(task_id, Status.READY, result=result, details=details)
     body = client.poll(task_id).json()
@@ -90,11 +90,11 @@ def test_a_result_has_no_nulls_and_beside_it_what_could_not_be_done(client: Clie
     [
         (Status.REQUEST_MODERATED, REASONS),
         (Status.CONTENT_MODERATED, REASONS),
-        (Status.ERROR, {"error": "The picture could not be made; try another seed"}),
+        (Status.ERROR, {"error": "The image could not be made; try another seed"}),
     ],
 )
 def test_the_other_ends(client: Client, worker: Worker, status: Status, details: dict[str, Any]) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     if status is not Status.REQUEST_MODERATED:
         worker.advance(task_id, Status.GENERATING, progress=0.5)
     worker.end(task_id, status, details=details)
@@ -108,15 +108,15 @@ def test_the_other_ends(client: Client, worker: Worker, status: Status, details:
 
 @promise("Decided: polling", 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
 def test_previews_are_shown_while_work_goes_on(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     for step in (4, 8):
-        data = picture(step * 10, 10, "JPEG")
+        data = image_file(step * 10, 10, "JPEG")
         worker.show_preview(task_id, data, step, 16)
         body = client.poll(task_id).json()
         preview = body["preview"]
         assert (preview["step"], preview["steps"], body["progress"]) == (step, 16, step / 16)
         assert client.get(preview["sample"]).content == data
-    worker.deliver(task_id, picture(form="JPEG"))
+    worker.deliver(task_id, image_file(form="JPEG"))
     assert client.poll(task_id).json()["preview"] is None
 
 
@@ -131,12 +131,12 @@ def test_waiting_ends_with_the_task(start_service: StartService, status: Status 
     service = start_service()
     worker = service.worker
     with service.client() as client, ThreadPoolExecutor() as pool:
-        task_id = client.accepted()
+        task_id = client.create_task()
         polls = [pool.submit(client.poll, task_id, wait=60) for _ in range(3)]
         await_listener(service)
         assert not any(poll.done() for poll in polls)
         if status is Status.READY:
-            worker.deliver(task_id, picture(form="JPEG"))
+            worker.deliver(task_id, image_file(form="JPEG"))
         elif isinstance(status, Status):
             worker.end(task_id, status)
         else:
@@ -160,7 +160,7 @@ def await_listener(service: Service) -> None:
 
 @promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_a_wait_that_is_over_or_in_vain_answers_with_what_there_is(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     response = client.poll(task_id, wait=0.01)
     assert (response.status_code, response.json()["status"]) == (200, "Pending")
     assert "retry-after" in response.headers
@@ -172,7 +172,7 @@ def test_a_wait_that_is_over_or_in_vain_answers_with_what_there_is(client: Clien
 def test_a_client_that_leaves_while_waiting_harms_nobody(
     client: Client, worker: Worker, service: Service, path: str
 ) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     with socket.create_connection(service.address) as wire:
         wire.sendall(f"GET /v1/{path.format(task_id)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         if "events" in path:
@@ -185,7 +185,7 @@ def test_a_client_that_leaves_while_waiting_harms_nobody(
 
 @promise("Decided: polling", "`Retry-After` while not terminal; `ETag` and 304")
 def test_an_unchanged_answer_needs_no_body(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     first = client.poll(task_id)
     tag = {"If-None-Match": first.headers["etag"]}
     again = client.get("/v1/get_result", params={"id": task_id}, headers=tag)
@@ -233,28 +233,28 @@ def test_clients_that_know_few_words_are_told_few(
 ) -> None:
     if project:
         worker.set_project(client.project, statuses="basic")
-    task_id = client.accepted()
-    told: list[tuple[str, float | None]] = []
+    task_id = client.create_task()
+    states: list[tuple[str, float | None]] = []
     for status, progress in ((Status.REASONING, None), (Status.GENERATING, 0.5)):
         worker.advance(task_id, status, progress=progress)
         response = client.get("/v1/get_result", params={"id": task_id}, headers={"User-Agent": agent})
         assert "User-Agent" in response.headers["vary"]
-        told.append((response.json()["status"], response.json()["progress"]))
+        states.append((response.json()["status"], response.json()["progress"]))
     phases = ("Pending", "Pending") if basic else ("Reasoning", "Generating")
-    assert told == [(phases[0], None), (phases[1], 0.5)]
+    assert states == [(phases[0], None), (phases[1], 0.5)]
 
 
 def test_inputs_and_secrets_are_never_shown(client: Client, worker: Worker) -> None:
     body = {"webhook_url": "https://hooks.test/?token=hunter2", "webhook_secret": "hunter3", "user": "hunter4"}
-    task_id = client.accepted(images=[encoded(picture())], **body)
-    worker.deliver(task_id, picture(form="JPEG"))
+    task_id = client.create_task(images=[to_base64(image_file())], **body)
+    worker.deliver(task_id, image_file(form="JPEG"))
     assert "hunter" not in client.poll(task_id).text
 
 
 def test_where_many_wait_further_polls_are_answered_at_once(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(max_ongoing_requests=2))
     with service.client() as client, ThreadPoolExecutor() as pool:
-        task_id = client.accepted()
+        task_id = client.create_task()
         waiting = pool.submit(client.poll, task_id, wait=60)
         await_listener(service)
         # Were it answered only when its wait is over, this would take longer than the client waits.
@@ -264,10 +264,22 @@ def test_where_many_wait_further_polls_are_answered_at_once(start_service: Start
         assert waiting.result().json()["status"] == "Error"
 
 
+def test_a_task_that_ends_while_nobody_hears_of_it_ends_its_polls(start_service: StartService) -> None:
+    service = start_service()
+    with service.client() as client, ThreadPoolExecutor() as pool:
+        task_id = client.create_task()
+        waiting = pool.submit(client.poll, task_id, wait=60)
+        await_listener(service)
+        kill: Any = service.worker.tasks.redis.client_kill_filter(_type="pubsub")
+        service.worker.run(kill)
+        service.worker.end(task_id, Status.ERROR)
+        assert waiting.result().json()["status"] == "Error"
+
+
 @promise("Decided: polling", "no key needed: the UUID is the capability. A key that is sent is ignored")
 @pytest.mark.parametrize("key", [None, "", "gen_wrong"])
 def test_the_id_is_enough(client: Client, key: str | None) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     del client.headers["x-key"]
     headers = {} if key is None else {"x-key": key}
     assert client.get("/v1/get_result", params={"id": task_id}, headers=headers).status_code == 200
@@ -285,31 +297,31 @@ def events(response: httpx2.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_what_becomes_of_a_task_is_told_as_it_happens(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     with client.stream("GET", f"/v1/tasks/{task_id}/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         assert "no-cache" in response.headers["cache-control"]
-        told = events(response)
-        name, body = next(told)
+        stream = events(response)
+        name, body = next(stream)
         assert (name, body["id"], body["status"], body["progress"]) == ("status", task_id, "Pending", None)
         worker.advance(task_id, Status.GENERATING, progress=0.5)
-        name, body = next(told)
+        name, body = next(stream)
         assert (name, body["status"], body["progress"]) == ("status", "Generating", 0.5)
-        worker.deliver(task_id, picture(form="JPEG"))
-        name, body = next(told)
+        worker.deliver(task_id, image_file(form="JPEG"))
+        name, body = next(stream)
         assert (name, body["status"]) == ("end", "Ready")
         assert body["result"].keys() == client.poll(task_id).json()["result"].keys()
         assert client.get(body["result"]["sample"]).status_code == 200
-        assert list(told) == []
+        assert list(stream) == []
     with client.stream("GET", f"/v1/tasks/{task_id}/events") as response:
         assert [(name, body["status"]) for name, body in events(response)] == [("end", "Ready")], "only the end"
     assert refusal(client.get("/v1/tasks/nothing/events"), 404) == "Task not found"
 
 
 def test_a_cancelled_task_ends_its_stream(client: Client) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     with client.stream("GET", f"/v1/tasks/{task_id}/events") as response:
-        told = events(response)
-        assert next(told)[0] == "status"
+        stream = events(response)
+        assert next(stream)[0] == "status"
         assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
-        assert [(name, body["status"]) for name, body in told] == [("end", "Error")]
+        assert [(name, body["status"]) for name, body in stream] == [("end", "Error")]

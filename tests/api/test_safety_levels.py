@@ -46,13 +46,13 @@ def cap(operator: Client, organization: str, category: str, tolerance: int | Non
     return response.json()["ceilings"]
 
 
-def ceilings_of(worker: Worker, client: Client, endpoint: str, **body: Any) -> dict[str, int]:
-    return worker.job(client.ordered(endpoint, prompt="a cat", **body))["safety_ceilings"]
+def get_ceilings(worker: Worker, client: Client, endpoint: str, **body: Any) -> dict[str, int]:
+    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety_ceilings"]
 
 
-def refused(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
+def get_approved_levels(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
     """The levels that the refusal says are approved."""
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(endpoint, prompt="a cat", safety_tolerance=tolerance)
     assert problems(response) == [(["body", "safety_tolerance"], KIND)]
     (entry,) = response.json()["detail"]
@@ -61,19 +61,19 @@ def refused(client: Client, service: Service, endpoint: str, tolerance: int) -> 
     return entry["ctx"]["approved"]
 
 
-def tolerance_of(worker: Worker, client: Client, endpoint: str, **body: Any) -> int:
-    return worker.job(client.ordered(endpoint, prompt="a cat", **body))["safety_tolerance"]
+def get_tolerance(worker: Worker, client: Client, endpoint: str, **body: Any) -> int:
+    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety_tolerance"]
 
 
 @promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
 def test_an_organization_can_be_approved_for_more(
     operator: Client, client: Client, service: Service, worker: Worker
 ) -> None:
-    shown = approve(operator, client.organization, KLEIN, 6)
-    assert shown["safety"] == {KLEIN: 6}
-    assert tolerance_of(worker, client, KLEIN, safety_tolerance=6) == 6
-    assert refused(client, service, KLEIN, 7) == [0, 1, 2, 3, 4, 5, 6]
-    assert tolerance_of(worker, client, KLEIN) == 2, "the default is the catalog's"
+    organization = approve(operator, client.organization, KLEIN, 6)
+    assert organization["safety"] == {KLEIN: 6}
+    assert get_tolerance(worker, client, KLEIN, safety_tolerance=6) == 6
+    assert get_approved_levels(client, service, KLEIN, 7) == [0, 1, 2, 3, 4, 5, 6]
+    assert get_tolerance(worker, client, KLEIN) == 2, "the default is the catalog's"
 
 
 @promise("2. gen-2-max", "0 to 5, 0 strictest; higher levels need a request to the provider")
@@ -82,9 +82,9 @@ def test_an_operator_may_grant_a_higher_level_on_request(
     operator: Client, client: Client, service: Service, worker: Worker, endpoint: str
 ) -> None:
     with service.client(organization=worker.new_organization(credits=100)) as stranger:
-        assert refused(stranger, service, endpoint, 6) == [0, 1, 2, 3, 4, 5]
+        assert get_approved_levels(stranger, service, endpoint, 6) == [0, 1, 2, 3, 4, 5]
     assert approve(operator, client.organization, endpoint, 6)["safety"] == {endpoint: 6}
-    assert tolerance_of(worker, client, endpoint, safety_tolerance=6) == 6
+    assert get_tolerance(worker, client, endpoint, safety_tolerance=6) == 6
     path = f"/v1/admin/organizations/{client.organization}/safety/{endpoint}"
     assert [loc for loc, _ in problems(operator.put(path, json={"tolerance": 7}))] == [["body", "tolerance"]]
 
@@ -99,8 +99,8 @@ def test_endpoints_whose_name_has_a_slash(start_service: StartService, repositor
     with service.client(role=Role.OPERATOR) as operator, service.client(organization=organization) as client:
         for name in ("gen-tools/erase-v1", "gen-tools/erase-v1-finetuned"):
             assert approve(operator, organization, name, 1)["safety"][name] == 1
-        assert refused(client, service, "gen-tools/erase-v1", 2) == [0, 1]
-        client.ordered("gen-2-max", prompt="a cat", safety_tolerance=2)
+        assert get_approved_levels(client, service, "gen-tools/erase-v1", 2) == [0, 1]
+        client.order_task("gen-2-max", prompt="a cat", safety_tolerance=2)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -108,11 +108,11 @@ def test_tools_are_held_to_what_is_approved(
     operator: Client, client: Client, service: Service, worker: Worker, tool: str
 ) -> None:
     assert approve(operator, client.organization, tool, 1)["safety"] == {tool: 1}
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(tool, **MINIMAL[tool], safety_tolerance=2)
         assert problems(response) == [(["body", "safety_tolerance"], KIND)]
     assert response.json()["detail"][0]["ctx"] == {"approved": [0, 1]}
-    assert worker.job(client.ordered(tool, **MINIMAL[tool]))["safety_tolerance"] == 1
+    assert worker.job(client.order_task(tool, **MINIMAL[tool]))["safety_tolerance"] == 1
 
 
 # Ceilings: what holds for a category of moderation, whatever is asked for and approved.
@@ -125,7 +125,7 @@ def test_an_organizations_ceiling_reaches_the_job(
 ) -> None:
     assert cap(operator, client.organization, category, 1) == {category: 1}
     for endpoint in (KLEIN, KONTEXT):
-        job = worker.job(client.ordered(endpoint, prompt="a cat", safety_tolerance=5))
+        job = worker.job(client.order_task(endpoint, prompt="a cat", safety_tolerance=5))
         assert (job["safety_tolerance"], job["safety_ceilings"]) == (5, {category: 1}), "what is asked for stays"
 
 
@@ -135,7 +135,7 @@ def test_ceilings_are_set_one_by_one_and_taken_away_again(operator: Client, clie
     assert cap(operator, client.organization, "violence", 3) == {"hate": HIGHEST_TOLERANCE, "violence": 3}
     assert cap(operator, client.organization, "self-harm", None) == {"hate": HIGHEST_TOLERANCE, "violence": 3}
     assert cap(operator, client.organization, "hate", None) == {"violence": 3}
-    assert ceilings_of(worker, client, KLEIN) == {"violence": 3}
+    assert get_ceilings(worker, client, KLEIN) == {"violence": 3}
 
 
 def test_the_lowest_of_catalog_and_organization_counts(
@@ -148,22 +148,22 @@ def test_the_lowest_of_catalog_and_organization_counts(
     service = start_service(catalog=path)
     worker, organization = service.worker, service.worker.new_organization(credits=100)
     with service.client() as plain:
-        assert ceilings_of(worker, plain, KLEIN) == {"violence": 2, "hate": 3, "illegal acts": 0}
-        assert ceilings_of(worker, plain, KONTEXT) == {}
+        assert get_ceilings(worker, plain, KLEIN) == {"violence": 2, "hate": 3, "illegal acts": 0}
+        assert get_ceilings(worker, plain, KONTEXT) == {}
     with service.client(role=Role.OPERATOR) as operator, service.client(organization=organization) as client:
         for category, tolerance in {"violence": 1, "hate": 4, "self-harm": 5}.items():
             cap(operator, organization, category, tolerance)
-        assert ceilings_of(worker, client, KLEIN) == {"violence": 1, "hate": 3, "illegal acts": 0, "self-harm": 5}
-        assert ceilings_of(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
+        assert get_ceilings(worker, client, KLEIN) == {"violence": 1, "hate": 3, "illegal acts": 0, "self-harm": 5}
+        assert get_ceilings(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
         tuned = f"{KLEIN}-finetuned"
-        job = worker.job(client.ordered(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
+        job = worker.job(client.order_task(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
         assert job["safety_ceilings"]["illegal acts"] == 0, "tuned models are held to the same"
 
 
 @pytest.mark.parametrize("category", ["gore", "Violence", "x" * 100])
 def test_a_category_that_is_not_there(operator: Client, organization: str, service: Service, category: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = operator.put(f"/v1/admin/organizations/{organization}/ceilings/{category}", json={"tolerance": 1})
-    said = refusal(response, 404)
-    assert all(each in said for each in CATEGORIES)
-    assert category not in said
+    detail = refusal(response, 404)
+    assert all(each in detail for each in CATEGORIES)
+    assert category not in detail

@@ -38,7 +38,7 @@ CHECKS = [
 
 
 @pytest.fixture(scope="module")
-def described(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def api_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     tasks = TaskSettings(max_active=8)  # so that 429 is among the answers
     openai = OpenAISettings(wait_s=0.05)
     folder = tmp_path_factory.mktemp("described")
@@ -47,8 +47,8 @@ def described(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def caller(described: Service) -> Iterator[Client]:
-    with described.client() as client:
+def caller(api_service: Service) -> Iterator[Client]:
+    with api_service.client() as client:
         yield client
 
 
@@ -68,17 +68,17 @@ few = settings(max_examples=5, derandomize=True, database=None, suppress_health_
 @pytest.mark.slow
 @schema.parametrize()
 @few
-def test_answers_are_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
-    check(case, described, caller)
+def test_answers_are_as_described(case: schemathesis.Case, api_service: Service, caller: Client) -> None:
+    check(case, api_service, caller)
 
 
 @pytest.mark.slow
 @admin_schema.parametrize()
 @few
 def test_answers_to_administrators_are_as_described(
-    case: schemathesis.Case, described: Service, caller: Client
+    case: schemathesis.Case, api_service: Service, caller: Client
 ) -> None:
-    check(case, described, caller)
+    check(case, api_service, caller)
 
 
 def check(case: schemathesis.Case, described: Service, caller: Client) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from support.client import HOOK_HOST, Client
-from support.hooked_tasks import deliveries, ended, send
+from support.hooked_tasks import deliveries, end_task, send
 from support.http_service import Service, StartService
 from support.redis_contents import values
 from support.website import serving
@@ -38,28 +38,28 @@ def live(service: Service, client: Client) -> None:
     """Tasks in every phase of their life, with whatever a client may write of its own."""
     worker, user = service.worker, f"{MARK}user"
     with serving(HOOK_HOST) as hook:
-        hook.put(f"/{MARK}path", f"{MARK}answer".encode(), status=500)
+        hook.set_page(f"/{MARK}path", f"{MARK}answer".encode(), status=500)
         url = hook.url(f"/{MARK}path")
-        told = {"webhook_url": url, "user": user}
+        options = {"webhook_url": url, "user": user}
         once = {"Idempotency-Key": f"{MARK}key"}
-        body = {"prompt": PROMPT, "webhook_secret": f"{MARK}secret", **told}
+        body = {"prompt": PROMPT, "webhook_secret": f"{MARK}secret", **options}
         first, again = (client.post("/v1/gen-3-image-klein", json=body, headers=once) for _ in range(2))
         assert (first.status_code, first.json()["webhook_url"]) == (200, url)
         assert again.json() == first.json()
         ready = first.json()["id"]
         worker.take(ready)
         worker.advance(ready, Status.REASONING)
-        worker.deliver(ready, b"a picture")
-        failed = ended(client, worker, url, prompt=PROMPT, user=user)
-        moderated = client.accepted(prompt=PROMPT, **told)
+        worker.deliver(ready, b"an image")
+        failed = end_task(client, worker, url, prompt=PROMPT, user=user)
+        moderated = client.create_task(prompt=PROMPT, **options)
         worker.end(moderated, Status.REQUEST_MODERATED, details={"Moderation Reasons": [f"{MARK}reason"]})
         send(service)
         delivery = deliveries(client, failed)
         assert delivery["destination"] == f"http://{HOOK_HOST}:{hook.port}"
         assert delivery["attempts"][0]["response"] == f"{MARK}answer"
-    running = client.accepted(prompt=PROMPT, user=user)
+    running = client.create_task(prompt=PROMPT, user=user)
     worker.take(running)
-    client.accepted(prompt=PROMPT, user=user)
+    client.create_task(prompt=PROMPT, user=user)
     assert client.poll(ready).json()["result"]["prompt"] == PROMPT
     assert client.poll(moderated).json()["details"] == {"Moderation Reasons": [f"{MARK}reason"]}
 
@@ -72,11 +72,11 @@ def name_finetune(service: Service, client: Client) -> None:
     assert listed["name"] == f"{MARK}tuned"
 
 
-def kept(service: Service) -> str:
+def dump_store(service: Service) -> str:
     return repr(service.worker.run(values(service.worker.tasks.redis, service.settings.redis.prefix)))
 
 
-def filed(server: EmbeddedRedis, folder: Path) -> bytes:
+def dump_files(server: EmbeddedRedis, folder: Path) -> bytes:
     """All that the server wrote to its disk, a snapshot and its log of writes."""
     with Redis.from_url(server.url) as redis:
         redis.save()
@@ -91,7 +91,7 @@ def test_what_clients_wrote_is_found_in_the_store_only_where_it_is_kept_in_clear
     with service.client() as client:
         live(service, client)
         name_finetune(service, client)
-        found, files = kept(service), filed(own_redis, tmp_path / "redis")
+        dump, files = dump_store(service), dump_files(own_redis, tmp_path / "redis")
         for text in (MARK, HOOK_HOST):
-            assert (text in found) == (not at_rest), text
+            assert (text in dump) == (not at_rest), text
             assert (text.encode() in files) == (not at_rest), text

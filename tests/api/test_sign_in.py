@@ -10,7 +10,7 @@ import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.members import MOST_OF_A_NAME
+from serve_app.accounts.members import MAX_FAILURES_PER_NAME
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings, ServiceSettings
 
@@ -29,16 +29,16 @@ def window(service: Service) -> httpx2.Client:
     return httpx2.Client(base_url=service.base_url, headers=HERE, timeout=60, trust_env=False)
 
 
-def invited(administrator: Client, browser: httpx2.Client, name: str, role: Role = Role.DEVELOPER) -> httpx2.Response:
+def invite(administrator: Client, browser: httpx2.Client, name: str, role: Role = Role.DEVELOPER) -> httpx2.Response:
     """Accepts an invitation in that browser."""
     link = administrator.post("/v1/invitations", json={"role": role.value}).raise_for_status().json()["link"]
     secret = link.partition("#")[2]
-    shown = browser.get("/v1/invitation", headers={"x-secret": secret}).json()
-    assert (shown["organization"], shown["role"]) == (administrator.organization, role.value)
-    return accepted(browser, secret, {"name": name, "password": PASSWORD})
+    invitation = browser.get("/v1/invitation", headers={"x-secret": secret}).json()
+    assert (invitation["organization"], invitation["role"]) == (administrator.organization, role.value)
+    return accept_invitation(browser, secret, {"name": name, "password": PASSWORD})
 
 
-def accepted(browser: httpx2.Client, secret: str, body: dict[str, str]) -> httpx2.Response:
+def accept_invitation(browser: httpx2.Client, secret: str, body: dict[str, str]) -> httpx2.Response:
     return browser.post("/v1/invitation", headers={"x-secret": secret}, json=body)
 
 
@@ -93,7 +93,7 @@ def test_a_session_changes_nothing_for_pages_of_others(
 
 def test_an_invitation_makes_a_member_once(administrator: Client, service: Service, browser: httpx2.Client) -> None:
     name = f"ada-{administrator.project}@example.com"
-    answer = invited(administrator, browser, name)
+    answer = invite(administrator, browser, name)
     assert answer.status_code == 200, answer.text
     assert (answer.json()["name"], answer.json()["role"]) == (name, "developer")
     assert {"person": name, "role": "developer"} in administrator.get("/v1/admin/members").json()["members"]
@@ -117,8 +117,8 @@ def test_nobody_takes_the_name_of_a_member_who_has_a_token(
     name = f"boss-{administrator.project}@example.com"
     organization = service.worker.new_organization(credits=1)
     service.worker.new_project(organization)
-    service.worker.run(service.worker.organizations.put_member(organization, name, Role.ADMINISTRATOR, "test"))
-    assert refusal(invited(administrator, browser, name), 409) == "There is someone of that name"
+    service.worker.run(service.worker.organizations.set_member(organization, name, Role.ADMINISTRATOR, "test"))
+    assert refusal(invite(administrator, browser, name), 409) == "There is someone of that name"
     assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
 
 
@@ -126,7 +126,7 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
     administrator: Client, service: Service, browser: httpx2.Client
 ) -> None:
     name = f"eva-{administrator.project}@example.com"
-    invited(administrator, browser, name).raise_for_status()
+    invite(administrator, browser, name).raise_for_status()
     with window(service) as other:
         other.post("/v1/session", json={"name": name, "password": PASSWORD}).raise_for_status()
         wrong = browser.put("/v1/session/password", json={"password": "wrong", "new": "another horse"})
@@ -134,7 +134,7 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
         changed = browser.put("/v1/session/password", json={"password": PASSWORD, "new": "another horse"})
         assert changed.json()["name"] == name
         assert browser.get("/v1/session").json()["signed_in"] is True
-        service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+        service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
         assert other.get("/v1/session").json()["signed_in"] is False
         assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
         assert other.post("/v1/session", json={"name": name, "password": "another horse"}).status_code == 200
@@ -142,10 +142,10 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
     with service.client(role=Role.OPERATOR) as operator:
         assert operator.delete(f"/v1/admin/people/{name}").status_code == 204
         assert operator.delete(f"/v1/admin/people/{name}").status_code == 404
-    service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+    service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
     assert browser.get("/v1/session").json()["signed_in"] is False
     administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
-    assert invited(administrator, browser, name).status_code == 200
+    assert invite(administrator, browser, name).status_code == 200
 
 
 def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client, service: Service) -> None:
@@ -155,28 +155,28 @@ def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client,
     def accept(name: str) -> int:
         with window(service) as browser:
             body = {"name": name, "password": PASSWORD}
-            return accepted(browser, link.partition("#")[2], body).status_code
+            return accept_invitation(browser, link.partition("#")[2], body).status_code
 
     with ThreadPoolExecutor() as pool:
         assert sorted(pool.map(accept, names)) == [200, 404, 404, 404]
     members = [member["person"] for member in administrator.get("/v1/admin/members").json()["members"]]
     (member,) = set(members) & set(names)
-    known = [name for name in names if service.worker.has(f"person:{name}")]
-    assert known == [member], "of the others nothing is left"
+    existing = [name for name in names if service.worker.has(f"person:{name}")]
+    assert existing == [member], "of the others nothing is left"
 
 
 def test_a_name_that_someone_has_needs_their_password(administrator: Client, service: Service) -> None:
     name = f"grace-{administrator.project}@example.com"
     with window(service) as browser:
-        invited(administrator, browser, name).raise_for_status()
+        invite(administrator, browser, name).raise_for_status()
     link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
     with window(service) as stranger:
         body = {"name": name, "password": "another one of mine"}
-        answer = accepted(stranger, link.partition("#")[2], body)
+        answer = accept_invitation(stranger, link.partition("#")[2], body)
         assert "another password" in refusal(answer, 409)
         assert stranger.get("/v1/session").json()["signed_in"] is False
         body["password"] = PASSWORD
-        assert accepted(stranger, link.partition("#")[2], body).json()["role"] == "developer"
+        assert accept_invitation(stranger, link.partition("#")[2], body).json()["role"] == "developer"
 
 
 def test_an_administrator_goes_from_project_to_project_of_the_own(
@@ -184,8 +184,8 @@ def test_an_administrator_goes_from_project_to_project_of_the_own(
 ) -> None:
     other = f"{administrator.project}-other"
     administrator.post("/v1/admin/projects", json={"id": other}).raise_for_status()
-    seen = browser.post("/v1/session", json={"key": administrator.secret}).json()
-    assert other in seen["projects"]
+    session = browser.post("/v1/session", json={"key": administrator.secret}).json()
+    assert other in session["projects"]
     assert browser.put("/v1/session", json={"project": other}).json()["project"] == other
     for project in (other_client.project, "no-such-project"):
         assert refusal(browser.put("/v1/session", json={"project": project}), 404) == "There is no such project"
@@ -197,10 +197,10 @@ def test_an_administrator_goes_from_project_to_project_of_the_own(
 def test_guessing_passwords_comes_to_an_end(administrator: Client, service: Service, browser: httpx2.Client) -> None:
     name = f"eve-{administrator.project}@example.com"
     with window(service) as own:
-        invited(administrator, own, name).raise_for_status()
+        invite(administrator, own, name).raise_for_status()
     body = {"name": name, "password": "a guess"}
-    answers = [browser.post("/v1/session", json=body) for _ in range(MOST_OF_A_NAME + 1)]
-    assert [answer.status_code for answer in answers] == [403] * MOST_OF_A_NAME + [429]
+    answers = [browser.post("/v1/session", json=body) for _ in range(MAX_FAILURES_PER_NAME + 1)]
+    assert [answer.status_code for answer in answers] == [403] * MAX_FAILURES_PER_NAME + [429]
     assert int(answers[-1].headers["retry-after"]) > 0
     # The right one neither: else the last answer would tell it.
     assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 429
@@ -210,8 +210,8 @@ def test_whoever_sits_at_the_machine_signs_in_without_anything(start_service: St
     service = start_service(accounts=AccountSettings(local_role=Role.OPERATOR))
     with window(service) as browser:
         assert browser.get("/v1/session").json()["local"] is True
-        seen = browser.post("/v1/session", json={"local": True}).json()
-        assert (seen["name"], seen["role"], seen["project"]) == ("local", "operator", "default")
+        session = browser.post("/v1/session", json={"local": True}).json()
+        assert (session["name"], session["role"], session["project"]) == ("local", "operator", "default")
         assert browser.get("/v1/admin/organizations").status_code == 200
 
 
@@ -220,12 +220,12 @@ def test_other_addresses_are_not_locked_out(start_service: StartService) -> None
     service = start_service()
     body = {"name": "nobody@example.com", "password": "a guess"}
 
-    def answer(named: str) -> int:
+    def answer(forwarded_for: str) -> int:
         with window(service) as browser:
-            return browser.post("/v1/session", json=body, headers={"x-forwarded-for": named}).status_code
+            return browser.post("/v1/session", json=body, headers={"x-forwarded-for": forwarded_for}).status_code
 
-    made_up = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(MOST_OF_A_NAME + 1)]
-    assert made_up == [403] * MOST_OF_A_NAME + [429]
+    statuses = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(MAX_FAILURES_PER_NAME + 1)]
+    assert statuses == [403] * MAX_FAILURES_PER_NAME + [429]
     assert answer("192.0.2.2") == 403
 
 
@@ -233,13 +233,13 @@ def test_whoever_is_removed_does_not_come_back_by_an_invitation(
     administrator: Client, service: Service, browser: httpx2.Client
 ) -> None:
     name = f"boss-{administrator.project}@example.com"
-    invited(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
+    invite(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
     link = browser.post("/v1/invitations", json={"role": "administrator"}).raise_for_status().json()["link"]
-    assert invited(administrator, browser, name, Role.VIEWER).json()["role"] == "administrator", "nobody is less by it"
+    assert invite(administrator, browser, name, Role.VIEWER).json()["role"] == "administrator", "nobody is less by it"
     administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
     with window(service) as other:
         body = {"name": f"other-{name}", "password": PASSWORD}
-        assert accepted(other, link.partition("#")[2], body).status_code == 404
+        assert accept_invitation(other, link.partition("#")[2], body).status_code == 404
 
 
 def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> None:
@@ -248,6 +248,6 @@ def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> 
         browser.post("/v1/session", json={"key": client.secret}).raise_for_status()
         (secret,) = [cookie.value for cookie in browser.cookies.jar if cookie.name == "__Host-gen_session"]
         browser.cookies.clear()
-        for name, known in (("gen_session", False), ("__Host-gen_session", True)):
-            seen = browser.get("/v1/session", headers={"cookie": f"{name}={secret}"}).json()
-            assert seen["signed_in"] is known
+        for name, signed_in in (("gen_session", False), ("__Host-gen_session", True)):
+            session = browser.get("/v1/session", headers={"cookie": f"{name}={secret}"}).json()
+            assert session["signed_in"] is signed_in

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from support.client import Client, refusal
 from support.http_service import Service
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 
 WINDOWS = ["day", "week", "month"]
 COST = 0.9
-"""Of the picture that `Client.submit` asks for."""
-TOLD = re.compile(
+"""Of the image that `Client.submit` asks for."""
+DETAIL = re.compile(
     r"Spending limit reached: this project may spend (?P<limit>[\d.]+) credits a (?P<window>day|week|month) "
     r"and has spent (?P<spent>[\d.]+), tasks on their way included; it resets at (?P<resets>\d{4}-\d\d-\d\dT00:00:00Z)"
 )
@@ -37,16 +37,16 @@ def limit(administrator: Client, client: Client, **limits: float | None) -> dict
     return {each["window"]: each for each in response.json()["spending"]}
 
 
-def told(client: Client, service: Service, **body: Any) -> dict[str, str]:
+def parse_refusal(client: Client, service: Service, **body: Any) -> dict[str, str]:
     """What the refusal of a submission says, which leaves nothing behind."""
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.submit(**body)
-    told = TOLD.fullmatch(refusal(response, 402))
-    assert told, response.text
-    until = datetime.fromisoformat(told["resets"]).timestamp() - time.time()
+    match = DETAIL.fullmatch(refusal(response, 402))
+    assert match, response.text
+    until = datetime.fromisoformat(match["resets"]).timestamp() - time.time()
     assert int(response.headers["retry-after"]) == pytest.approx(until, abs=60)
     assert int(response.headers["retry-after"]) >= 1
-    return told.groupdict()
+    return match.groupdict()
 
 
 @promise("Decided: errors", "a spending limit reached: 402 naming window and limit")
@@ -55,11 +55,11 @@ def test_the_refusal_tells_all_there_is_to_know(
     administrator: Client, client: Client, service: Service, window: str
 ) -> None:
     spending = limit(administrator, client, **{window: 2.5})
-    client.accepted()
-    client.accepted()
-    said = told(client, service, images=[encoded(picture())])
-    resets = datetime.fromisoformat(said.pop("resets"))
-    assert said == {"window": window, "limit": "2.5", "spent": "1.8"}
+    client.create_task()
+    client.create_task()
+    fields = parse_refusal(client, service, images=[to_base64(image_file())])
+    resets = datetime.fromisoformat(fields.pop("resets"))
+    assert fields == {"window": window, "limit": "2.5", "spent": "1.8"}
     assert resets == datetime.fromisoformat(spending[window]["resets"])
 
 
@@ -68,14 +68,14 @@ def test_the_refusal_tells_all_there_is_to_know(
 def test_a_change_holds_for_the_next_submission(
     administrator: Client, client: Client, service: Service, window: str
 ) -> None:
-    client.accepted()
+    client.create_task()
     limit(administrator, client, **{window: 0})
-    assert told(client, service)["limit"] == "0"
+    assert parse_refusal(client, service)["limit"] == "0"
     limit(administrator, client, **{window: 2 * COST})
-    client.accepted()
-    assert told(client, service)["spent"] == "1.8"
+    client.create_task()
+    assert parse_refusal(client, service)["spent"] == "1.8"
     limit(administrator, client, **{window: None})
-    client.accepted()
+    client.create_task()
 
 
 @promise(
@@ -86,4 +86,4 @@ def test_the_lowest_limit_decides(
     administrator: Client, client: Client, service: Service, lowest: str, others: float
 ) -> None:
     limit(administrator, client, **{**dict.fromkeys(WINDOWS, others), lowest: 0.5})
-    assert told(client, service)["window"] == lowest
+    assert parse_refusal(client, service)["window"] == lowest

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.http_service import Service
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.website import Gate, Website
 from support.worker import Worker
@@ -70,7 +70,7 @@ def test_edits_are_priced_by_input_and_output_megapixels(
     input_mp: float,
     output_mp: float,
 ) -> None:
-    images = [encoded(picture(*size)) for size in sizes]
+    images = [to_base64(image_file(*size)) for size in sizes]
     reply = client.submit(images=images, **body).json()
     assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), input_mp, output_mp)
 
@@ -96,7 +96,7 @@ def test_the_end_users_id_is_kept_and_shown_to_no_one(client: Client, worker: Wo
 )
 def test_a_refused_webhook_is_named(client: Client, service: Service) -> None:
     for url in ("http://127.0.0.1/hook", "http://[::1]/", "http://169.254.169.254/latest", "http://nowhere.test/"):
-        with service.unchanged():
+        with service.assert_unchanged():
             assert problems(client.submit(webhook_url=url)) == [(["body", "webhook_url"], "url_refused")], url
 
 
@@ -117,7 +117,7 @@ def count(client: Client) -> int:
 
 
 @promise("Decided: submission", "N parallel submits with one key make one task")
-@pytest.mark.parametrize("body", [{}, {"images": [encoded(picture())] * 2}], ids=["plain", "pictures"])
+@pytest.mark.parametrize("body", [{}, {"images": [to_base64(image_file())] * 2}], ids=["plain", "images"])
 def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, body: dict[str, Any]) -> None:
     before = len(worker.run(worker.objects.keys("inputs")))
     with ThreadPoolExecutor(16) as pool:
@@ -126,17 +126,17 @@ def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, bo
     (task_id,) = {reply.json()["id"] for reply in replies if reply.status_code == 200}
     assert submit(client, key, **body).json()["id"] == task_id
     assert count(client) == 1
-    kept = worker.run(worker.objects.keys("inputs"))
-    assert set(worker.job(task_id)["references"]) <= set(kept)
-    assert len(kept) - before == len(body.get("images", ())), "only the pictures of the one task are kept"
+    keys = worker.run(worker.objects.keys("inputs"))
+    assert set(worker.job(task_id)["references"]) <= set(keys)
+    assert len(keys) - before == len(body.get("images", ())), "only the images of the one task are kept"
 
 
 @promise("Decided: submission", "Same key, other body: 422.")
 def test_another_body_is_refused(client: Client, service: Service, key: str) -> None:
     submit(client, key)
-    images = [encoded(picture())]
+    images = [to_base64(image_file())]
     for body in ({"prompt": "a dog"}, {"steps": 4}, {"images": images}, {"webhook_url": HOOK}, {"user": "u"}):
-        with service.unchanged():
+        with service.assert_unchanged():
             assert problems(submit(client, key, **body)) == REUSED, body
 
 
@@ -153,20 +153,20 @@ def test_the_order_of_the_fields_does_not_matter(client: Client, key: str) -> No
 
 
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
-def test_a_repeat_is_answered_though_its_picture_is_gone(
+def test_a_repeat_is_answered_though_its_image_is_gone(
     client: Client, service: Service, web: Website, key: str
 ) -> None:
-    images = [web.put(f"/{key}", picture()), encoded(picture())]
+    images = [web.set_page(f"/{key}", image_file()), to_base64(image_file())]
     first = submit(client, key, images=images)
     del web.pages[f"/{key}"]
-    with service.unchanged():
+    with service.assert_unchanged():
         assert submit(client, key, images=images).json() == first.json()
 
 
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
 def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, web: Website, key: str) -> None:
     gate = Gate()
-    url = web.put(f"/{key}", picture(), gate=gate)
+    url = web.set_page(f"/{key}", image_file(), gate=gate)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(submit, client, key, images=[url])
         try:
@@ -185,10 +185,10 @@ def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, 
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
 def test_a_key_is_free_again_once_its_first_request_is_refused(service: Service, web: Website, key: str) -> None:
     with service.client(organization=service.worker.new_organization(credits=1)) as client:
-        with service.unchanged():
-            response = submit(client, key, images=[web.url("/no-such-picture")])
+        with service.assert_unchanged():
+            response = submit(client, key, images=[web.url("/no-such-image")])
         assert problems(response) == [(["body", "images", "0"], "image_invalid")]
         # More than the least that it may cost, so that only the step which decides refuses it.
-        refused = submit(client, key, resolution="4k", images=[encoded(picture())])
+        refused = submit(client, key, resolution="4k", images=[to_base64(image_file())])
         assert refusal(refused, 402) == "Insufficient credits"
         assert submit(client, key).status_code == 200

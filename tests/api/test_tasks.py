@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 from support.client import Client, refusal
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.worker import Worker
 
@@ -17,15 +17,15 @@ from serve_app.encryption import AtRest, new_key
 from serve_app.tasks.task import Status
 
 
-def listed(client: Client, **query: Any) -> list[str]:
+def list_ids(client: Client, **query: Any) -> list[str]:
     """The ids of all pages."""
-    found: list[str] = []
+    ids: list[str] = []
     while True:
         page = client.get("/v1/tasks", params=query).json()
         assert set(page) == {"tasks", "next"}
-        found += [task["id"] for task in page["tasks"]]
+        ids += [task["id"] for task in page["tasks"]]
         if page["next"] is None:
-            return found
+            return ids
         query["cursor"] = page["next"]
 
 
@@ -48,7 +48,7 @@ def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
         "cost": None,
     }
     worker.advance(submitted["id"], Status.GENERATING, progress=0.5)
-    worker.deliver(submitted["id"], picture(form="JPEG"))
+    worker.deliver(submitted["id"], image_file(form="JPEG"))
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert client.poll(submitted["id"]).json()["progress"] == 1.0
     assert created <= task["started"] <= task["finished"]
@@ -56,9 +56,9 @@ def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
     assert task["progress"] == 1.0, "whatever the last news of it was"
 
 
-def test_a_task_shows_a_small_picture_of_its_result(client: Client, worker: Worker) -> None:
-    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
-    worker.deliver(task_id, picture(64, 32, form="JPEG"), thumbnail=small)
+def test_a_task_shows_a_small_image_of_its_result(client: Client, worker: Worker) -> None:
+    task_id, small = client.create_task(), image_file(16, 8, form="JPEG")
+    worker.deliver(task_id, image_file(64, 32, form="JPEG"), thumbnail=small)
     (task,) = client.get("/v1/tasks").json()["tasks"]
     file = httpx2.get(task["thumbnail"], trust_env=False, timeout=60)
     assert (file.status_code, file.headers["content-type"], file.content) == (200, "image/jpeg", small)
@@ -67,7 +67,7 @@ def test_a_task_shows_a_small_picture_of_its_result(client: Client, worker: Work
 
 
 def test_a_task_under_way_shows_its_preview_and_none_once_it_failed(client: Client, worker: Worker) -> None:
-    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
+    task_id, small = client.create_task(), image_file(16, 8, form="JPEG")
     worker.show_preview(task_id, small, step=1, steps=4)
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert httpx2.get(task["thumbnail"], trust_env=False, timeout=60).content == small
@@ -79,7 +79,7 @@ def test_a_task_under_way_shows_its_preview_and_none_once_it_failed(client: Clie
 def test_of_a_long_prompt_the_list_shows_the_beginning_and_of_a_sealed_one_nothing(
     client: Client, service: Service
 ) -> None:
-    task_id = client.accepted(prompt="long " * 1000)
+    task_id = client.create_task(prompt="long " * 1000)
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert task["prompt"] == ("long " * 100) + "…"
     with Redis.from_url(service.settings.redis_url) as redis:
@@ -90,37 +90,37 @@ def test_of_a_long_prompt_the_list_shows_the_beginning_and_of_a_sealed_one_nothi
 
 
 def test_tasks_of_some_statuses(client: Client, worker: Worker) -> None:
-    waiting, running, ended = (client.accepted() for _ in range(3))
+    waiting, running, ended = (client.create_task() for _ in range(3))
     worker.advance(running, Status.GENERATING, progress=0.1)
     worker.end(ended, Status.ERROR)
-    assert listed(client, status="Error") == [ended]
-    assert set(listed(client, status=["Generating", "Pending"])) == {waiting, running}
-    assert listed(client, status="Ready") == []
-    assert set(listed(client, active=True)) == {waiting, running}
-    assert set(listed(client, active="false")) == {waiting, running, ended}
+    assert list_ids(client, status="Error") == [ended]
+    assert set(list_ids(client, status=["Generating", "Pending"])) == {waiting, running}
+    assert list_ids(client, status="Ready") == []
+    assert set(list_ids(client, active=True)) == {waiting, running}
+    assert set(list_ids(client, active="false")) == {waiting, running, ended}
 
 
 def test_tasks_since_a_moment(client: Client) -> None:
-    tasks = [client.accepted() for _ in range(4)]
+    tasks = [client.create_task() for _ in range(4)]
     created = {task["id"]: task["created"] for task in client.get("/v1/tasks").json()["tasks"]}
     moment = created[tasks[2]]
-    assert set(listed(client, since=moment)) == {task for task in tasks if created[task] >= moment}
-    assert listed(client, since=max(created.values()) + 1) == []
-    assert sorted(listed(client, since=0, limit=3)) == sorted(tasks)
+    assert set(list_ids(client, since=moment)) == {task for task in tasks if created[task] >= moment}
+    assert list_ids(client, since=max(created.values()) + 1) == []
+    assert sorted(list_ids(client, since=0, limit=3)) == sorted(tasks)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8, 100])
 def test_the_pages_hold_every_task_once_also_of_a_filtered_list(client: Client, worker: Worker, limit: int) -> None:
-    tasks = [client.accepted() for _ in range(8)]
+    tasks = [client.create_task() for _ in range(8)]
     for task_id in tasks[::2]:
         worker.end(task_id, Status.ERROR)
-    assert sorted(listed(client, limit=limit)) == sorted(tasks)
-    assert sorted(listed(client, status="Error", limit=limit)) == sorted(tasks[::2])
+    assert sorted(list_ids(client, limit=limit)) == sorted(tasks)
+    assert sorted(list_ids(client, status="Error", limit=limit)) == sorted(tasks[::2])
 
 
 def test_a_page_holds_twenty_unless_told_and_the_newest_first(client: Client) -> None:
     for _ in range(22):
-        client.accepted()
+        client.create_task()
     page = client.get("/v1/tasks").json()
     assert len(page["tasks"]) == 20
     times = [task["created"] for task in page["tasks"]]
@@ -130,7 +130,7 @@ def test_a_page_holds_twenty_unless_told_and_the_newest_first(client: Client) ->
 @promise("Decided: polling", "Any non-terminal → `Error`.")
 @pytest.mark.parametrize("phase", [Status.PENDING, Status.REASONING, Status.GENERATING])
 def test_a_task_that_has_not_ended_can_be_cancelled(client: Client, worker: Worker, phase: Status) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     if phase is not Status.PENDING:
         worker.advance(task_id, phase)
     response = client.delete(f"/v1/tasks/{task_id}")
@@ -139,11 +139,11 @@ def test_a_task_that_has_not_ended_can_be_cancelled(client: Client, worker: Work
     assert body == client.poll(task_id).json(), "the answer is what polling tells from now on"
     assert (body["status"], body["details"]) == ("Error", {"error": "Cancelled by the client"})
     assert "cost" not in body
-    assert listed(client, active=True) == []
+    assert list_ids(client, active=True) == []
 
 
 def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worker) -> None:
-    task_id = client.accepted()
+    task_id = client.create_task()
     lease = worker.take(task_id)
     client.delete(f"/v1/tasks/{task_id}")
     assert not worker.run(worker.tasks.complete("flux3-klein", task_id, lease.attempt, Status.READY, result={}))
@@ -153,8 +153,8 @@ def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worke
 @promise("Decided: polling", "A terminal status never changes")
 @pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
 def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, status: Status) -> None:
-    task_id = client.accepted()
-    worker.end(task_id, status, result={"key": "results/x/1/picture.png"} if status is Status.READY else None)
+    task_id = client.create_task()
+    worker.end(task_id, status, result={"key": "results/x/1/image.png"} if status is Status.READY else None)
     before = client.poll(task_id).json()
     response = client.delete(f"/v1/tasks/{task_id}")
     assert refusal(response, 409) == f"The task has ended already: {status.value}"
@@ -165,8 +165,8 @@ def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
     administrator: Client, service: Service, organization: str
 ) -> None:
     with service.client(organization=organization) as client:
-        task_id = client.accepted(prompt="a secret of theirs")
-        service.worker.deliver(task_id, picture(form="JPEG"), thumbnail=b"small")
+        task_id = client.create_task(prompt="a secret of theirs")
+        service.worker.deliver(task_id, image_file(form="JPEG"), thumbnail=b"small")
         query = {"project": client.project, "status": "Ready"}
         (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
     assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)

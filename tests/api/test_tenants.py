@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, running
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.worker import QUEUE, Worker
 
@@ -29,26 +29,26 @@ Request: TypeAlias = tuple[str, str, dict[str, Any], dict[str, Any] | None]
 NO_ORGANIZATION = "There is no such organization"
 NO_PROJECT = "There is no such project"
 NO_KEY = "There is no such key"
-OF_ORGANIZATION = {"organization": "{organization}"}
-OF_PROJECT = {"project": "{project}"}
+ORGANIZATION_QUERY = {"organization": "{organization}"}
+PROJECT_QUERY = {"project": "{project}"}
 
 NAMING_ANOTHER: list[tuple[Request, str]] = [
-    (("GET", "/v1/usage", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/credits", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/ledger", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/audit", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/usage", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/credits", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/ledger", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/audit", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/organizations/{organization}", {}, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/projects", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("POST", "/v1/admin/projects", OF_ORGANIZATION, {"id": "{new}"}), NO_ORGANIZATION),
-    (("GET", "/v1/admin/members", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("PUT", "/v1/admin/members/bob", OF_ORGANIZATION, {"role": "viewer"}), NO_ORGANIZATION),
-    (("DELETE", "/v1/admin/members/ann", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/licences", OF_ORGANIZATION, None), NO_ORGANIZATION),
-    (("GET", "/v1/admin/licences/usage", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/projects", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("POST", "/v1/admin/projects", ORGANIZATION_QUERY, {"id": "{new}"}), NO_ORGANIZATION),
+    (("GET", "/v1/admin/members", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("PUT", "/v1/admin/members/bob", ORGANIZATION_QUERY, {"role": "viewer"}), NO_ORGANIZATION),
+    (("DELETE", "/v1/admin/members/ann", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/licences", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/licences/usage", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/projects/{project}", {}, None), NO_PROJECT),
     (("PATCH", "/v1/admin/projects/{project}", {}, {"statuses": "full", "limit_day": 0}), NO_PROJECT),
-    (("GET", "/v1/admin/tasks", OF_PROJECT, None), NO_PROJECT),
-    (("GET", "/v1/admin/keys", OF_PROJECT, None), NO_PROJECT),
+    (("GET", "/v1/admin/tasks", PROJECT_QUERY, None), NO_PROJECT),
+    (("GET", "/v1/admin/keys", PROJECT_QUERY, None), NO_PROJECT),
     (("POST", "/v1/admin/keys", {}, {"name": "x", "project": "{project}"}), NO_PROJECT),
     (("POST", "/v1/admin/projects/{project}/erasure", {}, {"project": "{project}"}), NO_PROJECT),
     (("DELETE", "/v1/admin/keys/{key}", {}, None), NO_KEY),
@@ -71,8 +71,8 @@ LISTS = [
 def owner(administrator: Client, worker: Worker) -> Client:
     """Has some of everything."""
     administrator.put("/v1/admin/members/ann", json={"role": "viewer"})
-    worker.deliver(administrator.accepted(), picture(form="JPEG"))
-    administrator.accepted()
+    worker.deliver(administrator.create_task(), image_file(form="JPEG"))
+    administrator.create_task()
     worker.new_finetune(administrator.project)
     return administrator
 
@@ -96,7 +96,7 @@ def outsider(request: pytest.FixtureRequest) -> Client:
     return request.getfixturevalue(request.param)
 
 
-def names_of(client: Client) -> dict[str, str]:
+def get_names(client: Client) -> dict[str, str]:
     (key,) = client.get("/v1/admin/keys").json()["keys"]
     return {
         "organization": client.organization,
@@ -109,46 +109,44 @@ def names_of(client: Client) -> dict[str, str]:
 def ask(client: Client, request: Request, names: Mapping[str, str]) -> httpx2.Response:
     method, path, query, body = request
 
-    def filled(given: dict[str, Any]) -> dict[str, Any]:
-        return {name: value.format(**names) if isinstance(value, str) else value for name, value in given.items()}
+    def fill(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: value.format(**names) if isinstance(value, str) else value for name, value in fields.items()}
 
-    return client.request(
-        method, path.format(**names), params=filled(query), json=None if body is None else filled(body)
-    )
+    return client.request(method, path.format(**names), params=fill(query), json=None if body is None else fill(body))
 
 
-def finetune_of(client: Client) -> str:
+def get_finetune_id(client: Client) -> str:
     (finetune,) = client.get("/v1/my_finetunes").json()["finetunes"]
     return finetune["finetune_id"]
 
 
-def active_task_of(client: Client) -> str:
+def get_active_task_id(client: Client) -> str:
     (task,) = client.get("/v1/tasks", params={"active": True}).json()["tasks"]
     return task["id"]
 
 
-def shown(value: object) -> str | None:
+def make_id(value: object) -> str | None:
     return f"{value[0]} {value[1]}" if isinstance(value, tuple) else ""
 
 
-@pytest.mark.parametrize(("request_", "detail"), NAMING_ANOTHER, ids=shown)
+@pytest.mark.parametrize(("request_", "detail"), NAMING_ANOTHER, ids=make_id)
 def test_another_organization_and_what_is_not_there_look_alike(
     owner: Client, stranger: Client, service: Service, request_: Request, detail: str
 ) -> None:
-    names = names_of(owner)
-    with service.unchanged():
+    names = get_names(owner)
+    with service.assert_unchanged():
         for each in (names, dict.fromkeys(names, "none")):
             assert refusal(ask(stranger, request_, each), 404) == detail
 
 
-@pytest.mark.parametrize("request_", [request for request, _ in NAMING_ANOTHER], ids=shown)
+@pytest.mark.parametrize("request_", [request for request, _ in NAMING_ANOTHER], ids=make_id)
 def test_an_operator_may_name_any(owner: Client, operator: Client, request_: Request) -> None:
-    response = ask(operator, request_, names_of(owner))
+    response = ask(operator, request_, get_names(owner))
     assert response.status_code < 300, response.text
 
 
 def test_what_an_operator_makes_elsewhere_is_there(owner: Client, operator: Client) -> None:
-    names = names_of(owner)
+    names = get_names(owner)
     project = operator.post(
         "/v1/admin/projects", params={"organization": owner.organization}, json={"id": names["new"]}
     )
@@ -159,12 +157,12 @@ def test_what_an_operator_makes_elsewhere_is_there(owner: Client, operator: Clie
     operator.patch(f"/v1/admin/projects/{owner.project}", json={"weight": 2})
     newest = owner.get("/v1/admin/audit", params={"limit": 1}).json()["changes"][0]
     assert (newest["action"], newest["subject"]) == ("change project", owner.project)
-    assert newest["actor"] == names_of(operator)["key"]
+    assert newest["actor"] == get_names(operator)["key"]
 
 
 @pytest.mark.parametrize("path", LISTS)
 def test_lists_hold_nothing_of_another_organization(owner: Client, stranger: Client, path: str) -> None:
-    own = [*names_of(owner).values(), active_task_of(owner), finetune_of(owner), "ann"]
+    own = [*get_names(owner).values(), get_active_task_id(owner), get_finetune_id(owner), "ann"]
     assert any(name in owner.get(path).text for name in own), "the owner sees some"
     text = stranger.get(path).text
     assert [name for name in own if name in text] == []
@@ -173,13 +171,13 @@ def test_lists_hold_nothing_of_another_organization(owner: Client, stranger: Cli
 @pytest.mark.parametrize("path", ["/v1/tasks", "/v1/my_finetunes", "/v1/admin/keys"])
 def test_lists_of_a_project_hold_nothing_of_its_neighbour(owner: Client, neighbour: Client, path: str) -> None:
     text = neighbour.get(path).text
-    for name in (owner.project, names_of(owner)["key"], active_task_of(owner), finetune_of(owner)):
+    for name in (owner.project, get_names(owner)["key"], get_active_task_id(owner), get_finetune_id(owner)):
         assert name not in text
 
 
 def test_tasks_of_others_cannot_be_cancelled(owner: Client, outsider: Client, service: Service) -> None:
-    with service.unchanged():
-        for task_id in (active_task_of(owner), "none"):
+    with service.assert_unchanged():
+        for task_id in (get_active_task_id(owner), "none"):
             assert refusal(outsider.delete(f"/v1/tasks/{task_id}"), 404) == "Task not found"
 
 
@@ -187,12 +185,12 @@ def test_tasks_of_others_cannot_be_cancelled(owner: Client, outsider: Client, se
 def test_tuned_models_of_others_cannot_be_seen_used_or_deleted(
     owner: Client, outsider: Client, service: Service
 ) -> None:
-    with service.unchanged():
-        for finetune_id in (finetune_of(owner), "none"):
-            seen = outsider.get("/v1/finetune_details", params={"finetune_id": finetune_id})
+    with service.assert_unchanged():
+        for finetune_id in (get_finetune_id(owner), "none"):
+            response = outsider.get("/v1/finetune_details", params={"finetune_id": finetune_id})
             deleted = outsider.post("/v1/delete_finetune", json={"finetune_id": finetune_id})
             used = outsider.post(f"{ENDPOINT}-finetuned", json={"prompt": "a cat", "finetune_id": finetune_id})
-            assert refusal(seen, 404) == refusal(deleted, 404) == "Finetune not found or access denied"
+            assert refusal(response, 404) == refusal(deleted, 404) == "Finetune not found or access denied"
             assert refusal(used, 400) == "Finetune not found or not ready"
 
 
@@ -210,9 +208,9 @@ def test_idempotency_keys_of_different_projects_do_not_meet(owner: Client, outsi
 def test_neighbours_administer_each_other(owner: Client, neighbour: Client) -> None:
     path = f"/v1/admin/projects/{owner.project}"
     assert neighbour.get(path).json() == owner.get(path).json()
-    seen = neighbour.get("/v1/admin/tasks", params={"project": owner.project}).json()["tasks"]
+    tasks = neighbour.get("/v1/admin/tasks", params={"project": owner.project}).json()["tasks"]
     # What is asked for and what it shows is the project's own.
-    assert seen == [row | {"prompt": None, "thumbnail": None} for row in owner.get("/v1/tasks").json()["tasks"]]
+    assert tasks == [row | {"prompt": None, "thumbnail": None} for row in owner.get("/v1/tasks").json()["tasks"]]
 
 
 MANY = 1_000_000
@@ -253,39 +251,39 @@ class Administrator:
     tasks: list[tuple[Client, str]] = field(default_factory=list)
 
     def do(self, act: Act) -> None:
-        what, given = act
+        what, value = act
         client = self.client
         match what:
             case "change":
-                responses = [client.patch(f"{PROJECTS}/{project}", json=given) for project in self.projects]
+                responses = [client.patch(f"{PROJECTS}/{project}", json=value) for project in self.projects]
             case "new project":
                 project = f"project-{uuid.uuid4().hex}"
                 responses = [client.post(PROJECTS, json={"id": project})]
                 self.projects.append(project)
                 self._new_key(project, Role.ADMINISTRATOR)
             case "new key":
-                responses = [self._new_key(self.projects[given % len(self.projects)], Role.DEVELOPER)]
+                responses = [self._new_key(self.projects[value % len(self.projects)], Role.DEVELOPER)]
             case "member":
-                role = MEMBER_ROLES[given % len(MEMBER_ROLES)]
-                responses = [client.put(f"/v1/admin/members/person-{given}", json={"role": role})]
+                role = MEMBER_ROLES[value % len(MEMBER_ROLES)]
+                responses = [client.put(f"/v1/admin/members/person-{value}", json={"role": role})]
             case "erase":
-                project = self.projects[given % len(self.projects)]
+                project = self.projects[value % len(self.projects)]
                 responses = [client.post(f"{PROJECTS}/{project}/erasure", json={"project": project})]
             case "submit":
-                submitter = self.submitters[given % len(self.submitters)]
-                responses = [submitter.submit(width=1024, height=1024, steps=given + 1) for _ in range(2)]
+                submitter = self.submitters[value % len(self.submitters)]
+                responses = [submitter.submit(width=1024, height=1024, steps=value + 1) for _ in range(2)]
                 self.tasks += [(submitter, each.json()["id"]) for each in responses if each.is_success]
             case _:
-                taken = [self.tasks[given % len(self.tasks)]] if self.tasks else []
-                responses = [submitter.delete(f"/v1/tasks/{task_id}") for submitter, task_id in taken]
+                candidates = [self.tasks[value % len(self.tasks)]] if self.tasks else []
+                responses = [submitter.delete(f"/v1/tasks/{task_id}") for submitter, task_id in candidates]
         assert all(response.status_code < 500 for response in responses), act
 
     def _new_key(self, project: str, role: Role) -> Any:
-        made = self.client.post("/v1/admin/keys", json={"name": "k", "project": project, "role": role})
-        secret = made.json()["key"]
+        response = self.client.post("/v1/admin/keys", json={"name": "k", "project": project, "role": role})
+        secret = response.json()["key"]
         submitter = Client(str(self.client.base_url), project, secret)
         self.submitters.append(self.open_until.enter_context(submitter))
-        return made
+        return response
 
 
 @dataclass
@@ -294,12 +292,12 @@ class Waiting:
 
     work: dict[str, tuple[int, int]]
 
-    def of(self, organization: int) -> bool:
+    def has_tasks(self, organization: int) -> bool:
         return any(whose == organization for whose, _ in self.work.values())
 
 
 @pytest.fixture(scope="module")
-def crowded(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def unlimited_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service without bounds on numbers, so that the queue alone decides."""
     tasks = TaskSettings(max_queued=MANY, max_active=MANY, requests_per_s=MANY, burst=MANY, lease_s=3600)
     with running(tmp_path_factory.mktemp("crowded"), redis_url, repository, tasks=tasks) as service:
@@ -317,35 +315,35 @@ def lease(worker: Worker) -> str | None:
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(played=st.lists(rounds, min_size=2, max_size=8))
 def test_no_organization_changes_the_order_of_two_others(
-    crowded: Service, played: list[tuple[list[Act], int, int]]
+    unlimited_service: Service, played: list[tuple[list[Act], int, int]]
 ) -> None:
-    worker = crowded.worker
+    worker = unlimited_service.worker
     with ExitStack() as stack:
 
         def newcomer(role: Role = Role.DEVELOPER) -> Client:
             organization = worker.new_organization(credits=10_000)
-            return stack.enter_context(crowded.client(role=role, organization=organization))
+            return stack.enter_context(unlimited_service.client(role=role, organization=organization))
 
         first, others = newcomer(Role.ADMINISTRATOR), (newcomer(), newcomer())
         administrator = Administrator(first, stack, [first.project], [first])
         waiting, served = Waiting({}), [0, 0]
 
         def submit(whose: int, steps: int) -> None:
-            task_id = others[whose].accepted(width=1024, height=1024, steps=steps)
+            task_id = others[whose].create_task(width=1024, height=1024, steps=steps)
             waiting.work[task_id] = (whose, steps)
 
         def serve() -> bool:
             task_id = lease(worker)
             whose, work = waiting.work.pop(task_id or "", (0, 0))
             served[whose] += work
-            if waiting.of(0) and waiting.of(1):
+            if waiting.has_tasks(0) and waiting.has_tasks(1):
                 assert abs(served[0] - served[1]) <= 2 * MOST_STEPS
             return task_id is not None
 
         for whose in (0, 1):
             submit(whose, MOST_STEPS)
-        for done, *steps in played:
-            for act in done:
+        for setup, *steps in played:
+            for act in setup:
                 administrator.do(act)
             for whose, each in enumerate(steps):
                 submit(whose, each)

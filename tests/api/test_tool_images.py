@@ -1,4 +1,4 @@
-"""Pictures of the tools: how they may be sent, what is made of them for the model, and which are too large."""
+"""Images of the tools: how they may be sent, what is made of them for the model, and which are too large."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import pytest
 from PIL import Image
 from support.client import Client
 from support.http_service import Service
+from support.images import encode_image, image_base64, image_file, to_base64
 from support.input_images import stored_as
-from support.pictures import encoded, file_of, picture, sent
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 from tool_endpoints import (
     DEBLUR,
     ERASE,
+    IMAGE_FIELDS,
     MINIMAL,
     OUTPAINTING,
     PHOTO,
     PHOTO_FILE,
-    PICTURE_FIELDS,
     SPOT_FILE,
     TRY_ON_1,
     TRY_ON_2,
     TRY_ONS,
-    coloured,
+    get_image,
+    get_problem,
     large,
+    make_photo,
     mask,
     pixels,
-    refused,
-    stored,
     stored_file,
 )
 
@@ -47,19 +47,19 @@ AS_THEY_ARE: dict[str, list[bytes]] = {
 
 
 @promise("Decided: tools", "Images as base64 or URL.")
-@pytest.mark.parametrize("way", ["base64", "data", "url"])
-@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+@pytest.mark.parametrize("form", ["base64", "data", "url"])
+@pytest.mark.parametrize(("tool", "field"), IMAGE_FIELDS)
 def test_every_way_leads_to_the_same(
-    client: Client, worker: Worker, web: Website, tool: str, field: str, way: str
+    client: Client, worker: Worker, web: Website, tool: str, field: str, form: str
 ) -> None:
     file = SPOT_FILE if field == "mask" else PHOTO_FILE
     value = {
-        "base64": encoded(file),
-        "data": f"data:image/png;base64,{encoded(file)}",
-        "url": web.put(f"/{tool}/{field}", file),
-    }[way]
-    plain = worker.job(client.ordered(tool, **MINIMAL[tool]))
-    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
+        "base64": to_base64(file),
+        "data": f"data:image/png;base64,{to_base64(file)}",
+        "url": web.set_page(f"/{tool}/{field}", file),
+    }[form]
+    plain = worker.job(client.order_task(tool, **MINIMAL[tool]))
+    job = worker.job(client.order_task(tool, **MINIMAL[tool] | {field: value}))
 
     def files(job: dict[str, Any]) -> list[bytes]:
         return [stored_file(worker, key) for key in (*job["references"], job["mask"]) if key]
@@ -72,8 +72,8 @@ def test_every_way_leads_to_the_same(
 
 @pytest.mark.parametrize("tool", TRY_ONS)
 def test_the_person_comes_before_the_garment(client: Client, worker: Worker, tool: str) -> None:
-    person, garment = file_of(coloured(80, 100)), file_of(coloured(120, 90))
-    job = worker.job(client.ordered(tool, garment=encoded(garment), person=encoded(person)))
+    person, garment = encode_image(make_photo(80, 100)), encode_image(make_photo(120, 90))
+    job = worker.job(client.order_task(tool, garment=to_base64(garment), person=to_base64(person)))
     assert [stored_file(worker, key) for key in job["references"]] == [stored_as(person), stored_as(garment)]
     assert (job["width"], job["height"]) == (80, 100)
 
@@ -81,11 +81,11 @@ def test_the_person_comes_before_the_garment(client: Client, worker: Worker, too
 @promise("11. Tool endpoints", "inputs up to 4 MP used as-is")
 @pytest.mark.parametrize(("tool", "size"), [(TRY_ON_1, (2048, 1024)), (TRY_ON_2, (2048, 2048))])
 @pytest.mark.parametrize("field", ["person", "garment"])
-def test_pictures_up_to_the_limit_are_used_as_they_are(
+def test_images_up_to_the_limit_are_used_as_they_are(
     client: Client, worker: Worker, tool: str, size: tuple[int, int], field: str
 ) -> None:
-    file = picture(*size, mode="L")
-    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: encoded(file)}))
+    file = image_file(*size, mode="L")
+    job = worker.job(client.order_task(tool, **MINIMAL[tool] | {field: to_base64(file)}))
     assert stored_as(file) in [stored_file(worker, key) for key in job["references"]]
     assert (job["width"], job["height"]) == (size if field == "person" else (96, 64))
 
@@ -98,7 +98,7 @@ def test_larger_ones_are_scaled_to_about_a_megapixel(
 ) -> None:
     reply = client.order(TRY_ON_1, **MINIMAL[TRY_ON_1] | {field: large(*size)}).json()
     job = worker.job(reply["id"])
-    scaled, other = (stored(worker, key) for key in job["references"][:: 1 if field == "person" else -1])
+    scaled, other = (get_image(worker, key) for key in job["references"][:: 1 if field == "person" else -1])
     assert other.size == (96, 64)
     assert scaled.width * scaled.height == pytest.approx(MEGAPIXEL, rel=0.01)
     assert scaled.width / scaled.height == pytest.approx(size[0] / size[1], rel=0.01)
@@ -107,20 +107,22 @@ def test_larger_ones_are_scaled_to_about_a_megapixel(
 
 
 @pytest.mark.parametrize(
-    ("mode", "form", "kept"),
+    ("mode", "form", "expected_mode"),
     [("L", "JPEG", "L"), ("CMYK", "JPEG", "RGB"), ("RGBA", "PNG", "RGBA"), ("P", "PNG", "RGB"), ("I;16", "PNG", "L")],
 )
-def test_pictures_of_all_kinds_can_be_scaled(client: Client, worker: Worker, mode: str, form: str, kept: str) -> None:
-    person = encoded(picture(1600, 1500, form, mode))
-    job = worker.job(client.ordered(TRY_ON_1, person=person, garment=PHOTO))
-    made = stored(worker, job["references"][0])
-    assert (made.mode, made.size) == (kept, (job["width"], job["height"]))
+def test_images_of_all_kinds_can_be_scaled(
+    client: Client, worker: Worker, mode: str, form: str, expected_mode: str
+) -> None:
+    person = to_base64(image_file(1600, 1500, form, mode))
+    job = worker.job(client.order_task(TRY_ON_1, person=person, garment=PHOTO))
+    image = get_image(worker, job["references"][0])
+    assert (image.mode, image.size) == (expected_mode, (job["width"], job["height"]))
 
 
 @promise("Decided: tools", "v2: up to 4 MP as they are, over that 422")
 def test_of_two_that_are_too_large_the_person_is_named(client: Client, service: Service) -> None:
     both = dict.fromkeys(("person", "garment"), large(2049, 2048))
-    assert refused(client, service, TRY_ON_2, **both)[:2] == ("person", "picture_too_large")
+    assert get_problem(client, service, TRY_ON_2, **both)[:2] == ("person", "image_too_large")
 
 
 MAX_AREA = 16_822_272
@@ -132,11 +134,13 @@ MAX_AREA = 16_822_272
 )
 def test_what_is_removed_is_widened(client: Client, worker: Worker, body: dict[str, Any], reach: int) -> None:
     dot = mask((45, 30, 46, 31))
-    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=sent(dot), **body))["mask"])
-    assert (made.mode, made.format, made.size) == ("L", "PNG", (96, 64))
-    white = pixels(made)
+    mask_image = get_image(
+        worker, worker.job(client.order_task(ERASE, image=PHOTO, mask=image_base64(dot), **body))["mask"]
+    )
+    assert (mask_image.mode, mask_image.format, mask_image.size) == ("L", "PNG", (96, 64))
+    white = pixels(mask_image)
     assert set(np.unique(white)) == {0, 255}
-    assert made.getbbox() == (45 - reach, 30 - reach, 46 + reach, 31 + reach)
+    assert mask_image.getbbox() == (45 - reach, 30 - reach, 46 + reach, 31 + reach)
     down, across = np.mgrid[:64, :96]
     distance = np.hypot(across - 45, down - 30)
     assert (white[distance <= reach - 1] == 255).all()
@@ -148,30 +152,34 @@ def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker) -> 
     alpha = Image.new("RGBA", spot.size, (255, 255, 255, 0))
     alpha.paste((255, 255, 255, 255), (40, 24, 56, 40))
     deep = spot.convert("I").point(lambda level: level * 257).convert("I;16")
-    kinds = [sent(each) for each in (spot, spot.convert("1"), spot.convert("RGB"), spot.convert("P"), deep, alpha)]
+    kinds = [
+        image_base64(each) for each in (spot, spot.convert("1"), spot.convert("RGB"), spot.convert("P"), deep, alpha)
+    ]
     # 8x8 blocks of one colour each survive exactly enough.
-    for number, value in enumerate((*kinds, sent(spot, "JPEG"))):
-        made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"])
-        assert (pixels(made) == pixels(spot)).all(), number
+    for number, value in enumerate((*kinds, image_base64(spot, "JPEG"))):
+        mask_image = get_image(
+            worker, worker.job(client.order_task(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"]
+        )
+        assert (pixels(mask_image) == pixels(spot)).all(), number
 
 
 @pytest.mark.parametrize("empty", [Image.new("L", (96, 64), 127), Image.new("RGBA", (96, 64), (255, 255, 255, 0))])
 def test_a_mask_without_white(client: Client, service: Service, empty: Image.Image) -> None:
-    field, kind, _ = refused(client, service, ERASE, mask=sent(empty))
+    field, kind, _ = get_problem(client, service, ERASE, mask=image_base64(empty))
     assert (field, kind) == ("mask", "mask_empty")
 
 
 def test_a_mask_that_leaves_nothing(client: Client, service: Service) -> None:
     # Ten pixels are left along one side of the second.
-    white, most = (sent(mask((0, 0, width, 64))) for width in (96, 86))
+    white, most = (image_base64(mask((0, 0, width, 64))) for width in (96, 86))
     for value, reach, advised in ((white, 0, False), (white, 10, False), (most, 10, True)):
-        field, kind, message = refused(client, service, ERASE, mask=value, dilate_pixels=reach)
+        field, kind, message = get_problem(client, service, ERASE, mask=value, dilate_pixels=reach)
         assert (field, kind, "dilate_pixels" in message) == ("mask", "mask_full", advised)
-    client.ordered(ERASE, image=PHOTO, mask=most, dilate_pixels=9)
+    client.order_task(ERASE, image=PHOTO, mask=most, dilate_pixels=9)
 
 
-def test_erasing_takes_the_largest_pictures(client: Client, worker: Worker) -> None:
-    spot = sent(mask((10, 10, 50, 50), size=(5120, 4096), mode="1"))
+def test_erasing_takes_the_largest_images(client: Client, worker: Worker) -> None:
+    spot = image_base64(mask((10, 10, 50, 50), size=(5120, 4096), mode="1"))
     reply = client.order(ERASE, image=large(5120, 4096), mask=spot).json()
     job = worker.job(reply["id"])
     assert job["area"] == job["width"] * job["height"] <= MAX_AREA
@@ -183,7 +191,7 @@ def test_erasing_takes_the_largest_pictures(client: Client, worker: Worker) -> N
 @promise("Decided: tools", "`mask`* (black/white, same size, white = remove)")
 @pytest.mark.parametrize("size", [(95, 64), (96, 65), (192, 128)])
 def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
-    field, kind, _ = refused(client, service, ERASE, mask=sent(mask((0, 0, 9, 9), size=size)))
+    field, kind, _ = get_problem(client, service, ERASE, mask=image_base64(mask((0, 0, 9, 9), size=size)))
     assert (field, kind) == ("mask", "mask_size")
 
 
@@ -202,18 +210,18 @@ def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[in
         ((64, 64), {"auto_crop": True, "reference_offset_x": 1}, (1, 0)),
     ],
 )
-def test_the_picture_lies_on_the_canvas(
+def test_the_image_lies_on_the_canvas(
     client: Client, worker: Worker, size: tuple[int, int], body: dict[str, Any], corner: tuple[int, int]
 ) -> None:
     width, height = size
-    job = worker.job(client.ordered(OUTPAINTING, input_image=PHOTO, width=width, height=height, **body))
+    job = worker.job(client.order_task(OUTPAINTING, input_image=PHOTO, width=width, height=height, **body))
     (key,) = job["references"]
-    canvas, unpainted = stored(worker, key), stored(worker, job["mask"])
+    canvas, unpainted = get_image(worker, key), get_image(worker, job["mask"])
     assert (canvas.size, canvas.mode, canvas.format) == (size, "RGB", "PNG")
     assert (unpainted.size, unpainted.mode, unpainted.format) == (size, "L", "PNG")
     left, top = corner
     inside = (max(left, 0), max(top, 0), min(left + 96, width), min(top + 64, height))
-    own = pixels(coloured().crop((inside[0] - left, inside[1] - top, inside[2] - left, inside[3] - top)))
+    own = pixels(make_photo().crop((inside[0] - left, inside[1] - top, inside[2] - left, inside[3] - top)))
     assert (pixels(canvas.crop(inside)) == own).all()
     expected = np.full((height, width), 255)
     expected[inside[1] : inside[3], inside[0] : inside[2]] = 0
@@ -222,10 +230,10 @@ def test_the_picture_lies_on_the_canvas(
 
 
 def test_what_is_transparent_is_shown_over_white(client: Client, worker: Worker) -> None:
-    image = coloured().convert("RGBA")
+    image = make_photo().convert("RGBA")
     image.putalpha(Image.new("L", image.size, 0))
-    job = worker.job(client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING] | {"input_image": sent(image)}))
-    assert (pixels(stored(worker, job["references"][0]).crop((16, 16, 112, 80))) == 255).all()
+    job = worker.job(client.order_task(OUTPAINTING, **MINIMAL[OUTPAINTING] | {"input_image": image_base64(image)}))
+    assert (pixels(get_image(worker, job["references"][0]).crop((16, 16, 112, 80))) == 255).all()
 
 
 @promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
@@ -248,16 +256,16 @@ def test_what_is_transparent_is_shown_over_white(client: Client, worker: Worker)
         ({"width": 64, "height": 64, "auto_crop": True}, "width", "nothing_to_paint"),
     ],
 )
-def test_pictures_that_do_not_fit_the_canvas(
+def test_images_that_do_not_fit_the_canvas(
     client: Client, service: Service, body: dict[str, Any], field: str, kind: str
 ) -> None:
-    assert refused(client, service, OUTPAINTING, **body)[:2] == (field, kind)
+    assert get_problem(client, service, OUTPAINTING, **body)[:2] == (field, kind)
 
 
 @promise("Limits", "4 MP output (outpainting)")
-def test_outpainting_takes_the_largest_pictures(client: Client, worker: Worker) -> None:
+def test_outpainting_takes_the_largest_images(client: Client, worker: Worker) -> None:
     body = {"input_image": large(5120, 4096), "width": 2048, "height": 2048, "reference_offset_x": 1000}
     reply = client.order(OUTPAINTING, **body, auto_crop=True).json()
     assert (reply["input_mp"], reply["output_mp"]) == (20, 4)
-    canvas = stored(worker, worker.job(reply["id"])["references"][0])
+    canvas = get_image(worker, worker.job(reply["id"])["references"][0])
     assert canvas.size == (2048, 2048)

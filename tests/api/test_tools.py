@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.client import Client, problems
 from support.http_service import Service, StartService
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.worker import Worker
 from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ONS
@@ -23,7 +23,7 @@ def test_what_a_tool_costs_is_held_and_counted_under_its_name(
 ) -> None:
     reply = administrator.order(tool, **MINIMAL[tool]).json()
     assert administrator.get("/v1/credits").json() == {"credits": 100 - reply["cost"]}
-    service.worker.deliver(reply["id"], picture(form="JPEG"))
+    service.worker.deliver(reply["id"], image_file(form="JPEG"))
     (used,) = administrator.get("/v1/usage").json()["usage"]
     assert (used["endpoint"], used["tasks"], used["cost"]) == (tool, 1, reply["cost"])
 
@@ -41,7 +41,7 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
             assert reply.status_code == 200, alias
             priced = client.post("/v1/pricing", json={"path": f"/v1/{alias}", "body": MINIMAL[tool]})
             assert priced.json()["cost"] == reply.json()["cost"]
-            client.ordered(tool, **MINIMAL[tool])
+            client.order_task(tool, **MINIMAL[tool])
         assert client.order("flux-tools/nonsense").status_code == 404
         assert client.get("/v1/flux-tools/erase-v1").status_code == 405
         listed = client.get("/v1/tasks", params={"limit": 100}).json()["tasks"]
@@ -49,19 +49,19 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
 
 
 @pytest.fixture
-def described(client: Client) -> dict[str, Any]:
+def openapi(client: Client) -> dict[str, Any]:
     return client.get("/openapi.json").json()
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
-    operation = described["paths"][f"/v1/{tool}"]["post"]
+def test_a_tool_is_described(openapi: dict[str, Any], tool: str) -> None:
+    operation = openapi["paths"][f"/v1/{tool}"]["post"]
     assert operation["operationId"] == camel_case(tool)
     assert operation["summary"]
     assert set(operation["responses"]) == {"200", "401", "402", "403", "409", "413", "422", "429", "503"}
-    assert set(described["paths"][f"/v1/{tool}"]) == {"post"}
+    assert set(openapi["paths"][f"/v1/{tool}"]) == {"post"}
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    form = described["components"]["schemas"][schema["$ref"].removeprefix("#/components/schemas/")]
+    form = openapi["components"]["schemas"][schema["$ref"].removeprefix("#/components/schemas/")]
     assert set(form["required"]) == set(MINIMAL[tool])
     assert {"webhook_url", "webhook_secret", "user", "seed", "safety_tolerance", "output_format"} <= set(
         form["properties"]
@@ -71,18 +71,18 @@ def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
     assert (form.get("additionalProperties") is False) == (tool == OUTPAINTING)
 
 
-def test_operations_have_names_that_stay_apart_in_any_language(described: dict[str, Any]) -> None:
+def test_operations_have_names_that_stay_apart_in_any_language(openapi: dict[str, Any]) -> None:
     names = [
         operation["operationId"]
-        for path, methods in described["paths"].items()
+        for path, methods in openapi["paths"].items()
         for operation in methods.values()
         if path.startswith("/v1/")
     ]
     assert len(names) == len({re.sub(r"[^a-z0-9]", "", name.lower()) for name in names})
 
 
-def test_the_examples_of_a_tool_are_complete(described: dict[str, Any]) -> None:
-    forms = described["components"]["schemas"]
+def test_the_examples_of_a_tool_are_complete(openapi: dict[str, Any]) -> None:
+    forms = openapi["components"]["schemas"]
     for name in ("EraseRequest", "OutpaintingRequest", "TryOnV1Request", "TryOnV2Request", "DeblurRequest"):
         for field, schema in forms[name]["properties"].items():
             assert schema["description"], (name, field)
@@ -98,15 +98,15 @@ def instruction(service: Service, tool: str) -> str:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, tool: str) -> None:
-    asked = {"seed": MAX_SEED, "safety_tolerance": 5, "output_format": "webp"}
-    job = worker.job(client.ordered(tool, **MINIMAL[tool], **asked))
-    assert {name: job[name] for name in asked} == asked
+    options = {"seed": MAX_SEED, "safety_tolerance": 5, "output_format": "webp"}
+    job = worker.job(client.order_task(tool, **MINIMAL[tool], **options))
+    assert {name: job[name] for name in options} == options
 
 
 @promise("11. Tool endpoints", "`mode` parameter with values `fast` and `high` (default `high`)")
 @pytest.mark.parametrize(("mode", "steps"), [("fast", 10), ("high", 40), (None, 40)])
 def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
-    task_id = client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
+    task_id = client.order_task(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
     task = worker.run(worker.tasks.get(task_id))
     assert task is not None
     assert (task.queue, worker.job(task_id)["steps"]) == ("flux1-fill", steps)
@@ -122,12 +122,12 @@ def test_the_instruction_comes_before_the_words_of_the_user(
     own = instruction(service, tool)
     assert own
     words = 'open, [{"id": 1}]'
-    assert worker.job(client.ordered(tool, **MINIMAL[tool], prompt=words))["prompt"] == f"{own} {words}"
-    assert worker.job(client.ordered(tool, **MINIMAL[tool], prompt=""))["prompt"] == own
+    assert worker.job(client.order_task(tool, **MINIMAL[tool], prompt=words))["prompt"] == f"{own} {words}"
+    assert worker.job(client.order_task(tool, **MINIMAL[tool], prompt=""))["prompt"] == own
 
 
 @promise("Decided: tools", "outpainting rejects unknown fields")
 def test_all_unknown_fields_of_outpainting_are_named(client: Client, service: Service) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(OUTPAINTING, **MINIMAL[OUTPAINTING], a=1, b={"c": 2})
         assert problems(response) == [(["body", name], "extra_forbidden") for name in ("a", "b")]

@@ -8,16 +8,16 @@ from support.http_service import Service
 
 
 def test_a_task_is_a_change(service: Service, client: Client) -> None:
-    with pytest.raises(AssertionError, match="task:"), service.unchanged():
+    with pytest.raises(AssertionError, match="task:"), service.assert_unchanged():
         assert client.post(ENDPOINT, json={"prompt": "a cat"}).status_code == 200
 
 
 def test_a_stored_object_is_a_change(service: Service) -> None:
-    with pytest.raises(AssertionError, match="results/unchanged"), service.unchanged():
+    with pytest.raises(AssertionError, match="results/unchanged"), service.assert_unchanged():
         service.worker.run(service.worker.objects.put("results/unchanged", b"x", "image/png"))
     service.worker.run(service.worker.objects.delete(["results/unchanged"]))
 
 
 def test_reading_is_no_change(service: Service, client: Client) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         assert client.get("/v1/tasks").status_code == 200

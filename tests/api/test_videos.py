@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from support.client import HOOK, Client, problems
 from support.http_service import Service, StartService
+from support.images import image_file, to_base64
 from support.input_images import stored_as
-from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
-from video_requests import FILE, MODES, PICTURE, VIDEO, clip, drafted, minimal, problem
+from video_requests import FILE, IMAGE, MODES, VIDEO, create_draft, minimal, problem, video_file
 
 from serve_app.config.settings import TaskSettings
 from serve_app.tasks.task import Status
@@ -24,9 +24,9 @@ from serve_app.tasks.task import Status
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 
 
-def body_of(client: Client, service: Service, mode: str) -> dict[str, Any]:
+def make_body(client: Client, service: Service, mode: str) -> dict[str, Any]:
     body = minimal(mode)
-    return body | {"draft_cache": drafted(client, service)} if mode == "draft_enhance" else body
+    return body | {"draft_cache": create_draft(client, service)} if mode == "draft_enhance" else body
 
 
 @promise(
@@ -35,7 +35,7 @@ def body_of(client: Client, service: Service, mode: str) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_a_submission_tells_no_price(client: Client, service: Service, mode: str) -> None:
-    body = body_of(client, service, mode)
+    body = make_body(client, service, mode)
     plain = client.order(VIDEO, **body).json()
     assert set(plain) == KEYS
     assert str(uuid.UUID(plain["id"], version=4)) == plain["id"]
@@ -48,9 +48,9 @@ def test_a_submission_tells_no_price(client: Client, service: Service, mode: str
 @promise("10. gen-3-video", "The final polling response carries `cost`, the settled cost in credits.")
 @pytest.mark.parametrize("mode", MODES)
 def test_the_way_of_a_video(client: Client, service: Service, mode: str) -> None:
-    task_id = client.ordered(VIDEO, **body_of(client, service, mode))
+    task_id = client.order_task(VIDEO, **make_body(client, service, mode))
     assert client.poll(task_id).json()["status"] == "Pending"
-    service.worker.deliver_clip(task_id, FILE)
+    service.worker.deliver_video(task_id, FILE)
     polled = client.poll(task_id).json()
     assert (polled["status"], polled["progress"]) == ("Ready", 1.0)
     assert set(polled["result"]) == {"sample", "prompt", "seed", "start_time", "end_time", "duration"}
@@ -61,8 +61,8 @@ def test_the_way_of_a_video(client: Client, service: Service, mode: str) -> None
 
 @promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 def test_a_file_is_served_as_a_video_with_ranges(client: Client, worker: Worker) -> None:
-    task_id = client.ordered(VIDEO, **minimal("t2v"))
-    worker.deliver_clip(task_id, FILE)
+    task_id = client.order_task(VIDEO, **minimal("t2v"))
+    worker.deliver_video(task_id, FILE)
     link = client.poll(task_id).json()["result"]["sample"]
     whole, part = client.get(link), client.get(link, headers={"Range": "bytes=4-7"})
     assert (whole.status_code, whole.content, whole.headers["content-type"]) == (200, FILE, "video/mp4")
@@ -71,12 +71,12 @@ def test_a_file_is_served_as_a_video_with_ranges(client: Client, worker: Worker)
 
 
 @promise("Decided: polling", "Life: 10 min for images, 1 h for video (configurable); every poll signs anew.")
-def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, service: Service) -> None:
+def test_links_to_videos_live_longer_than_those_to_images(client: Client, service: Service) -> None:
     def expires(link: str) -> int:
         return int(parse_qs(urlsplit(link).query)["se"][0])
 
-    video, photo = drafted(client, service), client.accepted()
-    service.worker.deliver(photo, picture(form="JPEG"))
+    video, photo = create_draft(client, service), client.create_task()
+    service.worker.deliver(photo, image_file(form="JPEG"))
     result = client.poll(video).json()["result"]
     short = expires(client.poll(photo).json()["result"]["sample"])
     assert expires(result["sample"]) > short + 1800
@@ -91,7 +91,7 @@ def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, serv
         ("t2v", {"resolution": "fhd", "aspect_ratio": "1:1"}, 80, 1.99),
         ("t2v", {"draft": True}, 10, 0.21),
         ("t2v", {"draft": True, "resolution": "fhd", "duration": 10}, 20, 0.5),
-        ("i2v", {"keyframes": [[0, PICTURE], [7.5, PICTURE]]}, 64, 0.86),
+        ("i2v", {"keyframes": [[0, IMAGE], [7.5, IMAGE]]}, 64, 0.86),
         ("v2v", {"duration": 15}, 120, 0.86),
         ("draft_enhance", {"resolution": "hd"}, 30, 0.86),
     ],
@@ -99,39 +99,43 @@ def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, serv
 def test_the_price_is_by_second_and_resolution(
     client: Client, service: Service, mode: str, body: dict[str, Any], cost: float, output_mp: float
 ) -> None:
-    sent = body_of(client, service, mode) | body
-    priced = client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": sent})
+    request_body = make_body(client, service, mode) | body
+    priced = client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": request_body})
     assert priced.status_code == 200, priced.text
     assert (priced.json()["cost"], priced.json()["output_mp"]) == (cost, output_mp)
-    task_id = client.ordered(VIDEO, **sent)
+    task_id = client.order_task(VIDEO, **request_body)
     assert "cost" not in client.poll(task_id).json()
-    service.worker.deliver_clip(task_id, FILE)
+    service.worker.deliver_video(task_id, FILE)
     assert client.poll(task_id).json()["cost"] == cost
 
 
 def test_the_price_is_held_and_used(service: Service, administrator: Client) -> None:
-    task_id = administrator.ordered(VIDEO, **minimal("t2v"), duration=10)
+    task_id = administrator.order_task(VIDEO, **minimal("t2v"), duration=10)
     assert administrator.get("/v1/credits").json() == {"credits": 20}
-    service.worker.deliver_clip(task_id, FILE)
+    service.worker.deliver_video(task_id, FILE)
     (used,) = administrator.get("/v1/usage").json()["usage"]
     assert (used["endpoint"], used["tasks"], used["cost"]) == (VIDEO, 1, 80)
 
 
 def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worker: Worker) -> None:
-    sent = [picture(width, 64) for width in (64, 96, 128)]
-    keyframes = [[second, encoded(data)] for second, data in zip((0, 1.5, 8), sent, strict=True)]
-    job = worker.job(client.ordered(VIDEO, mode="i2v", prompt="x", keyframes=keyframes))
-    assert [worker.run(worker.objects.get(key)) for key in job["references"]] == [stored_as(each) for each in sent]
-    assert (job["clip"]["times"], job["clip"]["seconds"], job["start_video"]) == ([0, 1.5, 8], 8, None)
+    files = [image_file(width, 64) for width in (64, 96, 128)]
+    keyframes = [[second, to_base64(data)] for second, data in zip((0, 1.5, 8), files, strict=True)]
+    job = worker.job(client.order_task(VIDEO, mode="i2v", prompt="x", keyframes=keyframes))
+    assert [worker.run(worker.objects.get(key)) for key in job["references"]] == [stored_as(each) for each in files]
+    assert (job["video"]["times"], job["video"]["seconds"], job["start_video"]) == ([0, 1.5, 8], 8, None)
     assert (job["width"], job["height"]) == (960, 960), "that of the first"
 
 
 @promise("Decided: video", "URL or base64 mp4, at most 50 MB")
 def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: Website) -> None:
-    for sent in (encoded(clip()), f"data:video/mp4;base64,{encoded(clip())}", web.put("/start.mp4", clip())):
-        job = worker.job(client.ordered(VIDEO, **minimal("v2v") | {"start_video": sent}))
+    for start_video in (
+        to_base64(video_file()),
+        f"data:video/mp4;base64,{to_base64(video_file())}",
+        web.set_page("/start.mp4", video_file()),
+    ):
+        job = worker.job(client.order_task(VIDEO, **minimal("v2v") | {"start_video": start_video}))
         assert re.fullmatch(r"inputs/[0-9a-f-]{36}/0\.mp4", job["start_video"])
-        assert worker.run(worker.objects.get(job["start_video"])) == clip()
+        assert worker.run(worker.objects.get(job["start_video"])) == video_file()
         assert (job["references"], job["width"], job["height"]) == ([], 1088, 832)
 
 
@@ -157,8 +161,8 @@ def test_the_endpoint_is_described_as_a_union(client: Client) -> None:
     [({"prompt": "x"}, "missing"), ({"mode": None}, "missing"), ({"mode": "video"}, "literal_error")],
 )
 def test_a_mode_is_needed(client: Client, service: Service, body: dict[str, Any], kind: str) -> None:
-    loc, found, message = problem(client, service, **body)
-    assert (loc, found) == (["mode"], kind)
+    loc, actual_kind, message = problem(client, service, **body)
+    assert (loc, actual_kind) == (["mode"], kind)
     assert all(mode in message for mode in MODES)
 
 
@@ -166,17 +170,19 @@ def test_a_mode_is_needed(client: Client, service: Service, body: dict[str, Any]
     ("keyframes", "loc"),
     [
         ("AAAA", ["keyframes"]),
-        ([PICTURE, "AAAA"], ["keyframes", "1"]),
-        ([[0, PICTURE], [1, "AAAA"]], ["keyframes", "1", "1"]),
-        ([encoded(picture(5, 5000, mode="L"))], ["keyframes", "0"]),
+        ([IMAGE, "AAAA"], ["keyframes", "1"]),
+        ([[0, IMAGE], [1, "AAAA"]], ["keyframes", "1", "1"]),
+        ([to_base64(image_file(5, 5000, mode="L"))], ["keyframes", "0"]),
     ],
 )
-def test_a_keyframe_that_is_no_picture(client: Client, service: Service, keyframes: Any, loc: list[str]) -> None:
-    found, kind, _ = problem(client, service, mode="i2v", prompt="x", keyframes=keyframes)
-    assert (found, kind) == (loc, "image_invalid")
+def test_a_keyframe_that_is_no_image(client: Client, service: Service, keyframes: Any, loc: list[str]) -> None:
+    actual_loc, kind, _ = problem(client, service, mode="i2v", prompt="x", keyframes=keyframes)
+    assert (actual_loc, kind) == (loc, "image_invalid")
 
 
-@pytest.mark.parametrize("video", ["AAAA", "not base64!", PICTURE, encoded(clip()[:-200]), "http://127.0.0.1/a.mp4"])
+@pytest.mark.parametrize(
+    "video", ["AAAA", "not base64!", IMAGE, to_base64(video_file()[:-200]), "http://127.0.0.1/a.mp4"]
+)
 def test_a_start_that_is_no_video(client: Client, service: Service, video: str) -> None:
     loc, kind, _ = problem(client, service, mode="v2v", prompt="x", start_video=video)
     assert (loc, kind) == (["start_video"], "video_invalid")
@@ -184,8 +190,8 @@ def test_a_start_that_is_no_video(client: Client, service: Service, video: str) 
 
 @promise("Decided: video", "0 to 4, default 2")
 def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
-    assert service.worker.job(client.ordered(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2
-    job = service.worker.job(client.ordered(VIDEO, **minimal("t2v"), safety_tolerance=4))
+    assert service.worker.job(client.order_task(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2
+    job = service.worker.job(client.order_task(VIDEO, **minimal("t2v"), safety_tolerance=4))
     assert job["safety_tolerance"] == 4
 
 
@@ -200,7 +206,7 @@ def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
     ],
 )
 def test_a_price_is_refused_where_a_submission_is(client: Client, service: Service, body: dict[str, Any]) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         priced = problems(client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}))
     assert priced == [(["body", *loc], kind) for loc, kind in problems(client.order(VIDEO, **body))]
 
@@ -215,10 +221,10 @@ def test_the_description_tells_which_videos_are_taken(client: Client) -> None:
 
 
 def enhance(client: Client, draft: str, **body: object) -> str:
-    return client.ordered(VIDEO, mode="draft_enhance", draft_cache=draft, **body)
+    return client.order_task(VIDEO, mode="draft_enhance", draft_cache=draft, **body)
 
 
-def refused(client: Client, service: Service, draft: str) -> tuple[str, str]:
+def get_draft_problem(client: Client, service: Service, draft: str) -> tuple[str, str]:
     """Kind and message."""
     loc, kind, message = problem(client, service, mode="draft_enhance", draft_cache=draft)
     assert loc == ["draft_cache"]
@@ -228,15 +234,15 @@ def refused(client: Client, service: Service, draft: str) -> tuple[str, str]:
 @promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
 @promise("Decided: video", "the draft's URL or task id")
 def test_a_draft_is_named_by_its_task_or_its_link(client: Client, service: Service) -> None:
-    task_id = drafted(client, service, b"the latents")
+    task_id = create_draft(client, service, b"the latents")
     result = client.poll(task_id).json()["result"]
     assert set(result) == {"sample", "draft_cache", "prompt", "seed", "start_time", "end_time", "duration"}
     assert client.get(result["sample"]).content == FILE
     assert client.get(result["draft_cache"]).content == b"the latents"
     key = f"results/{task_id}/1/draft.safetensors"
     presigned = f"https://bucket.s3.eu-central-1.amazonaws.com/gen/{key}?X-Amz-Signature={'f' * 64}"
-    for named in (task_id, result["draft_cache"], result["draft_cache"].partition("?")[0], presigned):
-        assert service.worker.job(enhance(client, named))["clip"]["enhance"] == key
+    for reference in (task_id, result["draft_cache"], result["draft_cache"].partition("?")[0], presigned):
+        assert service.worker.job(enhance(client, reference))["video"]["enhance"] == key
 
 
 @promise(
@@ -245,11 +251,16 @@ def test_a_draft_is_named_by_its_task_or_its_link(client: Client, service: Servi
 )
 def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> None:
     body = {"prompt": "a storm", "seed": 5, "duration": 9, "aspect_ratio": "9:16", "generate_audio": False}
-    task_id = drafted(client, service, **body)
+    task_id = create_draft(client, service, **body)
     job = service.worker.job(enhance(client, task_id))
     assert (job["prompt"], job["seed"], job["width"], job["height"]) == ("a storm", 5, 1088, 1920)
-    clip = job["clip"]
-    assert (clip["seconds"], clip["sound"], clip["draft"], clip["times"]) == (9, False, False, [])
+    video = job["video"]
+    assert (video["seconds"], video["audio"], video["draft"], video["times"]) == (
+        9,
+        False,
+        False,
+        [],
+    )
     body = {"mode": "draft_enhance", "draft_cache": task_id}
     assert client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}).json()["cost"] == 9 * 12
     small = service.worker.job(enhance(client, task_id, resolution="hd"))
@@ -257,49 +268,54 @@ def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> N
 
 
 def test_what_it_was_made_of_is_used_again(client: Client, service: Service) -> None:
-    keyframes = [[0.5, PICTURE], [4, PICTURE]]
-    pinned = drafted(client, service, mode="i2v", keyframes=keyframes)
-    going_on = drafted(client, service, **minimal("v2v"))
-    of_pinned, of_going_on = (service.worker.job(enhance(client, task_id)) for task_id in (pinned, going_on))
-    assert of_pinned["references"] == service.worker.job(pinned)["references"]
-    assert (len(of_pinned["references"]), of_pinned["clip"]["times"]) == (2, [0.5, 4])
-    assert of_going_on["start_video"] == service.worker.job(going_on)["start_video"] is not None
+    keyframes = [[0.5, IMAGE], [4, IMAGE]]
+    pinned = create_draft(client, service, mode="i2v", keyframes=keyframes)
+    going_on = create_draft(client, service, **minimal("v2v"))
+    pinned_job, extended_job = (service.worker.job(enhance(client, task_id)) for task_id in (pinned, going_on))
+    assert pinned_job["references"] == service.worker.job(pinned)["references"]
+    assert (len(pinned_job["references"]), pinned_job["video"]["times"]) == (2, [0.5, 4])
+    assert extended_job["start_video"] == service.worker.job(going_on)["start_video"] is not None
 
 
 def test_a_foreign_draft_is_told_as_an_unknown_one(client: Client, other_client: Client, service: Service) -> None:
-    task_id = drafted(other_client, service)
+    task_id = create_draft(other_client, service)
     link = other_client.poll(task_id).json()["result"]["draft_cache"]
     elsewhere = "https://example.com/results/x/1/draft.safetensors"
-    (told,) = {refused(client, service, named) for named in (task_id, link, "x", str(uuid.uuid4()), elsewhere)}
-    assert told[0] == "draft_unknown"
+    (draft_problem,) = {
+        get_draft_problem(client, service, reference)
+        for reference in (task_id, link, "x", str(uuid.uuid4()), elsewhere)
+    }
+    assert draft_problem[0] == "draft_unknown"
 
 
 def test_drafts_that_can_not_be_used(client: Client, service: Service) -> None:
-    video, photo = client.ordered(VIDEO, **minimal("t2v")), client.accepted()
-    service.worker.deliver_clip(video, FILE)
-    made = enhance(client, drafted(client, service))
-    assert {refused(client, service, named)[0] for named in (video, photo, made)} == {"not_a_draft"}
-    task_id = client.ordered(VIDEO, **minimal("t2v"), draft=True)
-    assert refused(client, service, task_id)[0] == "draft_not_ready"
+    video, photo = client.order_task(VIDEO, **minimal("t2v")), client.create_task()
+    service.worker.deliver_video(video, FILE)
+    enhanced = enhance(client, create_draft(client, service))
+    assert {get_draft_problem(client, service, reference)[0] for reference in (video, photo, enhanced)} == {
+        "not_a_draft"
+    }
+    task_id = client.order_task(VIDEO, **minimal("t2v"), draft=True)
+    assert get_draft_problem(client, service, task_id)[0] == "draft_not_ready"
     service.worker.advance(task_id, Status.GENERATING, progress=0.5)
-    assert refused(client, service, task_id)[0] == "draft_not_ready"
+    assert get_draft_problem(client, service, task_id)[0] == "draft_not_ready"
     service.worker.end(task_id, Status.ERROR, details={"error": "no"})
-    assert refused(client, service, task_id)[0] == "draft_failed"
-    gone = drafted(client, service)
-    service.worker.run(service.worker.objects.delete([f"results/{gone}/1/draft.safetensors"]))
-    assert refused(client, service, gone)[0] == "draft_expired"
+    assert get_draft_problem(client, service, task_id)[0] == "draft_failed"
+    expired = create_draft(client, service)
+    service.worker.run(service.worker.objects.delete([f"results/{expired}/1/draft.safetensors"]))
+    assert get_draft_problem(client, service, expired)[0] == "draft_expired"
 
 
-@pytest.mark.parametrize("named", ["", "x" * 4097, None, 3, ["x"]])
-def test_what_can_name_no_draft(client: Client, service: Service, named: object) -> None:
-    loc, _, _ = problem(client, service, mode="draft_enhance", draft_cache=named)
+@pytest.mark.parametrize("draft_cache", ["", "x" * 4097, None, 3, ["x"]])
+def test_what_can_name_no_draft(client: Client, service: Service, draft_cache: object) -> None:
+    loc, _, _ = problem(client, service, mode="draft_enhance", draft_cache=draft_cache)
     assert loc == ["draft_cache"]
 
 
 def test_a_repeat_is_answered_also_when_the_draft_is_gone(start_service: StartService) -> None:
     service = start_service(tasks=TaskSettings(lease_s=3600))
     with service.client() as client:
-        body = {"mode": "draft_enhance", "draft_cache": drafted(client, service)}
+        body = {"mode": "draft_enhance", "draft_cache": create_draft(client, service)}
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         first = client.post(f"/v1/{VIDEO}", json=body, headers=headers)
         service.worker.run(service.worker.objects.delete_prefix("results"))
@@ -308,9 +324,9 @@ def test_a_repeat_is_answered_also_when_the_draft_is_gone(start_service: StartSe
 
 
 def test_a_draft_stays_while_a_task_waits_that_is_made_of_it(client: Client, service: Service) -> None:
-    kept, left = drafted(client, service), drafted(client, service)
-    enhance(client, kept)
-    until = service.worker.kept_until(kept)
-    assert until > service.worker.kept_until(left)
+    used, unused = create_draft(client, service), create_draft(client, service)
+    enhance(client, used)
+    until = service.worker.expires_at(used)
+    assert until > service.worker.expires_at(unused)
     settings = service.settings.tasks
     assert until > time.time() + settings.queue_s + settings.run_s - 60

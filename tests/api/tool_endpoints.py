@@ -1,4 +1,4 @@
-"""The tools, by their names, with the least that each takes, and pictures whose pixels can be told apart."""
+"""The tools, by their names, with the least that each takes, and images whose pixels can be told apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from support.client import Client, problems
 from support.http_service import Service
-from support.pictures import encoded, file_of, picture
+from support.images import encode_image, image_file, to_base64
 from support.worker import Worker
 
 ERASE = "gen-tools/erase-v1"
@@ -20,7 +20,7 @@ DEBLUR = "gen-tools/deblur-v1"
 TRY_ONS = [TRY_ON_1, TRY_ON_2]
 
 
-def coloured(width: int = 96, height: int = 64) -> Image.Image:
+def make_photo(width: int = 96, height: int = 64) -> Image.Image:
     """No two pixels of a row or a column are alike, up to 256 either way."""
     down, across = np.mgrid[:height, :width]
     return Image.fromarray(np.stack([across % 256, down % 256, (across + down) % 256], axis=-1).astype(np.uint8))
@@ -34,10 +34,10 @@ def mask(*boxes: tuple[int, int, int, int], size: tuple[int, int] = (96, 64), mo
     return image
 
 
-PHOTO_FILE = file_of(coloured())
-PHOTO = encoded(PHOTO_FILE)
-SPOT_FILE = file_of(mask((40, 24, 56, 40)))
-SPOT = encoded(SPOT_FILE)
+PHOTO_FILE = encode_image(make_photo())
+PHOTO = to_base64(PHOTO_FILE)
+SPOT_FILE = encode_image(mask((40, 24, 56, 40)))
+SPOT = to_base64(SPOT_FILE)
 
 MINIMAL: dict[str, dict[str, Any]] = {
     ERASE: {"image": PHOTO, "mask": SPOT},
@@ -48,7 +48,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
 }
 TOOLS = list(MINIMAL)
 
-PICTURE_FIELDS: list[tuple[str, str]] = [
+IMAGE_FIELDS: list[tuple[str, str]] = [
     (ERASE, "image"),
     (ERASE, "mask"),
     (OUTPAINTING, "input_image"),
@@ -61,21 +61,21 @@ def stored_file(worker: Worker, key: str) -> bytes:
     return worker.run(worker.objects.get(key))
 
 
-def stored(worker: Worker, key: str) -> Image.Image:
+def get_image(worker: Worker, key: str) -> Image.Image:
     return Image.open(io.BytesIO(stored_file(worker, key)))
 
 
 def large(width: int, height: int, mode: str = "L") -> str:
-    return encoded(picture(width, height, mode=mode))
+    return to_base64(image_file(width, height, mode=mode))
 
 
 def pixels(image: Image.Image) -> Any:
     return np.asarray(image)
 
 
-def refused(client: Client, service: Service, tool: str, **body: Any) -> tuple[str, str, str]:
+def get_problem(client: Client, service: Service, tool: str, **body: Any) -> tuple[str, str, str]:
     """Field, kind and message of the one problem of a request that leaves nothing behind."""
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(tool, **MINIMAL[tool] | body)
     [([place, field], kind)] = problems(response)
     assert place == "body"

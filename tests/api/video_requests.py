@@ -7,42 +7,42 @@ from typing import Any
 
 from support.client import Client, problems
 from support.http_service import Service
-from support.pictures import encoded, picture
-from video_making import made
+from support.images import image_file, to_base64
+from video_making import make_video
 
 VIDEO = "gen-3-video"
-PICTURE = encoded(picture(96, 64))
+IMAGE = to_base64(image_file(96, 64))
 MODES = ["t2v", "i2v", "v2v", "draft_enhance"]
 NEW = MODES[:3]
 FILE = b"\0\0\0\x18ftypmp42 and so on, for as long as it takes"
 
 
 @cache
-def clip(width: int = 128, height: int = 96, seconds: float = 0.5) -> bytes:
-    return made(f"testsrc=size={width}x{height}:rate=24:duration={seconds}")
+def video_file(width: int = 128, height: int = 96, seconds: float = 0.5) -> bytes:
+    return make_video(f"testsrc=size={width}x{height}:rate=24:duration={seconds}")
 
 
 def minimal(mode: str) -> dict[str, Any]:
     """The least that a form takes; for draft_enhance without the draft."""
     own: dict[str, dict[str, Any]] = {
         "t2v": {"prompt": "waves"},
-        "i2v": {"prompt": "waves", "keyframes": [PICTURE]},
-        "v2v": {"prompt": "waves", "start_video": encoded(clip())},
+        "i2v": {"prompt": "waves", "keyframes": [IMAGE]},
+        "v2v": {"prompt": "waves", "start_video": to_base64(video_file())},
         "draft_enhance": {},
     }
     return {"mode": mode, **own[mode]}
 
 
-def drafted(client: Client, service: Service, latents: bytes = b"latents", **body: Any) -> str:
+def create_draft(client: Client, service: Service, latents: bytes = b"latents", **body: Any) -> str:
     """The id of a draft that is ready."""
-    task_id = client.ordered(VIDEO, **minimal("t2v") | {"draft": True} | body)
-    service.worker.deliver_clip(task_id, FILE, latents)
+    task_id = client.order_task(VIDEO, **minimal("t2v") | {"draft": True} | body)
+    service.worker.deliver_video(task_id, FILE, latents)
     return task_id
 
 
 def problem(client: Client, service: Service, **body: Any) -> tuple[list[str], str, str]:
     """Place below the body, kind and message of the one problem of a request that leaves nothing behind."""
-    with service.unchanged():
+    with service.assert_unchanged():
         response = client.order(VIDEO, **body)
     [(loc, kind)] = problems(response)
     assert loc[0] == "body"

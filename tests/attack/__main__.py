@@ -2,7 +2,7 @@
 
     make attack                                             a few thousand attacks, then a table
     make attack URL=http://127.0.0.1:8000 ATTACK="--operator-key .gen/operator-key"
-    python -m attack --count 500 --seed 7 --families json pictures
+    python -m attack --count 500 --seed 7 --families json images
 
 Only services on this machine's loopback interface are attacked. An attack fails when the service breaks, says more than
 it should, lets through what it should refuse, or takes too long (`wire.py`). `corpus.yaml` has what is sent.
@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from attack import families
-from attack.stage import Stage, staged, started, watching
+from attack.stage import Stage, open_stage, start_service, watching
 from attack.wire import NotOurs
 
 SERVED_S: Final = 15.0
 """Within which the bystander's requests are answered, whatever goes on."""
 FAMILIES: Final[dict[str, tuple[Any, float, int]]] = {
     "urls": (families.urls, 0.3, 1),  # one at a time, so that whoever arrives where it must not is known
-    "json": (families.mutated, 0.45, 4),
-    "pictures": (families.pictures, 0.15, 4),
+    "json": (families.mutate, 0.45, 4),
+    "images": (families.images, 0.15, 4),
     "videos": (families.videos, 0.05, 4),
     "slow": (families.slow, 0.05, 4),
 }
@@ -43,8 +43,8 @@ def attack(stage: Stage, names: Sequence[str], seed: int, count: int) -> list[st
     failed: list[str] = []
     whole = sum(FAMILIES[name][1] for name in names)
     for name in names:
-        make, share, threads = FAMILIES[name]
-        attacks = list(make(stage, seed, max(1, round(count * share / whole))))
+        make, weight, threads = FAMILIES[name]
+        attacks = list(make(stage, seed, max(1, round(count * weight / whole))))
         began, failures = time.monotonic(), list[str]()
         with watching(stage, SERVED_S) as bystander, ThreadPoolExecutor(threads) as pool:
             for each, wrong in zip(attacks, pool.map(lambda each: each.run(stage), attacks), strict=True):
@@ -53,8 +53,10 @@ def attack(stage: Stage, names: Sequence[str], seed: int, count: int) -> list[st
         if stage.http.get("/healthz").status_code != 200:
             failures.append(f"{name} | the service is not healthy any more")
         took, worst = time.monotonic() - began, bystander.worst_s
-        told = f"{len(attacks):>6} attacks {len(failures):>4} failures {took:>5.0f} s"
-        print(f"{name:<9} {told}, the bystander waited {worst:.1f} s at most", *failures, sep="\nFAILED ", flush=True)
+        summary = f"{len(attacks):>6} attacks {len(failures):>4} failures {took:>5.0f} s"
+        print(
+            f"{name:<9} {summary}, the bystander waited {worst:.1f} s at most", *failures, sep="\nFAILED ", flush=True
+        )
         failed += failures
     return failed
 
@@ -69,18 +71,18 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=5000, help="attacks, about")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as stack:
-        url, operator = given.url, given.operator_key
+        url, operator = options.url, options.operator_key
         if not url:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-            url = stack.enter_context(started(folder, families.REPOSITORY)).base_url
+            url = stack.enter_context(start_service(folder, families.REPOSITORY)).base_url
             operator = folder / "data" / "operator-key"
         try:
-            stage = stack.enter_context(staged(url, operator.read_text().strip(), proxied=True))
+            stage = stack.enter_context(open_stage(url, operator.read_text().strip(), proxied=True))
         except NotOurs as refusal:
             parser.error(str(refusal))
-        sys.exit(bool(attack(stage, given.families, given.seed, given.count)))
+        sys.exit(bool(attack(stage, options.families, options.seed, options.count)))
 
 
 if __name__ == "__main__":

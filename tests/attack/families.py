@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import yaml
-from support.pictures import encoded, picture
+from support.images import image_file, to_base64
 
 from attack import hostile
 from attack.stage import OPERATOR, Stage
@@ -22,10 +22,10 @@ from attack.wire import NoAnswer, Request, exchange, wrong
 
 REPOSITORY: Final = Path(__file__).parents[2]
 CORPUS: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "corpus.yaml").read_text())
-_PHOTO: Final = encoded(picture())
+_PHOTO: Final = to_base64(image_file())
 _ENDED_S: Final = 75.0
 """Within which a proxy must have ended them."""
-_HELD_S: Final = 3.0
+_HOLD_S: Final = 3.0
 """How long they last where there is no proxy to end them."""
 _READ: Final = (200, 413, 422)
 """What a file may be answered with."""
@@ -51,29 +51,29 @@ class Attack:
             answer = exchange(stage.address, self.request, key, self.within_s)
         except NoAnswer as silence:
             return [] if self.broken and "within" not in str(silence) else [str(silence)]
-        found = wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
-        if self.expected and answer.status not in self.expected and not found:
-            found = [f"HTTP {answer.status}: {answer.text[:200]}"]
+        problems = wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
+        if self.expected and answer.status not in self.expected and not problems:
+            problems = [f"HTTP {answer.status}: {answer.text[:200]}"]
         if answer.status == 200 and '"polling_url"' in answer.text:  # what it would make is not what is tried
             exchange(stage.address, Request("DELETE", f"/v1/tasks/{json.loads(answer.body)['id']}"), key, 30)
         hits, stage.origin.hits[:] = list(stage.origin.hits), []
-        return found + [f"reached where it must not: {hit}" for hit in hits]
+        return problems + [f"reached where it must not: {hit}" for hit in hits]
 
 
-def mutated(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+def mutate(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
     """Bodies of honest requests, changed: whatever is sent as JSON is answered shortly, and never fails."""
     for number in range(count):
         random = Random(f"{seed} {number}")
         method, path, role, body = random.choice(CORPUS["samples"])
         names = {"organization": stage.organization, "project": stage.project, "photo": _PHOTO}
-        given = json.loads(_filled(json.dumps(body), names))
+        source = json.loads(_fill(json.dumps(body), names))
         kind = list(hostile.KINDS)[number % len(hostile.KINDS)]
-        made = hostile.KINDS[kind](random, given, CORPUS)
-        request = replace(made, method=method, target=_filled(path, names))
+        mutant = hostile.KINDS[kind](random, source, CORPUS)
+        request = replace(mutant, method=method, target=_fill(path, names))
         yield Attack(f"{path}: {kind} {number}", request, role, broken=kind in hostile.NO_HTTP)
 
 
-def _filled(text: str, names: Mapping[str, str]) -> str:
+def _fill(text: str, names: Mapping[str, str]) -> str:
     for name, value in names.items():
         text = text.replace("{" + name + "}", value)
     return text
@@ -101,16 +101,16 @@ def urls(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
     yield from several if len(several) <= count else Random(seed).sample(several, count)
 
 
-def pictures(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Hostile picture files wherever a picture is taken: read or refused, in bounded time."""
+def images(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Hostile image files wherever an image is taken: read or refused, in bounded time."""
     samples = [sample for sample in CORPUS["samples"] if "{photo}" in str(sample[3]) and sample[1] != "/v1/pricing"]
     for number in range(count):
         random = Random(f"{seed} {number}")
-        kind = list(hostile.PICTURES)[number % len(hostile.PICTURES)]
+        kind = list(hostile.IMAGES)[number % len(hostile.IMAGES)]
         _, path, _, body = random.choice(samples)
-        file = encoded(hostile.PICTURES[kind](random, CORPUS))
+        file = to_base64(hostile.IMAGES[kind](random, CORPUS))
         text = json.dumps(body).replace("{photo}", file, 1)
-        yield _priced(f"{path}: {kind} {number}", path, json.loads(_filled(text, {"photo": _PHOTO})), random, 15)
+        yield _price(f"{path}: {kind} {number}", path, json.loads(_fill(text, {"photo": _PHOTO})), random, 15)
 
 
 def videos(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
@@ -118,13 +118,13 @@ def videos(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
     for number in range(count):
         random = Random(f"{seed} {number}")
         kind = list(hostile.VIDEOS)[number % len(hostile.VIDEOS)]
-        file = encoded(hostile.VIDEOS[kind](random, CORPUS, stage.origin.port))
-        yield _priced(
+        file = to_base64(hostile.VIDEOS[kind](random, CORPUS, stage.origin.port))
+        yield _price(
             f"{kind} {number}", "/v1/gen-3-video", {"mode": "v2v", "prompt": "x", "start_video": file}, random, 75
         )
 
 
-def _priced(name: str, path: str, body: dict[str, Any], random: Random, within_s: float) -> Attack:
+def _price(name: str, path: str, body: dict[str, Any], random: Random, within_s: float) -> Attack:
     """Submitted, or only priced: what is only priced is read like what is submitted."""
     if random.random() < 0.5:
         path, body = "/v1/pricing", {"path": path, "body": body}
@@ -142,11 +142,11 @@ class SlowConnections:
 
     def run(self, stage: Stage) -> list[str]:
         """What went wrong."""
-        over = time.monotonic() + (_ENDED_S if stage.proxied else _HELD_S)
+        over = time.monotonic() + (_ENDED_S if stage.proxied else _HOLD_S)
         with ThreadPoolExecutor(self.number) as pool:
-            left = sum(pool.map(lambda _: self._is_open_at(over, stage), range(self.number)))
-        told = f"{left} of {self.number} connections still open after {_ENDED_S:g} s"
-        return [told] if stage.proxied and left else []
+            open_count = sum(pool.map(lambda _: self._is_open_at(over, stage), range(self.number)))
+        message = f"{open_count} of {self.number} connections still open after {_ENDED_S:g} s"
+        return [message] if stage.proxied and open_count else []
 
     def _is_open_at(self, over: float, stage: Stage) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(stage.address, 30) as connection:
@@ -166,7 +166,7 @@ def slow(stage: Stage, seed: int, count: int) -> Iterator[SlowConnections]:
     """Heads and bodies byte by byte, and silence, at once or after an answer."""
     head = Request("GET", "/openapi.json").head("", stage.address)
     body = Request("POST", "/v1/gen-3-image-klein", b"x" * 50_000).head(stage.keys["developer"], stage.address)
-    kept = head.replace(b"Connection: close", b"Connection: keep-alive")
+    keep_alive_head = head.replace(b"Connection: close", b"Connection: keep-alive")
     manners = (("a head byte by byte", b"", head[:-2]), ("a body byte by byte", body, b" " * 100))
-    for name, first, later in (*manners, ("not a word", b"", b""), ("idle after an answer", kept, b"")):
+    for name, first, later in (*manners, ("not a word", b"", b""), ("idle after an answer", keep_alive_head, b"")):
         yield SlowConnections(name, max(1, count // 4), first, later)

@@ -1,4 +1,4 @@
-"""What is hostile: JSON bodies made of honest ones, pictures and videos. The same random numbers make the same ones.
+"""What is hostile: JSON bodies made of honest ones, images and videos. The same random numbers make the same ones.
 
 Files are small to send, and large, endless, broken or something else to whoever opens them.
 """
@@ -15,9 +15,9 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from PIL import Image
-from support.hostile_pictures import png_chunk, png_with, repeated_scan, webp_with
-from support.pictures import file_of
-from video_making import made
+from support.hostile_images import png_chunk, png_with, repeated_scan, webp_with
+from support.images import encode_image
+from video_making import make_video
 
 from attack.wire import JSON, Request
 
@@ -33,7 +33,7 @@ Mutation: TypeAlias = Callable[[Random, Json, Corpus], Request]
 """Method and target of the request are to be set."""
 
 
-def _sent(body: bytes, headers: tuple[tuple[str, str], ...] = JSON, **more: Any) -> Request:
+def _make_request(body: bytes, headers: tuple[tuple[str, str], ...] = JSON, **more: Any) -> Request:
     return Request("", "", body, headers, **more)
 
 
@@ -48,7 +48,7 @@ def _with(random: Random, body: Json, value: str) -> bytes:
     return text.replace(f'"{_MARK}"', value).encode("utf-8", "surrogatepass")
 
 
-def _broken(random: Random, body: Json, corpus: Corpus) -> Request:
+def _break_json(random: Random, body: Json, corpus: Corpus) -> Request:
     """Cut, flipped, spliced, or with bytes that are no text."""
     whole = bytearray(_plain(body))
     start, end = sorted(random.randrange(len(whole)) for _ in range(2))
@@ -62,81 +62,83 @@ def _broken(random: Random, body: Json, corpus: Corpus) -> Request:
             whole[start:start] = whole[start:end] * random.randint(1, 50)
         case _:
             bad = random.choice((b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\xf4\x90\x80\x80"))
-            return _sent(_with(random, body, '"?"').replace(b'"?"', b'"' + bad + b'"'))
-    return _sent(bytes(whole))
+            return _make_request(_with(random, body, '"?"').replace(b'"?"', b'"' + bad + b'"'))
+    return _make_request(bytes(whole))
 
 
 def _wrong_type(random: Random, body: Json, corpus: Corpus) -> Request:
     changed = {name: value for name, value in body.items() if random.random() < 0.9}
     for field in random.sample([*body, "extra"], random.randint(0, min(3, len(body) + 1))):
         changed[field] = random.choice(corpus["others"])
-    return _sent(_plain(changed) if changed else random.choice(corpus["no_objects"]).encode())
+    return _make_request(_plain(changed) if changed else random.choice(corpus["no_objects"]).encode())
 
 
 def _value(random: Random, body: Json, corpus: Corpus) -> Request:
     digits = "9" * random.choice((400, 4301, 100_000))
     numbers = [*corpus["numbers"], digits, "-" + digits, f"0.{digits}"]
-    return _sent(_with(random, body, random.choice(random.choice((numbers, corpus["texts"])))))
+    return _make_request(_with(random, body, random.choice(random.choice((numbers, corpus["texts"])))))
 
 
-def _nested(random: Random, body: Json, corpus: Corpus) -> Request:
+def _nest(random: Random, body: Json, corpus: Corpus) -> Request:
     depth = random.choice((50, 999, 5000, 100_000))
     start, end = random.choice((("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")))
-    return _sent(_with(random, body, start * depth + "1" + end * depth * random.choice((0, 1, 1))))
+    return _make_request(_with(random, body, start * depth + "1" + end * depth * random.choice((0, 1, 1))))
 
 
 def _odd_type(random: Random, body: Json, corpus: Corpus) -> Request:
     """Another type, another encoding of the text, or compressed, little or very much."""
     if random.random() < 0.4:
-        return _sent(_plain(body), (("Content-Type", random.choice(corpus["content_types"])),))
+        return _make_request(_plain(body), (("Content-Type", random.choice(corpus["content_types"])),))
     if random.random() < 0.5:
         bomb = _plain(body | {"prompt": "x" * random.choice((10, 50_000_000))})
-        return _sent(gzip.compress(bomb, 9, mtime=0), (*JSON, ("Content-Encoding", random.choice(("gzip", "deflate")))))
+        return _make_request(
+            gzip.compress(bomb, 9, mtime=0), (*JSON, ("Content-Encoding", random.choice(("gzip", "deflate"))))
+        )
     text = json.dumps(body | {"prompt": "日本語"}, ensure_ascii=False)
-    return _sent(text.encode(random.choice(corpus["encodings"]), "replace"))
+    return _make_request(text.encode(random.choice(corpus["encodings"]), "replace"))
 
 
 def _framing(random: Random, body: Json, corpus: Corpus) -> Request:
     """In chunks, with a length that is none or a lie, or both: whom a proxy and an app believe may differ."""
     whole = _plain(body)
-    told = random.choice(corpus["lengths"]).format(size=len(whole), less=len(whole) - 1, more=len(whole) + 100)
-    framing = random.choice(((_CHUNKED,), (("Content-Length", told),), (("Content-Length", told), _CHUNKED)))
+    length = random.choice(corpus["lengths"]).format(size=len(whole), less=len(whole) - 1, more=len(whole) + 100)
+    framing = random.choice(((_CHUNKED,), (("Content-Length", length),), (("Content-Length", length), _CHUNKED)))
     if _CHUNKED in framing:
         size = random.choice((1, 7, 1000, 2**20))
         parts = [whole[at : at + size] for at in range(0, min(len(whole), 20_000 * size), size)]
         whole = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
-    return _sent(whole, framing=framing)
+    return _make_request(whole, framing=framing)
 
 
 def _odd_header(random: Random, body: Json, corpus: Corpus) -> Request:
     name, value = (each.replace("{long}", "k" * 5000) for each in random.choice(corpus["headers"]))
-    return _sent(_plain(body), (*JSON, (name, value)))
+    return _make_request(_plain(body), (*JSON, (name, value)))
 
 
 def _heavy(random: Random, body: Json, corpus: Corpus) -> Request:
-    """Megabytes: of keys, of values, of pictures, of text."""
+    """Megabytes: of keys, of values, of images, of text."""
     piece = random.choice(("[],", "{},", "0,", '"",', "null,", '{"a":[]},', "[[[[]]]],", '"AAAA",'))
     text = random.choice(("x", "\\n", "\\ud83d\\ude00", "[", "é"))
     match random.randrange(3):
         case 0:
             keys = ",".join(f'"k{number}":0' for number in range(300_000))
-            return _sent(_plain(body)[:-1] + b"," + keys.encode() + b"}")
+            return _make_request(_plain(body)[:-1] + b"," + keys.encode() + b"}")
         case 1:
-            return _sent(_with(random, body, "[" + piece * (20 * _MB // len(piece)) + "0]"))
+            return _make_request(_with(random, body, "[" + piece * (20 * _MB // len(piece)) + "0]"))
         case _:
-            return _sent(_with(random, body, '"' + text * (5_000_000 // len(text)) + '"'))
+            return _make_request(_with(random, body, '"' + text * (5_000_000 // len(text)) + '"'))
 
 
-_MUTATIONS: Final = (_broken, _wrong_type, _value, _nested, _odd_type, _framing, _odd_header, _heavy)
+_MUTATIONS: Final = (_break_json, _wrong_type, _value, _nest, _odd_type, _framing, _odd_header, _heavy)
 KINDS: Final[Mapping[str, Mutation]] = {each.__name__.strip("_").replace("_", " "): each for each in _MUTATIONS}
 
 
-# Pictures
+# Images
 
 
 @cache
 def _honest(form: str) -> bytes:
-    return file_of(Image.effect_noise((64, 64), 90).convert("RGB"), form)
+    return encode_image(Image.effect_noise((64, 64), 90).convert("RGB"), form)
 
 
 @cache
@@ -150,7 +152,7 @@ def _scans(random: Random, corpus: Corpus) -> bytes:
 
 
 def _segments(random: Random, corpus: Corpus) -> bytes:
-    """JPEG segments in great number between start and picture, some of them metadata that lies."""
+    """JPEG segments in great number between start and image, some of them metadata that lies."""
     data = _honest("JPEG")
     marker, size = random.choice(((0xE1, 2), (0xE2, 60_000), (0xFE, 60_000), (0xDB, 67), (0xC4, 2), (0xED, 2)))
     entry = struct.pack(">HHII", 0x0112, 2, 2**32 - 1, 8)
@@ -185,24 +187,26 @@ def _chunks(random: Random, corpus: Corpus) -> bytes:
     return random.choice((webp, *map(png_with, (empty * 1000, empty * 1_000_000, many, frames, *texts))))
 
 
-def _harmed(random: Random, corpus: Corpus) -> bytes:
+def _harm(random: Random, corpus: Corpus) -> bytes:
     """Cut, flipped, as large as may be, or another form, some of which call programs or read files."""
     data = bytearray(_honest(random.choice(("JPEG", "PNG", "WEBP"))))
-    other = random.choice([*corpus["pictures"]]).encode("latin-1")
+    other = random.choice([*corpus["images"]]).encode("latin-1")
     forms = (_honest(form) for form in ("GIF", "BMP", "TIFF", "ICO", "PPM", "TGA", "JPEG2000"))
-    large = file_of(Image.new(random.choice(("RGBA", "1", "P", "L", "RGB")), (4472, 4472)), "PNG", compress_level=1)
-    return random.choice((*forms, other, *_damaged(random, data), large, bytes(data) + bytes(5 * _MB)))
+    large = encode_image(
+        Image.new(random.choice(("RGBA", "1", "P", "L", "RGB")), (4472, 4472)), "PNG", compress_level=1
+    )
+    return random.choice((*forms, other, *_damage(random, data), large, bytes(data) + bytes(5 * _MB)))
 
 
-def _damaged(random: Random, data: bytearray) -> tuple[bytes, bytes]:
+def _damage(random: Random, data: bytearray) -> tuple[bytes, bytes]:
     cut = bytes(data[: random.randrange(len(data))])
     for _ in range(random.randint(1, 20)):
         data[random.randrange(len(data))] = random.randrange(256)
     return cut, bytes(data)
 
 
-_KINDS: Final = (_scans, _segments, _false_size, _chunks, _harmed)
-PICTURES: Final[Mapping[str, Callable[[Random, Corpus], bytes]]] = {each.__name__.strip("_"): each for each in _KINDS}
+_KINDS: Final = (_scans, _segments, _false_size, _chunks, _harm)
+IMAGES: Final[Mapping[str, Callable[[Random, Corpus], bytes]]] = {each.__name__.strip("_"): each for each in _KINDS}
 
 
 # Videos
@@ -213,7 +217,7 @@ _ENDS: Final = (0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1)
 
 @cache
 def _video(source: str = "testsrc=size=128x96:rate=24:duration=0.5", *output: str) -> bytes:
-    return made(source, *output, sound=None if output else "sine=frequency=440:duration=0.5")
+    return make_video(source, *output, audio=None if output else "sine=frequency=440:duration=0.5")
 
 
 def _lies(random: Random, corpus: Corpus, port: int) -> bytes:
@@ -232,7 +236,7 @@ def _boxes(random: Random, corpus: Corpus, port: int) -> bytes:
     return random.choice((b"", _video())) + random.choice((nested, (b"\0\0\0\x08" + kind) * 1_000_000)) + _video()
 
 
-def _disguised(random: Random, corpus: Corpus, port: int) -> bytes:
+def _disguise(random: Random, corpus: Corpus, port: int) -> bytes:
     """What makes ffmpeg open other files and addresses, where it may guess the format."""
     text = random.choice(corpus["videos"]).replace("{target}", random.choice(corpus["video_targets"]))
     front = random.choice((b"", b"", b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom"))
@@ -243,10 +247,10 @@ def _costly(random: Random, corpus: Corpus, port: int) -> bytes:
     """Small files that take long to decode, and files that are harmed."""
     forms = ("4096x2160:rate=24:duration=4", "64x64:rate=1000:duration=10", "128x96:rate=24:duration=60")
     if random.random() < 0.5:
-        return random.choice(_damaged(random, bytearray(_video())))
+        return random.choice(_damage(random, bytearray(_video())))
     return _video(f"color=size={random.choice(forms)}", "-preset", "ultrafast")
 
 
 VIDEOS: Final[Mapping[str, Callable[[Random, Corpus, int], bytes]]] = {
-    each.__name__.strip("_"): each for each in (_lies, _boxes, _disguised, _costly)
+    each.__name__.strip("_"): each for each in (_lies, _boxes, _disguise, _costly)
 }

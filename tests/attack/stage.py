@@ -18,12 +18,12 @@ import httpx2
 import yaml
 from support.local_service import LocalService
 
-from attack.wire import Address, address_of
+from attack.wire import Address, parse_address
 
 OPEN_HOST: Final = "127.0.0.2"
 """The one address on the loopback interface that the service's guard is told to let through."""
 OPERATOR: Final = "operator"
-_PICTURE: Final = {"prompt": "a cat", "width": 64, "height": 64}
+_IMAGE: Final = {"prompt": "a cat", "width": 64, "height": 64}
 SETTINGS: Final[Mapping[str, Any]] = {
     "network": {"allow": [f"{OPEN_HOST}/32"]},
     # What is tried is the service, not its rate limit.
@@ -74,10 +74,10 @@ def _listening() -> Iterator[Origin]:
             pass
 
     with ExitStack() as stack:
-        opened = stack.enter_context(ThreadingHTTPServer((OPEN_HOST, 0), Handler))
-        port = opened.server_port
+        open_server = stack.enter_context(ThreadingHTTPServer((OPEN_HOST, 0), Handler))
+        port = open_server.server_port
         closed = (ThreadingHTTPServer(("127.0.0.1", port), Handler), _V6Server(("::1", port), Handler))
-        for server in (opened, *map(stack.enter_context, closed)):
+        for server in (open_server, *map(stack.enter_context, closed)):
             threading.Thread(target=server.serve_forever, daemon=True).start()
             stack.callback(server.shutdown)
         yield Origin(port, hits)
@@ -101,38 +101,38 @@ class Stage:
 
     @property
     def address(self) -> Address:
-        return address_of(str(self.http.base_url))
+        return parse_address(str(self.http.base_url))
 
     def tenant(self, *roles: str) -> tuple[str, dict[str, str]]:
         """An organization with credits, and keys of its project."""
         organization = f"attack-{uuid.uuid4().hex[:12]}"
         project = f"{organization}-1"
-        self.made("/v1/admin/organizations", id=organization)
-        self.made(f"/v1/admin/projects?organization={organization}", id=project)
-        self.made(f"/v1/admin/credits/grants?organization={organization}", id="start", credits=1_000_000)
-        keys = {role: self.made("/v1/admin/keys", name="x", project=project, role=role)["key"] for role in roles}
+        self.create("/v1/admin/organizations", id=organization)
+        self.create(f"/v1/admin/projects?organization={organization}", id=project)
+        self.create(f"/v1/admin/credits/grants?organization={organization}", id="start", credits=1_000_000)
+        keys = {role: self.create("/v1/admin/keys", name="x", project=project, role=role)["key"] for role in roles}
         return organization, keys
 
-    def made(self, path: str, **body: Any) -> Any:
+    def create(self, path: str, **body: Any) -> Any:
         return self.http.post(path, json=body).raise_for_status().json()
 
 
 @contextmanager
-def staged(url: str, operator: str, *, proxied: bool) -> Iterator[Stage]:
+def open_stage(url: str, operator: str, *, proxied: bool) -> Iterator[Stage]:
     """A service that runs, with two organizations made for the attack. Raises NotOurs."""
-    address_of(url)
+    parse_address(url)
     headers = {"x-key": operator}
     with _listening() as origin, httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
         stage = Stage(http, proxied, origin)
         stage.bystander = stage.tenant("developer")[1]["developer"]
         stage.organization, stage.keys = stage.tenant("administrator", "developer", "viewer")
         stage.keys[OPERATOR] = operator
-        stage.made(f"/v1/admin/projects?organization={stage.organization}", id=stage.project)
+        stage.create(f"/v1/admin/projects?organization={stage.organization}", id=stage.project)
         yield stage
 
 
 @contextmanager
-def started(folder: Path, repository: Path) -> Iterator[LocalService]:
+def start_service(folder: Path, repository: Path) -> Iterator[LocalService]:
     """The whole service, with models that only take time: what is attacked stands before them."""
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
     models = {name: {"checkpoint": "simulated/100ms", "cfg": None} for name in names}
@@ -163,7 +163,7 @@ def watching(stage: Stage, within_s: float) -> Iterator[Bystander]:
         while not over.wait(0.2):
             began = time.monotonic()
             try:
-                task = http.post("/v1/gen-3-image-klein", json=_PICTURE).raise_for_status().json()
+                task = http.post("/v1/gen-3-image-klein", json=_IMAGE).raise_for_status().json()
                 http.get("/v1/get_result", params={"id": task["id"]}).raise_for_status()
                 http.delete(f"/v1/tasks/{task['id']}")
             except httpx2.HTTPError as problem:

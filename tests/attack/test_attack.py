@@ -12,8 +12,8 @@ import pytest
 from support.http_service import running
 
 from attack.__main__ import FAMILIES, attack
-from attack.stage import SETTINGS, Stage, staged
-from attack.wire import Answer, NotOurs, Request, address_of, wrong
+from attack.stage import SETTINGS, Stage, open_stage
+from attack.wire import Answer, NotOurs, Request, parse_address, wrong
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
@@ -22,17 +22,17 @@ ENTRY = {"type": "missing", "loc": ["body"], "msg": "Field required"}
 
 
 @contextmanager
-def attacked(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Stage]:
+def start_stage(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Stage]:
     settings: dict[str, Any] = Settings.model_validate({**SETTINGS, **changes}).model_dump(include=set(SETTINGS))
     with running(folder, redis_url, repository, **settings) as service:
         operator = service.worker.new_key("attackers", Role.OPERATOR)
-        with staged(service.base_url, operator, proxied=False) as stage:
+        with open_stage(service.base_url, operator, proxied=False) as stage:
             yield stage
 
 
 @pytest.fixture(scope="module")
 def stage(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with attacked(tmp_path_factory.mktemp("attacked"), redis_url, repository) as stage:
+    with start_stage(tmp_path_factory.mktemp("attacked"), redis_url, repository) as stage:
         yield stage
 
 
@@ -44,15 +44,15 @@ def test_no_attack_succeeds(stage: Stage, family: str) -> None:
 
 @pytest.mark.slow
 def test_a_guard_that_lets_through_is_noticed(redis_url: str, repository: Path, tmp_path: Path) -> None:
-    with attacked(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as stage:
+    with start_stage(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as stage:
         assert any("reached where" in failure for failure in attack(stage, ["urls"], 1, 150))
 
 
 @pytest.mark.parametrize("url", ["http://example.com", "http://0.0.0.0", "https://127.0.0.1", "http://127.0.0.1@x.com"])
 def test_services_elsewhere_are_not_attacked(url: str) -> None:
-    assert address_of("http://localhost:8000/") == ("127.0.0.1", 8000)
+    assert parse_address("http://localhost:8000/") == ("127.0.0.1", 8000)
     with pytest.raises(NotOurs, match="loopback"):
-        address_of(url)
+        parse_address(url)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_services_elsewhere_are_not_attacked(url: str) -> None:
     ],
 )
 def test_what_is_wrong_about_an_answer(status: int, body: Any, headers: dict[str, str], why: str) -> None:
-    asked = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
+    request = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
     answer = Answer(status, {"content-type": "application/json"} | headers, json.dumps(body).encode())
-    found = wrong(asked, answer, {"gen_another"})
-    assert why in found[0] if why else not found
+    problems = wrong(request, answer, {"gen_another"})
+    assert why in problems[0] if why else not problems

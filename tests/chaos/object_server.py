@@ -1,7 +1,7 @@
 """An object store behind HTTP that can be slow or dead: as much of S3 as the service uses, over a folder.
 
 Objects lie in the folder under their keys. Requests are believed whatever their signature. There are no multipart
-uploads: objects stay below 5 MB.
+uploads.
 """
 
 from __future__ import annotations
@@ -62,18 +62,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: ObjectServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_PUT(self) -> None:
-        with self._served() as body:
-            if source := self.headers.get("x-amz-copy-source"):
-                body = self.server.object("/" + source.lstrip("/")).read_bytes()
+        with self._handle() as body:
             path = self.server.object(self.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.server.folder.parent, delete=False) as file:
                 file.write(body)
             Path(file.name).rename(path)  # a reader sees the whole object or none
-            self._answer(200, b"<CopyObjectResult/>" if source else b"", ETag=_etag(body))
+            self._answer(200, ETag=_etag(body))
 
     def do_GET(self) -> None:
-        with self._served():
+        with self._handle():
             query = parse_qs(urlsplit(self.path).query)
             if "list-type" in query:
                 self._answer(200, self._listing(query.get("prefix", [""])[0]))
@@ -86,16 +84,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Deletes many."""
-        with self._served() as body:
-            named = ElementTree.fromstring(body).iter()
-            keys = [element.text or "" for element in named if element.tag.endswith("Key")]
+        with self._handle() as body:
+            elements = ElementTree.fromstring(body).iter()
+            keys = [element.text or "" for element in elements if element.tag.endswith("Key")]
             for key in keys:
                 (self.server.folder / key).unlink(missing_ok=True)
             deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
             self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_DELETE(self) -> None:
-        with self._served():
+        with self._handle():
             self.server.object(self.path).unlink(missing_ok=True)
             self._answer(204)
 
@@ -103,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     @contextmanager
-    def _served(self) -> Iterator[bytes]:
+    def _handle(self) -> Iterator[bytes]:
         """Gives the request's body. A dead server hangs up instead; what isn't there is answered with 404."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.closing.wait(self.server.delay_s)
@@ -125,13 +123,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _listing(self, prefix: str) -> bytes:
-        told = ""
+        contents = ""
         for path in sorted(path for path in self.server.folder.rglob("*") if path.is_file()):
             key = path.relative_to(self.server.folder).as_posix()
             with contextlib.suppress(FileNotFoundError):
                 if key.startswith(prefix):
-                    told += f"<Contents><Key>{escape(key)}</Key><Size>{path.stat().st_size}</Size>{_OTHERS}</Contents>"
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{told}</ListBucketResult>".encode()
+                    contents += (
+                        f"<Contents><Key>{escape(key)}</Key><Size>{path.stat().st_size}</Size>{_OTHERS}</Contents>"
+                    )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
 
 
 def _etag(data: bytes) -> str:

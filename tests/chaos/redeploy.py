@@ -14,16 +14,16 @@ from serve_app.launcher.first_start import with_key
 
 def main() -> None:
     config, address = Path(sys.argv[1]), sys.argv[2]
-    chosen = settings.load(config)
-    url = running_url(chosen.data_dir / "redis")
+    loaded_settings = settings.load(config)
+    url = running_url(loaded_settings.data_dir / "redis")
     if url is None:
         raise RuntimeError("no Redis server runs")
-    chosen = with_key(chosen.with_redis(url))
+    loaded_settings = with_key(loaded_settings.with_redis(url))
     # The cluster is on loopback, and asks for its token. Ray reads these when it is imported.
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(chosen.data_dir / "ray-token"),
+        "RAY_AUTH_TOKEN_PATH": str(loaded_settings.data_dir / "ray-token"),
     }
     import ray
     from ray import serve
@@ -32,7 +32,7 @@ def main() -> None:
 
     ray.init(address=address, namespace="serve", log_to_driver=False)
     # Of a revision of its own: replicas of what is unchanged would go on as they are.
-    serve.run(application.build(chosen, secrets.token_hex(4)), name=application.APP_NAME, route_prefix="/")
+    serve.run(application.build(loaded_settings, secrets.token_hex(4)), name=application.APP_NAME, route_prefix="/")
 
 
 if __name__ == "__main__":

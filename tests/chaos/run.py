@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 
 from chaos import verdict
 from chaos.faults import FAULTS, connected_to_store, killed_worker
-from chaos.load import DEAD, SIMULATED, Clients, Destination, Journal, canaries, connected, offers, receiving
-from chaos.service import MODEL_NAME, NodesStage, On, Stage, staged
+from chaos.load import DEAD, SIMULATED, Clients, Destination, Journal, canaries, connect, offers, receiving
+from chaos.service import MODEL_NAME, NodesStage, On, Stage, open_stage
 from chaos.verdict import Finding
 
 _FIRST_FAULT_S, _LAST_FAULT_S = 3.0, 10.0
@@ -49,8 +49,8 @@ class Outcome:
     findings: Sequence[Finding]
 
     @property
-    def kept(self) -> bool:
-        return all(finding.kept for finding in self.findings)
+    def passed(self) -> bool:
+        return all(finding.passed for finding in self.findings)
 
 
 def order(seed: int, names: Sequence[str]) -> Iterator[tuple[str, float]]:
@@ -64,7 +64,7 @@ def order(seed: int, names: Sequence[str]) -> Iterator[tuple[str, float]]:
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
     """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
     journal = Journal()
-    with staged(plan.on, folder, repository, plan.seconds) as stage:
+    with open_stage(plan.on, folder, repository, plan.seconds) as stage:
         say("starting the service")
         stage.service.start()
         findings = asyncio.run(_during(plan, stage, journal, say))
@@ -72,12 +72,12 @@ def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) 
         stage.service.stop()
         findings.append(verdict.no_processes(stage.service))
         if isinstance(stage, NodesStage):
-            findings.append(verdict.undisturbed(stage.service))
+            findings.append(verdict.check_other_application(stage.service))
     return Outcome(plan, journal, findings)
 
 
 async def _during(plan: Plan, stage: Stage, journal: Journal, say: Callable[[str], None]) -> list[Finding]:
-    async with receiving(journal) as destinations, connected(stage.service.base_url, stage.service.key) as http:
+    async with receiving(journal) as destinations, connect(stage.service.base_url, stage.service.key) as http:
         clients = Clients(destinations, journal, canaries(plan.seed))
         await clients.canary(http)
         await asyncio.gather(
@@ -95,16 +95,16 @@ async def _break(plan: Plan, stage: Stage, clients: Clients, say: Callable[[str]
     journal = clients.journal
     began = time.monotonic()
     await asyncio.sleep(_FIRST_FAULT_S)
-    left = set(plan.faults)
+    remaining = set(plan.faults)
     for name, pause_s in order(plan.seed, plan.faults):
-        if not left and time.monotonic() - began >= plan.seconds - _LAST_FAULT_S:
+        if not remaining and time.monotonic() - began >= plan.seconds - _LAST_FAULT_S:
             break
-        left.discard(name)
+        remaining.discard(name)
         journal.fault = name
         recovered = await _suffer(name, plan.on, stage, clients)
         journal.faults.append((name, recovered))
-        told = "not recovered" if recovered is None else f"recovered after {recovered:.1f} s"
-        say(f"{time.monotonic() - began:5.0f} s  {name}: {told}")
+        outcome = "not recovered" if recovered is None else f"recovered after {recovered:.1f} s"
+        say(f"{time.monotonic() - began:5.0f} s  {name}: {outcome}")
         await asyncio.sleep(pause_s)
     journal.fault = "nothing"
 
@@ -115,7 +115,7 @@ async def _suffer(name: str, on: On, stage: Stage, clients: Clients) -> float | 
     fault = asyncio.ensure_future(FAULTS[on][name](stage))
     await asyncio.sleep(0.05)
     # Of its own: no broken connection is left to it.
-    async with connected(stage.service.base_url, stage.service.key) as http:
+    async with connect(stage.service.base_url, stage.service.key) as http:
         try:
             async with asyncio.timeout(_RECOVERY_LIMIT_S[on]):
                 await clients.canary(http)
@@ -129,10 +129,10 @@ async def _suffer(name: str, on: On, stage: Stage, clients: Clients) -> float | 
 async def _revive(destination: Destination, journal: Journal) -> None:
     """Has the dead destination back once all the others have theirs, or had time enough."""
     give_up = time.monotonic() + _OTHERS_LIMIT_S
-    while (waiting := journal.undelivered(dead=False)) and time.monotonic() < give_up:
+    while (waiting := journal.list_undelivered(dead=False)) and time.monotonic() < give_up:
         await asyncio.sleep(0.2)
     journal.delayed = waiting
-    journal.backlog = len(journal.undelivered(dead=True))
+    journal.backlog = len(journal.list_undelivered(dead=True))
     destination.dead = False
 
 
@@ -152,37 +152,37 @@ def backlog(folder: Path, repository: Path, tasks: int, say: Callable[[str], Non
 
     The same tasks, of a simulated model that has two replicas, are all submitted at once; first with nothing else.
     """
-    with staged("nodes", folder, repository, seconds=0) as stage:
+    with open_stage("nodes", folder, repository, seconds=0) as stage:
         assert isinstance(stage, NodesStage)
         stage.service.start()
-        calm_s, _, left = asyncio.run(_worked_off(stage, tasks, kill=False))
+        calm_s, _, calm_unready = asyncio.run(_worked_off(stage, tasks, kill=False))
         say(f"backlog: {tasks} tasks in {calm_s:.0f} s")
-        kills_s, kills, more_left = asyncio.run(_worked_off(stage, tasks, kill=True))
+        kills_s, kills, kills_unready = asyncio.run(_worked_off(stage, tasks, kill=True))
         say(f"backlog: {tasks} tasks in {kills_s:.0f} s, while {kills} nodes were killed")
         stage.service.stop()
     times = {"calm_s": round(calm_s, 1), "with_kills_s": round(kills_s, 1), "ratio": round(kills_s / calm_s, 3)}
-    return {"tasks": tasks, "kills": kills, "not_ready": left + more_left, **times}
+    return {"tasks": tasks, "kills": kills, "not_ready": calm_unready + kills_unready, **times}
 
 
 async def _worked_off(stage: NodesStage, tasks: int, *, kill: bool) -> tuple[float, int, int]:
     """Seconds by the store's clock, nodes that were killed meanwhile, and tasks that are not ready in the end."""
-    async with connected(stage.service.base_url, stage.service.key) as http:
+    async with connect(stage.service.base_url, stage.service.key) as http:
         turns = asyncio.Semaphore(16)
-        ids = await asyncio.gather(*(_submitted(http, turns, number) for number in range(tasks)))
+        ids = await asyncio.gather(*(_submit(http, turns, number) for number in range(tasks)))
     killed = 0
     async with connected_to_store(stage) as store, asyncio.timeout(_BACKLOG_LIMIT_S):
         while await store.zcard(f"gen:deadlines:{MODEL_NAME}"):
             if kill:
                 killed += 1
-                await asyncio.gather(killed_worker(stage), _emptied(store, within_s=30))
+                await asyncio.gather(killed_worker(stage), _empty(store, within_s=30))
             await asyncio.sleep(0.2)
-        found = await verdict.records(store, stage.at_rest)
-    done: list[Mapping[str, str]] = [found[each] for each in ids]
-    took_ms = max(float(each["finished"]) for each in done) - min(float(each["created"]) for each in done)
-    return took_ms / 1000, killed, sum(each["status"] != "Ready" for each in done)
+        by_id = await verdict.records(store, stage.at_rest)
+    results: list[Mapping[str, str]] = [by_id[each] for each in ids]
+    took_ms = max(float(each["finished"]) for each in results) - min(float(each["created"]) for each in results)
+    return took_ms / 1000, killed, sum(each["status"] != "Ready" for each in results)
 
 
-async def _submitted(http: httpx2.AsyncClient, turns: asyncio.Semaphore, seed: int) -> str:
+async def _submit(http: httpx2.AsyncClient, turns: asyncio.Semaphore, seed: int) -> str:
     body = {"prompt": "a red star", "width": 256, "height": 256, "seed": seed, "steps": 16}
     headers = {"Idempotency-Key": str(uuid4())}
     async with turns, asyncio.timeout(_BACKLOG_LIMIT_S):
@@ -191,7 +191,7 @@ async def _submitted(http: httpx2.AsyncClient, turns: asyncio.Semaphore, seed: i
     return answer.json()["id"]
 
 
-async def _emptied(store: Redis, within_s: float) -> None:
+async def _empty(store: Redis, within_s: float) -> None:
     over = time.monotonic() + within_s
     while time.monotonic() < over and await store.zcard(f"gen:deadlines:{MODEL_NAME}"):
         await asyncio.sleep(0.2)

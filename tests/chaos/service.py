@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from support.local_service import LocalService, merged
+import yaml
+from support.local_service import LocalService, merge
 from support.redis_process import RedisProcess, ReplicatedRedis
+from support.tiny_classifier import moderation
 
 from chaos.nodes import ClusterService
 from chaos.object_server import ObjectServer, serving
@@ -21,6 +24,8 @@ from serve_app.launcher.embedded_redis import free_port
 On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
 MODEL_NAME: Final = "flux3-klein"
 ON_DEMAND: Final = "flux2-pro"
+IN_ENGINE: Final = "flux2-pro-snapshot"
+"""Run by an inference server, a child of the replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +89,35 @@ class NodesStage(Stage):
 
 
 @contextmanager
-def staged(on: On, folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
+def open_stage(on: On, folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
     """The service is not started, what it stands on is. Whatever runs in the end is stopped."""
     home, clocks, breaks = folder / "service", folder / "clocks", folder / "breaks"
     for each in (home, clocks):
         each.mkdir()
     path = os.pathsep.join(filter(None, (str(Path(__file__).with_name("wrong_clock")), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
-    settings = _settings(breaks, seconds)
+    settings = _settings(breaks, seconds, repository)
+    if on != "nodes":  # where each of its replicas would load torch anew whenever a node dies
+        settings |= {"moderation": moderation(folder / "classifier")}
     if on == "one machine":
-        with _closed(LocalService(home, repository, environment, **settings)) as service:
+        with _closing(LocalService(home, repository, environment, **settings)) as service:
             yield Stage(service, clocks, breaks)
     elif on == "nodes":
         with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
             url = f"redis://127.0.0.1:{store.port}/0"
-            settings = merged(settings, _on_nodes(home / "objects"))
+            settings = merge(settings, _on_nodes(home / "objects"))
             cluster = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
-            with _closed(cluster):
+            with _closing(cluster):
                 yield NodesStage(cluster, clocks, breaks, url)
     else:
-        with _replicated(folder / "redis") as servers, serving(folder / "bucket") as objects:
+        with _open_replicated_redis(folder / "redis") as servers, serving(folder / "bucket") as objects:
             settings |= {"redis": {"url": servers.url, "replicas": 1}, "objects": objects.settings}
-            with _closed(LocalService(home, repository, environment, **settings)) as service:
+            with _closing(LocalService(home, repository, environment, **settings)) as service:
                 yield ReplicatedStage(service, clocks, breaks, servers, objects)
 
 
 @contextmanager
-def _closed(service: LocalService) -> Iterator[LocalService]:
+def _closing(service: LocalService) -> Iterator[LocalService]:
     try:
         yield service
     finally:
@@ -118,7 +125,7 @@ def _closed(service: LocalService) -> Iterator[LocalService]:
 
 
 @contextmanager
-def _replicated(folder: Path) -> Iterator[ReplicatedRedis]:
+def _open_replicated_redis(folder: Path) -> Iterator[ReplicatedRedis]:
     folder.mkdir()
     servers = ReplicatedRedis(folder)
     try:
@@ -144,30 +151,36 @@ def _on_nodes(objects: Path) -> dict[str, Any]:
     def one_a_node(resource: str) -> dict[str, Any]:
         return {"num_cpus": 0, "resources": {resource: 1}}
 
-    model = {"actor": one_a_node("model"), "drain_s": 10}
+    model = {"ray_actor_options": one_a_node("model"), "graceful_shutdown_timeout_s": 10}
     always, on_demand = ({"min_replicas": 2, "max_replicas": 2}, {"min_replicas": 0, "downscale_delay_s": 10})
     return {
         "objects": {"url": f"file://{objects}"},
-        "service": {"actor": one_a_node("ingress")},
-        "dispatcher": {"replicas": 2, "drain_s": 5, "actor": one_a_node("dispatcher")},
-        "webhooks": {"replicas": 2, "actor": one_a_node("sender")},
-        "moderation": {"min_replicas": 2, "max_replicas": 2, "actor": one_a_node("moderator")},
+        "service": {"ray_actor_options": one_a_node("ingress")},
+        "dispatcher": {"num_replicas": 2, "drain_s": 5, "ray_actor_options": one_a_node("dispatcher")},
+        "webhooks": {"num_replicas": 2, "ray_actor_options": one_a_node("sender")},
         "models": {
-            MODEL_NAME: {"autoscaling": always, **model},
-            ON_DEMAND: {"checkpoint": "simulated/100ms", "autoscaling": {**on_demand, "max_replicas": 1}, **model},
+            MODEL_NAME: {"autoscaling_config": always, **model},
+            ON_DEMAND: {
+                "checkpoint": "simulated/100ms",
+                "autoscaling_config": {**on_demand, "max_replicas": 1},
+                **model,
+            },
         },
     }
 
 
-def _settings(breaks: Path, seconds: float) -> dict[str, Any]:
+def _settings(breaks: Path, seconds: float, repository: Path) -> dict[str, Any]:
+    shipped = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"][IN_ENGINE]
+    server = f"{sys.executable} {repository / 'tests/support/inference_server.py'} {{port}} sglang 0.5"
+    engine = {"backend": "engine", "engine": {"kind": "sglang", "command": server}, "max_running": 8}
     # For longer than the run, and than faults on nodes may last: one destination is dead for most of it.
     retries = [0.5, 1, 2, 4, *[8] * math.ceil((seconds + 900) / 6)]
     return {
-        "service": {"ingress_replicas": 2},
+        "service": {"num_replicas": 2},
         "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
         "dispatcher": {"stall_s": 6, "start_s": 60},
         "webhooks": {
-            "replicas": 1,
+            "num_replicas": 1,
             "schedule_s": retries,
             "timeout_s": 3,
             "claim_s": 3,
@@ -176,7 +189,8 @@ def _settings(breaks: Path, seconds: float) -> dict[str, Any]:
         },
         "models": {
             MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={breaks}"},
-            # Real pictures: loaded from the start, since loading takes longer than a short run.
-            ON_DEMAND: {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
+            # Real images: loaded from the start, since loading takes longer than a short run.
+            ON_DEMAND: {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
+            IN_ENGINE: dict.fromkeys(shipped) | engine,  # it takes no settings of checkpoints
         },
     }

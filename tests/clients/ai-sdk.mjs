@@ -1,4 +1,4 @@
-// Makes pictures as an application does that uses the Vercel AI SDK. Takes from standard input
+// Makes images as an application does that uses the Vercel AI SDK. Takes from standard input
 // {baseURL, apiKey, requests: {name: {model, call, abort}}}, where `call` is what `generateImage` takes, and writes to
 // standard output what came of each, and as what the SDK told the service about itself.
 import { subscribe } from 'node:diagnostics_channel';

@@ -46,30 +46,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     there = _there(config)
     if config.getoption("--promises"):
         return
-    left_out = [item for item in items if any(not there >= set(mark.args) for mark in item.iter_markers("needs"))]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    deselected = [item for item in items if any(not there >= set(mark.args) for mark in item.iter_markers("needs"))]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]
 
 
-def _told(config: pytest.Config, option: str) -> str:
+def _option(config: pytest.Config, option: str) -> str:
     """Options are not known where the tests of all folders run."""
     return config.getoption(option, None) or ""
 
 
 def _there(config: pytest.Config) -> set[str]:
-    start = _told(config, "--start")
-    found = {"results": _told(config, "--server") or start, "destination": start or _destination_host(config)}
-    found |= {"finetune": start or _told(config, "--finetune"), "video": _told(config, "--video")}
-    there = {name for name, is_there in found.items() if is_there}
-    return there if _told(config, "--server") and "destination" not in there else there | {"hook"}
+    start = _option(config, "--start")
+    capabilities = {"results": _option(config, "--server") or start, "destination": start or _destination_host(config)}
+    capabilities |= {"finetune": start or _option(config, "--finetune"), "video": _option(config, "--video")}
+    there = {name for name, is_there in capabilities.items() if is_there}
+    return there if _option(config, "--server") and "destination" not in there else there | {"hook"}
 
 
 def _destination_host(config: pytest.Config) -> str:
-    local = urlsplit(_told(config, "--server")).hostname in _LOOPBACK
-    return _told(config, "--destination-host") or ("127.0.0.1" if local else "")
+    local = urlsplit(_option(config, "--server")).hostname in _LOOPBACK
+    return _option(config, "--destination-host") or ("127.0.0.1" if local else "")
 
 
-def _tuned(repository: Path, address: str, key: str) -> str:
+def _add_finetune(repository: Path, address: str, key: str) -> str:
     """The id of a tuned model that is added there."""
     command = [str(Path(sys.executable).parent / "gen-serve"), "finetunes", "add", str(repository / _TUNED)]
     where = ["--base", KLEIN, "--base-url", address, "--key", key]
@@ -79,21 +79,21 @@ def _tuned(repository: Path, address: str, key: str) -> str:
 @pytest.fixture(scope="session")
 def under_test(request: pytest.FixtureRequest, repository: Path) -> Iterator[ServerUnderTest]:
     config, folder = request.config, request.getfixturevalue("tmp_path_factory")
-    address, key, finetune = (_told(config, name) for name in ("--server", "--server-key", "--finetune"))
+    address, key, finetune = (_option(config, name) for name in ("--server", "--server-key", "--finetune"))
     host = _destination_host(config)
     with ExitStack() as stack:
-        if _told(config, "--start"):
+        if _option(config, "--start"):
             service = LocalService(folder.mktemp("under-test"), repository)
             stack.callback(service.close)
             service.start()
             address, key, host = service.base_url, service.key, "127.0.0.1"
-            finetune = f"{KLEIN}={_tuned(repository, address, key)}"
+            finetune = f"{KLEIN}={_add_finetune(repository, address, key)}"
         elif not address:
             redis_url = request.getfixturevalue("redis_url")
             tasks = TaskSettings(max_queued=_MANY, lease_s=3600, requests_per_s=_MANY, burst=_MANY)
             app = stack.enter_context(running(folder.mktemp("under-test"), redis_url, repository, tasks=tasks))
             address, key = app.base_url, stack.enter_context(app.client()).secret
-        destination, idle_hook = None, "" if _told(config, "--server") else HOOK
+        destination, idle_hook = None, "" if _option(config, "--server") else HOOK
         if host:
             portal = stack.enter_context(start_blocking_portal())
             listening = receiving("127.0.0.1" if host == "127.0.0.1" else "")

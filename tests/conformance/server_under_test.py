@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import yaml
-from sent_pictures import NAMED
+from sent_images import PLACEHOLDERS
 from support.destination import Destination, Received
 from support.destination import http as answer
 
@@ -22,9 +22,9 @@ Json: TypeAlias = dict[str, Any]
 
 
 def _read(name: str) -> Json:
-    """A file of this folder, in which $ names a picture or a long text."""
+    """A file of this folder, in which $ names an image or a long text."""
     text = (Path(__file__).parent / name).read_text()
-    return yaml.safe_load(re.sub(r"\$(\w+)", lambda found: NAMED[found[1]], text))
+    return yaml.safe_load(re.sub(r"\$(\w+)", lambda match: PLACEHOLDERS[match[1]], text))
 
 
 ENDPOINTS: Final[Mapping[str, Json]] = _read("endpoints.yaml")
@@ -57,7 +57,7 @@ class ServerUnderTest:
     """An address that may be named for webhooks though nobody is there, where there is no destination."""
     finetune: tuple[str, str] = ("", "")
     """The base endpoint and the id of a tuned model."""
-    kept: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    cache: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Tasks that came to their end, and what was found out: tests that look at the same share it."""
     _started: set[str] = field(default_factory=set[str])
     """Tasks to cancel after the test."""
@@ -101,7 +101,7 @@ class ServerUnderTest:
             self._started.add(response.json()["id"])
         return response
 
-    def accepted(self, endpoint: str, body: Json | None = None, **options: Any) -> Json:
+    def create_task(self, endpoint: str, body: Json | None = None, **options: Any) -> Json:
         """The answer to the endpoint's least request, changed by `body`, which has to be 200."""
         response = self.submit(endpoint, least(endpoint) | (body or {}), **options)
         assert response.status_code == 200, response.text
@@ -114,32 +114,32 @@ class ServerUnderTest:
         the approved levels is no fault.
         """
         body = least(endpoint) | change
-        if self._tells_prices():
+        if self._has_pricing():
             response = self.patiently("/v1/pricing", {"path": f"/v1/{endpoint}", "body": body})
         else:
             response = self.submit(endpoint, body)
         if gated and response.status_code == 422 and "approved" in problems(response)[0].get("ctx", {}):
             return
         valid = 400 if body.get("finetune_id") == NO_FINETUNE else 200
-        assert response.status_code == valid, f"{_told(change)}: {response.text}"
+        assert response.status_code == valid, f"{_describe(change)}: {response.text}"
 
     def refuses(self, endpoint: str, *fields: str, without: str = "", **change: Any) -> Json:
         """Expects a 422 that names one of the fields, else those that were changed. Returns the entry."""
         body = {name: value for name, value in (least(endpoint) | change).items() if name != without}
         response = self.submit(endpoint, body)
-        assert response.status_code == 422, f"422 for {_told(change) or without + ' left out'}: {response.text}"
-        named = set(fields) or {without} - {""} or set(change)
-        found = [entry for entry in problems(response) if named.intersection(entry["loc"])]
-        assert found, f"{named} in detail[].loc: {response.text}"
-        return found[0]
+        assert response.status_code == 422, f"422 for {_describe(change) or without + ' left out'}: {response.text}"
+        field_names = set(fields) or {without} - {""} or set(change)
+        entries = [entry for entry in problems(response) if field_names.intersection(entry["loc"])]
+        assert entries, f"{field_names} in detail[].loc: {response.text}"
+        return entries[0]
 
-    def _tells_prices(self) -> bool:
+    def _has_pricing(self) -> bool:
         """Whether `POST /v1/pricing` is there and checks a request as its submission would."""
-        if "prices" not in self.kept:
+        if "prices" not in self.cache:
             bodies = (least(KLEIN), least(KLEIN) | {"steps": 0})
             answers = [self.patiently("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": body}) for body in bodies]
-            self.kept["prices"] = [answer.status_code for answer in answers] == [200, 422]
-        return self.kept["prices"]
+            self.cache["prices"] = [answer.status_code for answer in answers] == [200, 422]
+        return self.cache["prices"]
 
     # Results
 
@@ -158,22 +158,22 @@ class ServerUnderTest:
             assert time.monotonic() < give_up, f"the task ends within {_TASK_S:g} s"
             time.sleep(0.05)
 
-    def end_of(self, task_id: str) -> Json:
+    def wait_for_end(self, task_id: str) -> Json:
         """The task once it has ended."""
         *_, last = self.answers(task_id, wait=_WAIT_S)
         assert last.json()["status"] in TERMINAL
         return last.json()
 
-    def finished(self, endpoint: str = KLEIN, **body: Any) -> Json:
+    def run_task(self, endpoint: str = KLEIN, **body: Any) -> Json:
         """A task of this request that is `Ready`; the same one for every test that asks."""
         name = f"{endpoint} {sorted(body.items())}"
-        if name not in self.kept:
-            task = self.end_of(self.accepted(endpoint, body)["id"])
+        if name not in self.cache:
+            task = self.wait_for_end(self.create_task(endpoint, body)["id"])
             assert task["status"] == "Ready", task
-            self.kept[name] = task
-        return self.kept[name]
+            self.cache[name] = task
+        return self.cache[name]
 
-    def file_of(self, task: Json) -> bytes:
+    def download(self, task: Json) -> bytes:
         response = self.get(task["result"]["sample"], key="")
         assert response.status_code == 200
         return response.content
@@ -192,10 +192,10 @@ class ServerUnderTest:
         assert self.destination is not None
         give_up = time.monotonic() + _ARRIVAL_S
         while True:
-            found = [each for each in self.destination.received if hook.endswith(each.path)]
-            if len(found) >= count:
-                return found
-            assert time.monotonic() < give_up, f"{count} calls of the webhook_url; {len(found)} came"
+            calls = [each for each in self.destination.received if hook.endswith(each.path)]
+            if len(calls) >= count:
+                return calls
+            assert time.monotonic() < give_up, f"{count} calls of the webhook_url; {len(calls)} came"
             time.sleep(0.05)
 
     def cancel_what_was_started(self) -> None:
@@ -242,5 +242,5 @@ def same_origin(one: str, other: str) -> bool:
     return urlsplit(one)[:2] == urlsplit(other)[:2]
 
 
-def _told(change: Json) -> str:
+def _describe(change: Json) -> str:
     return ", ".join(f"{name} {value!r:.60}" for name, value in change.items())

@@ -15,9 +15,9 @@ _SLUGS: Final = ("flux-1-dev", "flux-1-kontext-dev", "flux-tools")
 
 
 def _credits(server: ServerUnderTest) -> float:
-    left = server.get("/v1/credits").json()["credits"]
-    assert is_number(left)
-    return left
+    balance = server.get("/v1/credits").json()["credits"]
+    assert is_number(balance)
+    return balance
 
 
 def _price(server: ServerUnderTest, endpoint: str, **change: Any) -> float:
@@ -33,7 +33,7 @@ def test_submissions_cost_the_price_told(server: ServerUnderTest) -> None:
     before = _credits(server)
     price = _price(server, KLEIN, width=1024, height=1024)
     assert _credits(server) == before
-    assert server.accepted(KLEIN, {"width": 1024, "height": 1024})["cost"] == price
+    assert server.create_task(KLEIN, {"width": 1024, "height": 1024})["cost"] == price
     assert round(before - _credits(server), 3) == price
 
 
@@ -61,11 +61,11 @@ def test_prices_of_nonsense_are_refused(server: ServerUnderTest) -> None:
     "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
 )
 def test_tasks_are_paid(server: ServerUnderTest) -> None:
-    reply = server.accepted(KLEIN)
+    reply = server.create_task(KLEIN)
     before = _credits(server)
-    task = server.end_of(reply["id"])
-    given_back = round(_credits(server) - before, 3)
-    assert given_back == (0 if task["status"] == "Ready" else reply["cost"])
+    task = server.wait_for_end(reply["id"])
+    refund = round(_credits(server) - before, 3)
+    assert refund == (0 if task["status"] == "Ready" else reply["cost"])
 
 
 # Licensed models
@@ -86,8 +86,8 @@ def usage_path(server: ServerUnderTest) -> str:
 @promise(_USAGE, "422: Invalid body or parameters: validation error body")
 @pytest.mark.parametrize("body", [None, [1], *({"number_of_generations": n} for n in (0, -1, 1.5, "many"))])
 def test_invalid_reports_are_422(server: ServerUnderTest, usage_path: str, body: Any) -> None:
-    found = problems(server.post(usage_path, body))
-    assert not isinstance(body, dict) or "number_of_generations" in found[0]["loc"]
+    errors = problems(server.post(usage_path, body))
+    assert not isinstance(body, dict) or "number_of_generations" in errors[0]["loc"]
 
 
 @promise(_USAGE, "200: Usage recorded: `message` string")

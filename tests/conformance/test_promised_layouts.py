@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 import pytest
-from sent_pictures import photo
+from sent_images import photo
 from server_under_test import KLEIN, RULES, Json, ServerUnderTest
 from support.promises import promise
 
@@ -28,12 +28,12 @@ def _request(changes: Json) -> Json:
     return {"prompt": f"a room with <cat_1> {json.dumps(rows)}"} | ({"images": [photo()] * images} if images else {})
 
 
-def _marked(rule: Json) -> Any:
+def _mark(rule: Json) -> Any:
     section, sentence = ("Region entry", rule["says"]) if "says" in rule else (_DECIDED, rule["decided"])
     return pytest.param(rule, marks=promise(section, sentence))
 
 
-@pytest.mark.parametrize("rule", [_marked(rule) for rule in RULES["layouts"]])
+@pytest.mark.parametrize("rule", [_mark(rule) for rule in RULES["layouts"]])
 def test_a_layout_is_taken_or_refused(server: ServerUnderTest, rule: Json) -> None:
     if "taken" in rule:
         server.takes(KLEIN, **_request(rule["taken"]))
@@ -51,4 +51,4 @@ def test_other_brackets_are_text(server: ServerUnderTest, prompt: str) -> None:
 @promise(_DECIDED, "The text reaches the model unchanged")
 def test_the_prompt_stays_as_it_is(server: ServerUnderTest) -> None:
     prompt = _request({"new": {}})["prompt"]
-    assert server.finished(prompt=prompt)["result"]["prompt"] == prompt
+    assert server.run_task(prompt=prompt)["result"]["prompt"] == prompt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from sent_pictures import photo, plain
+from sent_images import photo, plain
 from server_under_test import KLEIN, RULES, VIDEO, Json, ServerUnderTest, detail, least
 from support.promises import promise
 
@@ -45,11 +45,11 @@ def test_large_inputs_are_scaled_for_the_first_try_on(server: ServerUnderTest) -
         pytest.param("gen-kontext-pro", 4, marks=promise(_SECTION, "Input images: up to 4: endpoint 4")),
     ],
 )
-def test_several_pictures_are_taken(server: ServerUnderTest, endpoint: str, count: int) -> None:
+def test_several_images_are_taken(server: ServerUnderTest, endpoint: str, count: int) -> None:
     names = ["input_image", *(f"input_image_{number}" for number in range(2, count + 1))]
     several: Json = dict.fromkeys(names, photo())
     server.takes(endpoint, **several)
-    server.refuses(endpoint, **{names[-1]: "no picture"})
+    server.refuses(endpoint, **{names[-1]: "no image"})
 
 
 @promise(

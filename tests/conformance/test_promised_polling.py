@@ -21,7 +21,7 @@ _SLACK_S: Final = 5.0
 
 def _waiting(server: ServerUnderTest) -> str:
     """The id of a task that goes on for a while."""
-    return server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
+    return server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
 
 
 @promise(_RESULT, "`id`: string: Task identifier")
@@ -31,7 +31,7 @@ def _waiting(server: ServerUnderTest) -> str:
 @promise(_DECIDED, "A key that is sent is ignored")
 @promise(_DECIDED, "200 for every known task whatever its status")
 def test_a_known_task_is_told_of_without_a_key(server: ServerUnderTest) -> None:
-    reply = server.accepted(KLEIN)
+    reply = server.create_task(KLEIN)
     polls = [
         server.poll(reply["id"]),
         server.poll(reply["id"], headers={"x-key": "gen_no-such-key"}),
@@ -88,7 +88,7 @@ def test_queries_that_are_refused(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_a_poll_may_wait(server: ServerUnderTest) -> None:
     began = time.monotonic()
-    server.poll(server.finished()["id"], params={"wait": 30})
+    server.poll(server.run_task()["id"], params={"wait": 30})
     assert time.monotonic() - began < _SLACK_S
     waiting, began = _waiting(server), time.monotonic()
     task = server.poll(waiting, params={"wait": 1}).json()
@@ -108,8 +108,8 @@ def test_a_poll_may_wait(server: ServerUnderTest) -> None:
     "`Error`",
 )
 def test_a_ready_task(server: ServerUnderTest) -> None:
-    reply = server.accepted(KLEIN)
-    task = server.end_of(reply["id"])
+    reply = server.create_task(KLEIN)
+    task = server.wait_for_end(reply["id"])
     assert set(task) >= _KEYS
     assert task["result"] is not None
     assert is_number(task["progress"])
@@ -120,17 +120,17 @@ def test_a_ready_task(server: ServerUnderTest) -> None:
 @needs("results")
 @promise(_DECIDED, "`progress`: 0.0 to 1.0, never falls; null when not known")
 def test_progress_never_falls(server: ServerUnderTest) -> None:
-    told = [response.json() for response in server.answers(_waiting(server))]
-    progress = [task["progress"] for task in told if task["progress"] is not None]
+    polls = [response.json() for response in server.answers(_waiting(server))]
+    progress = [task["progress"] for task in polls if task["progress"] is not None]
     assert progress == sorted(progress)
     assert 0 <= progress[0] <= progress[-1] <= 1
-    assert told[-1]["status"] != "Ready" or progress[-1] == 1
+    assert polls[-1]["status"] != "Ready" or progress[-1] == 1
 
 
 @needs("results")
 @promise(_DECIDED, "`ETag` and 304")
 def test_polls_can_be_conditional(server: ServerUnderTest) -> None:
-    task = server.finished()
+    task = server.run_task()
     tag = server.poll(task["id"]).headers["etag"]
     again = server.poll(task["id"], headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from sent_pictures import cut_out, photo, truncated
+from sent_images import cut_out, make_truncated, photo
 from server_under_test import KLEIN, NO_FINETUNE, SUBMITTED, VIDEO, ServerUnderTest, detail, least, problems
 from support.promises import promise
 
@@ -14,7 +14,7 @@ _DECIDED: Final = "Decided: errors"
 _MONEY: Final = "Decided: money, accounts"
 _WRONG: Final = "gen_conformance-no-such-key"
 _TOKEN: Final = "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2lnbmF0dXJl"
-_NEVER_SHOWN: Final = "a-secret-that-is-never-shown"
+_SECRET_VALUE: Final = "a-secret-that-is-never-shown"
 
 
 @promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
@@ -77,10 +77,10 @@ def test_other_errors_have_a_text(server: ServerUnderTest) -> None:
 
 
 @promise(_DECIDED, "never echo the value of a secret or an image")
-def test_secrets_and_pictures_are_not_repeated(server: ServerUnderTest) -> None:
-    picture = truncated()
-    body = {"prompt": "x", "images": [picture], "webhook_secret": [_NEVER_SHOWN], "steps": 0}
+def test_secrets_and_images_are_not_repeated(server: ServerUnderTest) -> None:
+    image = make_truncated()
+    body = {"prompt": "x", "images": [image], "webhook_secret": [_SECRET_VALUE], "steps": 0}
     response = server.post(f"/v1/{KLEIN}", body)
     problems(response)
-    assert _NEVER_SHOWN not in response.text
-    assert picture not in response.text
+    assert _SECRET_VALUE not in response.text
+    assert image not in response.text

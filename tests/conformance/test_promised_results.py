@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from sent_pictures import opened, photo
+from sent_images import open_image, photo
 from server_under_test import KLEIN, TERMINAL, WAITING, Json, ServerUnderTest, is_number, same_origin
 from support.promises import promise
 
@@ -35,15 +35,15 @@ _FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance":
 )
 @promise(_DECIDED, "A terminal status never changes")
 def test_statuses_follow_each_other(server: ServerUnderTest) -> None:
-    reply = server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
-    seen = [response.json() for response in server.answers(reply["id"])]
-    statuses = [task["status"] for task in seen]
+    reply = server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
+    polls = [response.json() for response in server.answers(reply["id"])]
+    statuses = [task["status"] for task in polls]
     assert set(statuses) <= WAITING | TERMINAL
     assert statuses[0] in WAITING
     assert "Reasoning" not in statuses, "neither prompt nor ratio is open"
     assert all(before == after or after in _NEXT[before] for before, after in pairwise(statuses))
     assert statuses[-1] == "Ready"
-    assert seen[-1]["result"] is not None
+    assert polls[-1]["result"] is not None
     assert server.poll(reply["id"]).json()["status"] == "Ready"
 
 
@@ -51,7 +51,7 @@ def test_statuses_follow_each_other(server: ServerUnderTest) -> None:
 @promise(_STATES, "Both moderated states carry `Moderation Reasons` in `details`.")
 @promise("Errors", "Moderation outcomes are not HTTP errors")
 def test_inputs_are_moderated(server: ServerUnderTest) -> None:
-    task = server.end_of(server.accepted(KLEIN, _FORBIDDEN)["id"])
+    task = server.wait_for_end(server.create_task(KLEIN, _FORBIDDEN)["id"])
     if task["status"] == "Ready":
         pytest.skip("this server's moderation lets the prompt pass")
     assert task["status"] == "Request Moderated"
@@ -67,7 +67,7 @@ def test_inputs_are_moderated(server: ServerUnderTest) -> None:
     "don't know.",
 )
 def test_strict_clients_know_every_status(server: ServerUnderTest) -> None:
-    reply = server.accepted("gen-kontext-pro")
+    reply = server.create_task("gen-kontext-pro")
     for response in server.answers(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
         assert response.json()["status"] in TERMINAL | {"Pending"}
         assert "user-agent" in response.headers["vary"].lower()
@@ -81,7 +81,7 @@ def test_strict_clients_know_every_status(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "`prompt` is the one really used (after upsampling).")
 @promise(_DECIDED, "A key with no value is left out, never null.")
 def test_the_parts_of_a_result(server: ServerUnderTest) -> None:
-    result: Json = server.finished()["result"]
+    result: Json = server.run_task()["result"]
     assert isinstance(result["sample"], str)
     assert result["prompt"].startswith("a red circle")
     assert type(result["seed"]) is int
@@ -93,38 +93,38 @@ def test_the_parts_of_a_result(server: ServerUnderTest) -> None:
 
 
 @promise("Common field types", "reproducibility")
-def test_seeds_make_the_same_picture(server: ServerUnderTest) -> None:
+def test_seeds_make_the_same_image(server: ServerUnderTest) -> None:
     # The second request differs by what does not show, so that no task is shared.
-    tasks = [server.finished(seed=7, output_format="png", user=f"conformance-{number}") for number in (1, 2)]
+    tasks = [server.run_task(seed=7, output_format="png", user=f"conformance-{number}") for number in (1, 2)]
     assert [task["result"]["seed"] for task in tasks] == [7, 7]
-    one, other = (opened(server.file_of(task)).convert("RGB").tobytes() for task in tasks)
+    one, other = (open_image(server.download(task)).convert("RGB").tobytes() for task in tasks)
     assert one == other
 
 
 @promise(_KLEIN, "`output_format`: string: `jpeg`")
 @promise(_KLEIN, "Exact width in pixels")
-def test_a_picture_is_a_jpeg_of_the_size_asked_for(server: ServerUnderTest) -> None:
-    picture = opened(server.file_of(server.finished()))
-    assert (picture.format, picture.size) == ("JPEG", (64, 64))
+def test_an_image_is_a_jpeg_of_the_size_asked_for(server: ServerUnderTest) -> None:
+    image = open_image(server.download(server.run_task()))
+    assert (image.format, image.size) == ("JPEG", (64, 64))
 
 
 @promise(_KLEIN, "First item is the image being edited and sets the default output size")
 def test_references_set_the_size(server: ServerUnderTest) -> None:
-    task = server.finished(images=[photo(128, 80)], width=None, height=None)
-    width, height = opened(server.file_of(task)).size
+    task = server.run_task(images=[photo(128, 80)], width=None, height=None)
+    width, height = open_image(server.download(task)).size
     assert abs(width / height - 1.6) < 0.1
 
 
 @promise("5. gen-pro", "`width`: integer: 1024")
 def test_pro_has_a_size_by_default(server: ServerUnderTest) -> None:
     reply = server.submit("gen-pro", {"prompt": "a red circle", "steps": 1}).json()
-    assert opened(server.file_of(server.end_of(reply["id"]))).size == (1024, 768)
+    assert open_image(server.download(server.wait_for_end(reply["id"]))).size == (1024, 768)
 
 
 @promise(_DECIDED, "absolute URL, same origin as `polling_url` for the local store")
 @promise(_DECIDED, "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 def test_links_open_files(server: ServerUnderTest) -> None:
-    link = server.finished()["result"]["sample"]
+    link = server.run_task()["result"]["sample"]
     response = server.get(link, key="", headers={"Origin": "https://example.com"})
     assert (response.status_code, response.headers["content-type"]) == (200, "image/jpeg")
     part = server.get(link, key="", headers={"Range": "bytes=0-3"})

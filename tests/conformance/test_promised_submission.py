@@ -26,7 +26,7 @@ _DECIDED: Final = "Decided: submission"
 _RESPONSE: Final = "Task submission response"
 _SERVICE: Final = "What the service does"
 _ANSWER: Final = "Response: `id`, `polling_url`, `cost`, `input_mp`, `output_mp`."
-_FIGURES: Final = ("cost", "input_mp", "output_mp")
+_AMOUNTS: Final = ("cost", "input_mp", "output_mp")
 _PARALLEL: Final = 5
 
 
@@ -46,14 +46,14 @@ _PARALLEL: Final = 5
     ],
 )
 def test_every_endpoint_answers_as_described(server: ServerUnderTest, endpoint: str) -> None:
-    reply = server.accepted(endpoint)
-    assert set(reply) == {"id", "polling_url", *_FIGURES}
-    figures = [reply[name] for name in _FIGURES]
+    reply = server.create_task(endpoint)
+    assert set(reply) == {"id", "polling_url", *_AMOUNTS}
+    amounts = [reply[name] for name in _AMOUNTS]
     if ENDPOINTS[endpoint].get("figures", True):
-        assert all(is_number(each) and round(each, 2) == each for each in figures[1:])
-        assert is_number(figures[0])
+        assert all(is_number(each) and round(each, 2) == each for each in amounts[1:])
+        assert is_number(amounts[0])
     else:
-        assert figures == [None] * 3
+        assert amounts == [None] * 3
 
 
 @promise(_SERVICE, "The service answers at once with a task identifier and a polling address.")
@@ -63,7 +63,7 @@ def test_every_endpoint_answers_as_described(server: ServerUnderTest, endpoint: 
 @promise(_DECIDED, "absolute, `{public_base}/v1/get_result?id=<id>`")
 @promise(_DECIDED, "Same origin as the client used")
 def test_a_task_has_an_id_of_its_own_and_an_address(server: ServerUnderTest) -> None:
-    reply, other = server.accepted(KLEIN), server.accepted(KLEIN)
+    reply, other = server.create_task(KLEIN), server.create_task(KLEIN)
     assert reply["id"] != other["id"]
     assert str(UUID(reply["id"], version=4)) == reply["id"]
     url = urlsplit(reply["polling_url"])
@@ -84,7 +84,7 @@ def test_bodies_are_json(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
 @pytest.mark.parametrize(("width", "height"), [(1024, 1024), (1280, 720)])
 def test_megapixels_are_of_two_to_the_twentieth(server: ServerUnderTest, width: int, height: int) -> None:
-    reply = server.accepted(KLEIN, {"width": width, "height": height})
+    reply = server.create_task(KLEIN, {"width": width, "height": height})
     assert reply["output_mp"] == round(width * height / 2**20, 2)
 
 
@@ -94,8 +94,8 @@ def test_megapixels_are_of_two_to_the_twentieth(server: ServerUnderTest, width: 
 @pytest.mark.parametrize("endpoint", SUBMITTED)
 def test_with_a_webhook_more_is_told(server: ServerUnderTest, endpoint: str) -> None:
     hook = server.hook()
-    reply = server.accepted(endpoint, {"webhook_url": hook})
-    assert set(reply) == {"id", "polling_url", *_FIGURES, "status", "webhook_url"}
+    reply = server.create_task(endpoint, {"webhook_url": hook})
+    assert set(reply) == {"id", "polling_url", *_AMOUNTS, "status", "webhook_url"}
     assert (reply["status"], reply["webhook_url"]) == ("Pending", hook)
 
 
@@ -117,10 +117,10 @@ def _new_key() -> dict[str, str]:
 @promise(_DECIDED, "`Idempotency-Key` header: optional.")
 def test_a_repetition_gets_the_first_response(server: ServerUnderTest) -> None:
     key = _new_key()
-    first = server.accepted(KLEIN, headers=key)
-    assert server.accepted(KLEIN, headers=key) == first
+    first = server.create_task(KLEIN, headers=key)
+    assert server.create_task(KLEIN, headers=key) == first
     problems(server.submit(KLEIN, least(KLEIN) | {"prompt": "a blue circle"}, headers=key))
-    assert server.accepted(KLEIN, headers=_new_key())["id"] != first["id"]
+    assert server.create_task(KLEIN, headers=_new_key())["id"] != first["id"]
 
 
 @promise(_DECIDED, "N parallel submits with one key make one task")
@@ -128,8 +128,8 @@ def test_a_repetition_gets_the_first_response(server: ServerUnderTest) -> None:
 def test_parallel_submissions_make_one_task(server: ServerUnderTest) -> None:
     key = _new_key()
     with ThreadPoolExecutor(_PARALLEL) as threads:
-        made = [threads.submit(server.submit, KLEIN, least(KLEIN), headers=key) for _ in range(_PARALLEL)]
-    responses = [each.result() for each in made]
+        futures = [threads.submit(server.submit, KLEIN, least(KLEIN), headers=key) for _ in range(_PARALLEL)]
+    responses = [each.result() for each in futures]
     assert all(each.status_code in (200, 409) for each in responses)
     assert len({each.json()["id"] for each in responses if each.status_code == 200}) == 1
     assert all("retry-after" in each.headers for each in responses if each.status_code == 409)

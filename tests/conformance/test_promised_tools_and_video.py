@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from sent_pictures import opened, photo, plain
+from sent_images import open_image, photo, plain
 from server_under_test import OUTPAINTING, VIDEO, Json, ServerUnderTest, is_number, problems
 from support.promises import promise
 
@@ -21,7 +21,7 @@ _V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
     _TOOLS,
     "Prompt-free removal of masked content from an image; input is an image and a binary mask; optional edge expansion",
 )
-def test_erasing_needs_a_picture_and_a_mask(server: ServerUnderTest) -> None:
+def test_erasing_needs_an_image_and_a_mask(server: ServerUnderTest) -> None:
     server.takes("gen-tools/erase-v1")
     server.refuses("gen-tools/erase-v1", without="image")
     server.refuses("gen-tools/erase-v1", without="mask")
@@ -51,19 +51,19 @@ def test_the_second_try_on_takes_more(server: ServerUnderTest) -> None:
 @needs("results")
 @promise(_TOOLS, "result follows the model image's resolution")
 def test_a_try_on_has_the_persons_size(server: ServerUnderTest) -> None:
-    assert opened(server.file_of(server.finished("gen-tools/vto-v2", person=photo(128, 160)))).size == (128, 160)
+    assert open_image(server.download(server.run_task("gen-tools/vto-v2", person=photo(128, 160)))).size == (128, 160)
 
 
 @needs("results")
 @promise(_TOOLS, "Sharpens one image, no prompt, no mask; input up to 4 MP as base64 or image URL")
 def test_deblurring_keeps_the_size(server: ServerUnderTest) -> None:
-    assert opened(server.file_of(server.finished("gen-tools/deblur-v1"))).size == (96, 64)
+    assert open_image(server.download(server.run_task("gen-tools/deblur-v1"))).size == (96, 64)
 
 
 # Video
 
 
-def _named(server: ServerUnderTest, **body: Any) -> set[str]:
+def _get_error_fields(server: ServerUnderTest, **body: Any) -> set[str]:
     """What is wrong with a request, by the last part of every location."""
     return {entry["loc"][-1] for entry in problems(server.submit(VIDEO, body))}
 
@@ -84,23 +84,26 @@ def _named(server: ServerUnderTest, **body: Any) -> set[str]:
     ],
 )
 def test_there_are_four_modes(server: ServerUnderTest, mode: str, missing: set[str]) -> None:
-    assert _named(server, mode=mode) == missing
-    assert _named(server, mode=mode, unknown=7, safety_tolerance=9) >= missing | {"unknown"}
+    assert _get_error_fields(server, mode=mode) == missing
+    assert _get_error_fields(server, mode=mode, unknown=7, safety_tolerance=9) >= missing | {"unknown"}
 
 
 @promise(_VIDEO, "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
 def test_durations_are_limited(server: ServerUnderTest) -> None:
-    assert "duration" in _named(server, **_V2V, start_video="x", duration=16)
-    assert "duration" in _named(server, mode="t2v", prompt="waves", duration=21)
-    assert "duration" in _named(server, **_I2V | {"keyframes": [photo()], "duration": 21})
+    assert "duration" in _get_error_fields(server, **_V2V, start_video="x", duration=16)
+    assert "duration" in _get_error_fields(server, mode="t2v", prompt="waves", duration=21)
+    assert "duration" in _get_error_fields(server, **_I2V | {"keyframes": [photo()], "duration": 21})
     server.takes(VIDEO, duration=20)
 
 
 @promise(_DECIDED, "A union discriminated by `mode`, strict.")
 def test_videos_are_strict(server: ServerUnderTest) -> None:
-    assert _named(server, prompt="waves") == {"mode"}
-    assert _named(server, mode="t3v", prompt="waves") == {"mode"}
-    assert _named(server, mode="t2v", prompt="waves", unknown=7, keyframes=[photo()]) == {"unknown", "keyframes"}
+    assert _get_error_fields(server, prompt="waves") == {"mode"}
+    assert _get_error_fields(server, mode="t3v", prompt="waves") == {"mode"}
+    assert _get_error_fields(server, mode="t2v", prompt="waves", unknown=7, keyframes=[photo()]) == {
+        "unknown",
+        "keyframes",
+    }
 
 
 @promise(
@@ -118,10 +121,10 @@ def test_keyframes_have_their_forms(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "`start_video`: req: URL or base64 mp4, at most 50 MB")
 @promise(_DECIDED, "`draft_cache`: req: the draft's URL or task id")
 def test_what_a_video_begins_with_has_to_be_one(server: ServerUnderTest) -> None:
-    assert "start_video" in _named(server, **_V2V)
-    assert "start_video" in _named(server, **_V2V, start_video=photo())
-    assert "draft_cache" in _named(server, mode="draft_enhance")
-    assert "draft_cache" in _named(server, mode="draft_enhance", draft_cache="no-such-draft")
+    assert "start_video" in _get_error_fields(server, **_V2V)
+    assert "start_video" in _get_error_fields(server, **_V2V, start_video=photo())
+    assert "draft_cache" in _get_error_fields(server, mode="draft_enhance")
+    assert "draft_cache" in _get_error_fields(server, mode="draft_enhance", draft_cache="no-such-draft")
 
 
 @needs("video", "results")
@@ -131,9 +134,9 @@ def test_what_a_video_begins_with_has_to_be_one(server: ServerUnderTest) -> None
 @promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
 @promise(_DECIDED, "keeps seed, prompt plan and latents for `draft_enhance`")
 def test_a_draft_is_made_and_can_be_enhanced(server: ServerUnderTest) -> None:
-    reply = server.accepted(VIDEO)
+    reply = server.create_task(VIDEO)
     assert reply["cost"] is reply["output_mp"] is None
-    task = server.end_of(reply["id"])
+    task = server.wait_for_end(reply["id"])
     assert is_number(task["cost"])
     response = server.get(task["result"]["sample"], key="")
     assert response.headers["content-type"] == "video/mp4"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from sent_pictures import cut_out, mask, opened, photo, plain, truncated, turned
+from sent_images import cut_out, make_rotated, make_truncated, mask, open_image, photo, plain
 from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, least, problems
 from support.promises import promise
 
@@ -42,15 +42,15 @@ def test_klein_has_a_largest_area(server: ServerUnderTest) -> None:
 @promise(_KLEIN, "Ignored when `width` and `height` are set")
 @promise(_KLEIN, "Omitted: `1k` for text-to-image")
 def test_klein_makes_a_megapixel_where_no_size_is_set(server: ServerUnderTest) -> None:
-    small = server.accepted(KLEIN, {"aspect_ratio": "21:9", "resolution": "4k"})
-    usual = server.accepted(KLEIN, {"width": None, "height": None, "aspect_ratio": "1:1"})
+    small = server.create_task(KLEIN, {"aspect_ratio": "21:9", "resolution": "4k"})
+    usual = server.create_task(KLEIN, {"width": None, "height": None, "aspect_ratio": "1:1"})
     assert small["output_mp"] < 0.1 < 0.9 <= usual["output_mp"] <= 1.1
 
 
 @promise(_KLEIN, "Equal-area size tier.")
 def test_tiers_have_equal_areas(server: ServerUnderTest) -> None:
     tier = {"width": None, "height": None, "resolution": "768sq"}
-    areas = [server.accepted(KLEIN, tier | {"aspect_ratio": each})["output_mp"] for each in ("1:1", "21:9", "1:2")]
+    areas = [server.create_task(KLEIN, tier | {"aspect_ratio": each})["output_mp"] for each in ("1:1", "21:9", "1:2")]
     assert max(areas) - min(areas) <= 0.06
 
 
@@ -91,7 +91,7 @@ def test_unknown_fields_are_refused(server: ServerUnderTest, endpoint: str) -> N
 
 @promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
 @promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
-def test_masks_fit_or_are_in_the_picture(server: ServerUnderTest) -> None:
+def test_masks_fit_or_are_in_the_image(server: ServerUnderTest) -> None:
     server.takes("gen-pro-1.0-fill", image=cut_out(), mask=None)
     server.refuses("gen-pro-1.0-fill", mask=mask(96, 72))
 
@@ -136,7 +136,7 @@ def test_webp_is_a_format(server: ServerUnderTest) -> None:
 
 
 @promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
-def test_data_uris_are_pictures(server: ServerUnderTest) -> None:
+def test_data_uris_are_images(server: ServerUnderTest) -> None:
     uri = f"data:image/png;base64,{photo()}"
     server.takes(KLEIN, images=[uri])
     server.takes("gen-kontext-pro", input_image=uri)
@@ -146,9 +146,9 @@ def test_data_uris_are_pictures(server: ServerUnderTest) -> None:
 
 @promise(_DECIDED, "At most 20 MB decoded and 20 MP each")
 @promise(_DECIDED, "not an image, truncated, or too large: 422 naming the field")
-def test_what_is_no_picture_or_too_large_is_refused(server: ServerUnderTest) -> None:
+def test_what_is_no_image_or_too_large_is_refused(server: ServerUnderTest) -> None:
     server.refuses("gen-kontext-pro", input_image=plain(5000, 4400))
-    for value in ("bm8gcGljdHVyZQ==", truncated(), "data:image/png;base64,"):
+    for value in ("bm8gcGljdHVyZQ==", make_truncated(), "data:image/png;base64,"):
         server.refuses(KLEIN, images=[value])
         server.refuses("gen-pro-1.0-fill", image=value)
 
@@ -156,6 +156,6 @@ def test_what_is_no_picture_or_too_large_is_refused(server: ServerUnderTest) -> 
 @needs("results")
 @promise(_DECIDED, "EXIF orientation applied")
 def test_orientation_is_applied(server: ServerUnderTest) -> None:
-    task = server.finished(images=[turned()], width=None, height=None, output_format="png")
-    width, height = opened(server.file_of(task)).size
+    task = server.run_task(images=[make_rotated()], width=None, height=None, output_format="png")
+    width, height = open_image(server.download(task)).size
     assert width < height

@@ -6,7 +6,7 @@ from typing import Final
 
 import httpx2
 import pytest
-from sent_pictures import opened
+from sent_images import open_image
 from server_under_test import KLEIN, NO_FINETUNE, OUTPAINTING, SUBMITTED, Json, ServerUnderTest, detail, least
 from support.promises import promise
 
@@ -16,7 +16,7 @@ _TUNED: Final = "12. Tuned-model endpoints"
 _BASES: Final = [name for name in SUBMITTED if "tools" not in name]
 
 
-def _served(server: ServerUnderTest, name: str) -> httpx2.Response:
+def _order(server: ServerUnderTest, name: str) -> httpx2.Response:
     """The answer to an invalid request: it costs nothing, and tells that the path is served."""
     response = server.post(f"/v1/{name}", {"seed": "no number", "safety_tolerance": "none"})
     assert response.status_code == 422, f"{name}: {response.text}"
@@ -25,7 +25,7 @@ def _served(server: ServerUnderTest, name: str) -> httpx2.Response:
 
 @promise(_SECTION, "The API version is part of the path: `/v1/`.")
 def test_the_version_is_in_the_path(server: ServerUnderTest) -> None:
-    _served(server, KLEIN)
+    _order(server, KLEIN)
     assert server.post(f"/{KLEIN}", {}).status_code == 404
 
 
@@ -52,7 +52,7 @@ def test_the_version_is_in_the_path(server: ServerUnderTest) -> None:
     ],
 )
 def test_what_is_served_and_not_deprecated(server: ServerUnderTest, name: str) -> None:
-    assert "deprecation" not in _served(server, name).headers
+    assert "deprecation" not in _order(server, name).headers
 
 
 @promise(_SECTION, "Outpainting `mode` omitted keeps the `high` behaviour.")
@@ -81,7 +81,7 @@ def test_the_usage_description_has_its_version(server: ServerUnderTest) -> None:
     "name", ["gen-pro-1.0-canny", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned", "gen-pro-finetuned"]
 )
 def test_deprecation_is_told(server: ServerUnderTest, name: str) -> None:
-    assert _served(server, name).headers["deprecation"].startswith("@")
+    assert _order(server, name).headers["deprecation"].startswith("@")
 
 
 @promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
@@ -147,8 +147,8 @@ def test_tuned_models_are_listed(server: ServerUnderTest) -> None:
 @promise(_TUNED, "During the beta such requests are billed at the base endpoint's rate.")
 def test_tuned_models_cost_the_same(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
-    tuned = server.accepted(f"{base}-finetuned", {"finetune_id": finetune_id})
-    assert tuned["cost"] == server.accepted(base)["cost"]
+    tuned = server.create_task(f"{base}-finetuned", {"finetune_id": finetune_id})
+    assert tuned["cost"] == server.create_task(base)["cost"]
 
 
 @pytest.mark.needs("finetune", "results")
@@ -156,10 +156,10 @@ def test_tuned_models_cost_the_same(server: ServerUnderTest) -> None:
 def test_strength_decides(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     body: Json = {"seed": 7, "output_format": "png"}
-    tasks = [server.finished(base, **body)]
+    tasks = [server.run_task(base, **body)]
     for strength in (0, 2):
         changed = body | {"finetune_id": finetune_id, "finetune_strength": strength}
-        tasks.append(server.finished(f"{base}-finetuned", **changed))
-    plain, none, full = (opened(server.file_of(task)).convert("RGB").tobytes() for task in tasks)
+        tasks.append(server.run_task(f"{base}-finetuned", **changed))
+    plain, none, full = (open_image(server.download(task)).convert("RGB").tobytes() for task in tasks)
     assert plain == none
     assert plain != full

@@ -21,20 +21,20 @@ _SECRET: Final = "conformance-secret"
 _WHSEC: Final = "whsec_" + base64.b64encode(b"conformance conformance!").decode()
 
 
-def _delivered(server: ServerUnderTest, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
+def _deliver(server: ServerUnderTest, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
     """A task that has ended, and what came for it; tests that ask for the same share a task."""
     name = f"webhook {answers} {secret}"
-    if name not in server.kept:
+    if name not in server.cache:
         hook = server.hook(*answers)
         response = server.submit(KLEIN, least(KLEIN) | {"webhook_url": hook, **secret})
         if response.status_code == 422 and "webhook_url" in response.text:
             pytest.skip("the server may not call this machine's destination: see --destination-host")
-        task = server.end_of(response.json()["id"])
-        server.kept[name] = task, server.deliveries(hook, 1 + len(answers))
-    return server.kept[name]
+        task = server.wait_for_end(response.json()["id"])
+        server.cache[name] = task, server.deliveries(hook, 1 + len(answers))
+    return server.cache[name]
 
 
-def _signed(secret: bytes, delivery: Received) -> bool:
+def _verify(secret: bytes, delivery: Received) -> bool:
     head = f"{delivery.headers['webhook-id']}.{delivery.headers['webhook-timestamp']}.".encode()
     signature = "v1," + base64.b64encode(hmac.digest(secret, head + delivery.body, hashlib.sha256)).decode()
     return signature in delivery.headers["webhook-signature"].split()
@@ -58,7 +58,7 @@ def _without_signatures(body: Json) -> Json:
 @promise(_DECIDED, "byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.")
 @promise(_DECIDED, "No secret: no signature headers.")
 def test_a_webhook_is_what_polling_answers(server: ServerUnderTest) -> None:
-    task, [delivery] = _delivered(server)
+    task, [delivery] = _deliver(server)
     body = json.loads(delivery.body)
     assert body["status"] in TERMINAL, "the first call tells of the end"
     assert body["status"] == "Ready"
@@ -72,8 +72,8 @@ def test_a_webhook_is_what_polling_answers(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
 @promise(_DECIDED, "`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
 def test_a_secret_signs(server: ServerUnderTest) -> None:
-    _, [delivery] = _delivered(server, webhook_secret=_SECRET)
-    assert _signed(_SECRET.encode(), delivery)
+    _, [delivery] = _deliver(server, webhook_secret=_SECRET)
+    assert _verify(_SECRET.encode(), delivery)
     assert abs(int(delivery.headers["webhook-timestamp"]) - time.time()) < 600
     right = "sha256=" + hmac.digest(_SECRET.encode(), delivery.body, hashlib.sha256).hex()
     assert delivery.headers["x-webhook-signature"] == right
@@ -82,15 +82,15 @@ def test_a_secret_signs(server: ServerUnderTest) -> None:
 @needs
 @promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
 def test_whsec_secrets_are_decoded(server: ServerUnderTest) -> None:
-    _, [delivery] = _delivered(server, webhook_secret=_WHSEC)
-    assert _signed(base64.b64decode(_WHSEC.removeprefix("whsec_")), delivery)
+    _, [delivery] = _deliver(server, webhook_secret=_WHSEC)
+    assert _verify(base64.b64decode(_WHSEC.removeprefix("whsec_")), delivery)
 
 
 @needs
 @promise(_DECIDED, "2xx within 15 s is success; anything else (3xx too) is retried at 5 s")
 @promise(_DECIDED, "A terminal task whose submission had `webhook_url` is delivered at least once")
 def test_failures_are_repeated(server: ServerUnderTest) -> None:
-    _, [first, second, *_] = _delivered(server, 307)
+    _, [first, second, *_] = _deliver(server, 307)
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert _without_signatures(json.loads(first.body)) == _without_signatures(json.loads(second.body))
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
-from forbidden_picture import forbidden
+from forbidden_image import forbidden
 from support.local_service import LocalService
+from support.tiny_classifier import moderation
 
-from deployments.moderation.known_pictures import fingerprint
+from deployments.moderation.known_images import fingerprint
 from serve_app.cli.service import Client
 
-PACE: dict[str, Any] = {"lease_s": 3, "max_active": 200}
+TASK_SETTINGS: dict[str, Any] = {"lease_s": 3, "max_active": 200}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,8 +35,10 @@ def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Itera
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
     # A model starts as soon as it is asked for, and stays for the next test that asks.
     scaling = {"upscale_delay_s": 0, "downscale_delay_s": 600}
-    models = {name: {"autoscaling": scaling} for name in names}
-    with _running(LocalService(tmp_path_factory.mktemp("service"), repository, tasks=PACE, models=models)) as service:
+    models = {name: {"autoscaling_config": scaling} for name in names}
+    with _running(
+        LocalService(tmp_path_factory.mktemp("service"), repository, tasks=TASK_SETTINGS, models=models)
+    ) as service:
         yield service
 
 
@@ -48,17 +51,17 @@ def client(service: LocalService) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     folder = tmp_path_factory.mktemp("breakable")
-    known = fingerprint(forbidden())
-    assert known.is_reliable
-    (folder / "known.txt").write_text(f"{known.text} violence\n")
-    pictures = [{"backend": "known-pictures", "checkpoint": str(folder / "known.txt")}]
+    digest = fingerprint(forbidden())
+    assert digest.is_reliable
+    (folder / "known.txt").write_text(f"{digest.text} violence\n")
+    images = [{"backend": "known-images", "checkpoint": str(folder / "known.txt")}]
     eraser = {"backend": "telea", "checkpoint": "", "steps": 1, "max_batch": 1}
     sharing = {model: {"text_encoder": "klein"} for model in ("flux2-pro-snapshot", "flux2-max")}
     service = LocalService(
         folder,
         repository,
-        moderation={"pictures": pictures},
-        tasks=PACE,
+        moderation=moderation(folder / "classifier") | {"images": images},
+        tasks=TASK_SETTINGS,
         models={"eraser": eraser, **sharing},
         text_encoders={"klein": {"checkpoint": "bundled/flux2klein", "dtype": "float32"}},
     )
@@ -70,7 +73,7 @@ def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
 def breakable(_breakable: LocalService) -> LocalService:
     """A service whose processes may be killed, and that may be stopped; the next test finds it up again.
 
-    It knows a forbidden picture, its eraser brings back what is around a mask, exactly, and two models share text
+    It knows a forbidden image, its eraser brings back what is around a mask, exactly, and two models share text
     encoders.
     """
     if not _breakable.is_up:

@@ -42,15 +42,15 @@ def folder(service: LocalService, tmp_path: Path) -> Path:
     project = f"bench-{uuid.uuid4().hex}"
     operator = ("--key", service.operator_key)
     gen_serve(service, tmp_path, "projects", "create", project, *operator)
-    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project, *operator)
-    (tmp_path / "second.key").write_text(next(word for word in made.split() if word.startswith("gen_")))
+    output = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project, *operator)
+    (tmp_path / "second.key").write_text(next(word for word in output.split() if word.startswith("gen_")))
     return tmp_path
 
 
 def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
     environment = {"GEN_CONFIG": str(service.config), "GEN_BASE_URL": service.base_url, "FIRST_KEY": service.key}
     environment["XDG_STATE_HOME"] = str(folder / "state")
-    ran = subprocess.run(
+    result = subprocess.run(
         [str(Path(sys.executable).with_name("gen-serve")), *words],
         cwd=folder,
         env=os.environ | environment,
@@ -58,40 +58,44 @@ def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
         text=True,
         timeout=240,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
-def told(service: LocalService, folder: Path, *words: str) -> Any:
+def run_json(service: LocalService, folder: Path, *words: str) -> Any:
     return json.loads(gen_serve(service, folder, "bench", *words, "--json"))
 
 
 def test_a_load_is_run_recorded_and_sent_again(service: LocalService, folder: Path) -> None:
     arrivals = ("--arrivals", "constant", "--rate", "3", "--duration", "6", "--seed", "5")
-    run = told(service, folder, "run", "--mix", "mix.yaml", *arrivals, "--slo", "200", "--processes", "2", "-o", "one")
-    figures = run["figures"]
-    assert (figures["requests"], figures["ends"], figures["lost"]) == (18, {"served": 18}, 0)
-    assert figures["attainment"] == 1
-    assert figures["service_time"]["n"] == figures["queue_wait"]["n"] == 18
-    assert figures["fairness"]["counted_in"] == "megapixel-steps"
+    run = run_json(
+        service, folder, "run", "--mix", "mix.yaml", *arrivals, "--slo", "200", "--processes", "2", "-o", "one"
+    )
+    summary = run["figures"]
+    assert (summary["requests"], summary["ends"], summary["lost"]) == (18, {"served": 18}, 0)
+    assert summary["attainment"] == 1
+    assert summary["service_time"]["n"] == summary["queue_wait"]["n"] == 18
+    assert summary["fairness"]["counted_in"] == "megapixel-steps"
 
     since = f"{datetime.fromtimestamp(int(run['started'])):%Y-%m-%dT%H:%M:%S}"
     gen_serve(service, folder, "bench", "record", "--since", since, "-o", "trace.jsonl")
     recorded = read_trace(folder / "trace.jsonl")[-18:]
     assert Counter(each.references for each in recorded)[1] > 0
     assert {(each.width, each.height, each.steps) for each in recorded} == {(64, 64, 2), (128, 64, 2)}
-    asked = sorted(each["asked"] for each in figures["fairness"]["tenants"].values())
-    assert sorted(Counter(each.tenant for each in recorded).values()) == asked
+    counts = sorted(each["asked"] for each in summary["fairness"]["tenants"].values())
+    assert sorted(Counter(each.tenant for each in recorded).values()) == counts
     write_trace(folder / "trace.jsonl", recorded)
 
     words = ("replay", "trace.jsonl", "--mix", "mix.yaml", "--speed", "2", "--slo", "200", "--wait", "5", "-o", "two")
-    again = told(service, folder, *words)["figures"]
+    again = run_json(service, folder, *words)["figures"]
     assert again["ends"] == {"served": 18}
-    first, second = ({kind: each["requests"] for kind, each in of["kinds"].items()} for of in (figures, again))
+    first, second = ({kind: each["requests"] for kind, each in part["kinds"].items()} for part in (summary, again))
     assert first == second
 
 
 def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, tmp_path: Path) -> None:
     words = ("--endpoint", "gen-3-image-klein", "--size", "64x64", "--steps", "2", "--adapter", "openai")
-    run = told(service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai")
+    run = run_json(
+        service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai"
+    )
     assert set(run["figures"]["ends"]) == {"served"}

@@ -14,5 +14,5 @@ from support.local_service import LocalService
 def test_every_sentence_holds_that_takes_results(service: LocalService, repository: Path) -> None:
     where = ["--server", service.base_url, "--server-key", service.key, "-p", "no:cacheprovider", "-q"]
     command = [sys.executable, "-m", "pytest", *where, "-k", "not fields and not values", "tests/conformance"]
-    ran = subprocess.run(command, check=False, cwd=repository, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout[-5000:]
+    result = subprocess.run(command, check=False, cwd=repository, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-5000:]

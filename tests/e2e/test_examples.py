@@ -1,33 +1,41 @@
-"""What the description and the documents show works as it is shown, and pictures show what they ask for."""
+"""What the description and the documents show works as it is shown, and images show what they ask for."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import jsonschema
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from PIL import Image
+from support import published_clients
 from support.asked import scene
 from support.documents import kinds, scripts
 from support.local_service import LocalService
 from support.outcomes import outcome
 
 from serve_app.cli.service import Client
-from serve_app.schemas.examples import DRAFT, TUNED
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.schemas.examples import DRAFT, FINETUNE_FIELDS
 
 DOCS = Path(__file__).parents[2] / "docs"
-SHOWN = {
+EXAMPLES = DOCS.parent / "examples"
+EXPECTED = {
     "a small red star in the top left on a dark blue background": "small red star @ top left / dark blue",
     "make the circle blue": "large blue circle @ left / white",
     "change the background to a cyan background": "large red circle @ left / cyan",
+    "change the background to a yellow background": "large blue circle @ left / yellow",
     "a green triangle on a white background": "medium green triangle @ center / white",
     "a large blue circle on a yellow background": "large blue circle @ center / yellow",
     "a red square on a white background": "medium red square @ center / white",
@@ -38,7 +46,7 @@ SHOWN = {
 """What the results of these prompts must show, wherever they stand."""
 
 OTHERS = {
-    *("starts-a-service", "real-checkpoints", "takes-minutes", "your-pictures", "installs"),
+    *("starts-a-service", "real-checkpoints", "takes-minutes", "your-images", "installs"),
     *("cluster", "compose", "container", "kubernetes", "your-logs"),
 }
 """Blocks that are not run here, by what stands after `sh` behind their fence."""
@@ -48,10 +56,12 @@ DOCUMENTS = sorted(each.name for each in DOCS.glob("*.md") if "sh" in kinds(each
 def assert_shows(client: Client, task: dict[str, Any]) -> None:
     """Moderated where it is known what the prompt asks for."""
     result = task["result"]
-    expected = next((seen for prompt, seen in SHOWN.items() if result.get("prompt", "").startswith(prompt)), None)
+    expected = next(
+        (shapes for prompt, shapes in EXPECTED.items() if result.get("prompt", "").startswith(prompt)), None
+    )
     if expected is not None:
-        picture = Image.open(io.BytesIO(client.fetch(result["sample"]))).convert("RGB")
-        assert scene(expected).faults(np.asarray(picture)) == [], result["prompt"]
+        image = Image.open(io.BytesIO(client.fetch(result["sample"]))).convert("RGB")
+        assert scene(expected).faults(np.asarray(image)) == [], result["prompt"]
 
 
 def bodies(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,13 +85,13 @@ def adapter(folder: Path, base: str) -> Path:
 @pytest.mark.slow
 def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, service: LocalService) -> None:
     submitted: list[str] = []
-    of_known_words: list[str] = []
+    drawable_ids: list[str] = []
     finetunes: list[str] = []
     draft = ""
     for path, body in bodies(service):
         plain = "finetune_id" not in body and "mode" not in body
         if "finetune_id" in body:
-            assert body["finetune_id"] == TUNED["finetune_id"], "it is that of no tuned model"
+            assert body["finetune_id"] == FINETUNE_FIELDS["finetune_id"], "it is that of no tuned model"
             base = path.removeprefix("/v1/").removesuffix("-finetuned")
             finetunes.append(client.upload_finetune(adapter(service.folder, base), base, "random")["finetune_id"])
             body = body | {"finetune_id": finetunes[-1]}
@@ -92,14 +102,14 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
         if "video" in path and not (body.get("draft") or body.get("draft_cache")):
             client.cancel(submitted.pop())  # docs/api.md makes one of each mode
         elif plain:
-            of_known_words.append(submitted[-1])
+            drawable_ids.append(submitted[-1])
         if body.get("draft"):
             draft = submitted[-1]
     assert len(submitted) > 25
     for task_id in submitted:
         task = outcome(client, task_id)
         assert task["status"] == "Ready", task
-        if task_id in of_known_words:
+        if task_id in drawable_ids:
             assert_shows(client, task)
     for finetune_id in finetunes:
         client.delete_finetune(finetune_id)
@@ -111,9 +121,9 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
 def test_a_document_can_be_followed(
     client: Client, service: LocalService, repository: Path, tmp_path: Path, document: str
 ) -> None:
-    before = listed(client)
+    before = list_ids(client)
     follow(service, repository, tmp_path, scripts(DOCS / document))
-    for task_id in listed(client) - before:
+    for task_id in list_ids(client) - before:
         task = outcome(client, task_id)
         assert task["status"] == "Ready", task
         assert_shows(client, task)
@@ -129,7 +139,7 @@ def follow(service: LocalService, repository: Path, folder: Path, script: str) -
     environment |= {"GEN_CONFIG": str(service.config), "GEN_BASE_URL": service.base_url}
     for address in ("localhost:8000", "127.0.0.1:8000"):
         script = script.replace(address, service.base_url.removeprefix("http://"))
-    ran = subprocess.run(
+    result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
         env=os.environ | environment,
@@ -137,20 +147,97 @@ def follow(service: LocalService, repository: Path, folder: Path, script: str) -
         text=True,
         timeout=600,
     )
-    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
 
 
-def listed(client: Client) -> set[str]:
-    found: set[str] = set()
+PROGRAMS = {
+    "submit_and_poll.py": ["image.jpeg"],
+    "webhook_receiver.py": [],
+    "batch_from_csv.py": ["circle.jpeg", "square.jpeg", "triangle.jpeg"],
+    "edit_loop.py": ["step-0.png", "step-1.png", "step-2.png"],
+    "upload_lora.py": ["outlined.jpeg"],
+    "video_from_image.py": ["video.mp4"],
+    "openai_sdk.py": ["red.png", "star.png"],
+    "openai_fetch.mjs": ["red.png", "star.png"],
+    "load_test.sh": ["load-report"],
+}
+"""What each leaves behind."""
+
+
+def interpreter(repository: Path, program: str) -> str:
+    if program == "openai_sdk.py":
+        return str(published_clients.python_environment(repository, "openai"))
+    return {".py": sys.executable, ".mjs": published_clients.node(), ".sh": "sh"}[Path(program).suffix]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_example_program_does_what_it_says(
+    client: Client, service: LocalService, repository: Path, tmp_path: Path, program: str
+) -> None:
+    before = list_ids(client)
+    environment = {"GEN_BASE_URL": service.base_url, "GEN_KEY": service.key, "PORT": str(free_port())}
+    environment |= {"DURATION": "5", "SLO": "200", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    result = subprocess.run(
+        [interpreter(repository, program), EXAMPLES / program],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert sorted(each.name for each in tmp_path.iterdir()) == PROGRAMS[program]
+    made = list_ids(client) - before
+    assert made
+    for task_id in made:
+        task = outcome(client, task_id)
+        assert task["status"] == "Ready", task
+        if program != "load_test.sh":
+            assert_shows(client, task)
+
+
+def test_every_example_is_run_and_listed() -> None:
+    files = {each.name for each in EXAMPLES.iterdir()} - {"README.md"}
+    assert files == {*PROGRAMS, "prompts.csv", "http_node.json"}
+    assert files == set(re.findall(r"\]\(([\w.]+)\)", (EXAMPLES / "README.md").read_text()))
+
+
+def test_the_workflow_sends_what_the_description_has() -> None:
+    workflow = json.loads((EXAMPLES / "http_node.json").read_text())
+    described = json.loads((DOCS.parent / "openapi.json").read_text())
+    nodes = {node["name"]: node for node in workflow["nodes"]}
+    targets = [target for each in workflow["connections"].values() for branch in each["main"] for target in branch]
+    assert {*workflow["connections"], *(target["node"] for target in targets)} == set(nodes)
+    for name in ("Submit", "Poll"):
+        given = nodes[name]["parameters"]
+        path = given["url"].removeprefix("={{ $env.GEN_BASE_URL }}")
+        operation = described["paths"][path][given.get("method", "GET").lower()]
+        parameters = {(each["in"], each["name"].lower()) for each in operation["parameters"]}
+        keys = {
+            (each["in"], each["name"]) for each in described["components"]["securitySchemes"].values() if "in" in each
+        }
+        for where in ("header", "query"):
+            for each in given.get(f"{where}Parameters", {"parameters": []})["parameters"]:
+                assert (where, each["name"]) in parameters | keys
+        if body := given.get("jsonBody"):
+            (reference,) = operation["requestBody"]["content"]["application/json"]["schema"].values()
+            schema = described["components"]["schemas"][reference.rpartition("/")[2]]
+            jsonschema.validate(json.loads(body), schema | {"components": described["components"]})
+            assert json.loads(body).keys() <= schema["properties"].keys()
+
+
+def list_ids(client: Client) -> set[str]:
+    ids: set[str] = set()
     cursor = None
     while cursor is None or cursor:
         answer = client.tasks(limit=100, cursor=cursor)
-        found |= {task["id"] for task in answer["tasks"]}
+        ids |= {task["id"] for task in answer["tasks"]}
         cursor = answer.get("next") or ""
-    return found
+    return ids
 
 
 def test_every_block_says_what_it_needs() -> None:
-    known = {"sh", "", "js", "json", "python", "ts", "yaml", *(f"sh {kind}" for kind in OTHERS)}
+    allowed_kinds = {"sh", "", "js", "json", "python", "ts", "yaml", *(f"sh {kind}" for kind in OTHERS)}
     documents = [DOCS.parent / "README.md", *DOCS.glob("*.md")]
-    assert {(document.name, kind) for document in documents for kind in kinds(document) - known} == set()
+    assert {(document.name, kind) for document in documents for kind in kinds(document) - allowed_kinds} == set()

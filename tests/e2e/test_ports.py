@@ -12,14 +12,14 @@ from support.local_service import LocalService
 
 
 def test_nothing_listens_beyond_loopback(service: LocalService) -> None:
-    found: dict[tuple[str, int], str] = {}
+    listeners: dict[tuple[str, int], str] = {}
     for process in service.processes():
         for connection in process.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN:
-                found[connection.laddr.ip, connection.laddr.port] = process.name()
-    assert {service.port, service.metrics_port} <= {port for _, port in found}
-    beyond = [name for (ip, _), name in found.items() if not ip_address(ip.removeprefix("::ffff:")).is_loopback]
-    assert beyond == []
+                listeners[connection.laddr.ip, connection.laddr.port] = process.name()
+    assert {service.port, service.metrics_port} <= {port for _, port in listeners}
+    exposed = [name for (ip, _), name in listeners.items() if not ip_address(ip.removeprefix("::ffff:")).is_loopback]
+    assert exposed == []
 
 
 def test_a_forged_host_is_told_from_the_real_one_and_there_are_no_figures(service: LocalService) -> None:

@@ -1,4 +1,4 @@
-"""Clients that others published make pictures on the service as it comes, unchanged: only the address is another.
+"""Clients that others published make images on the service as it comes, unchanged: only the address is another.
 
 They are installed at the versions that `tests/clients` pins. What a client refuses by itself is here, too.
 """
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw
 from support import published_clients, website
+from support.images import image_base64
 from support.local_service import LocalService
 from support.outcomes import outcome
-from support.pictures import sent
 from support.redis_process import until
 from support.website import Website
 
@@ -31,18 +31,18 @@ OPTIONS = {"steps": 4, "pollTimeoutMillis": 240_000, "pollIntervalMillis": 20, "
 
 
 def photo() -> Image.Image:
-    picture = Image.new("RGB", (320, 256), "teal")
-    ImageDraw.Draw(picture).ellipse((60, 40, 220, 200), fill="orange")
-    return picture
+    image = Image.new("RGB", (320, 256), "teal")
+    ImageDraw.Draw(image).ellipse((60, 40, 220, 200), fill="orange")
+    return image
 
 
 def mask() -> Image.Image:
-    picture = Image.new("L", photo().size, 0)
-    ImageDraw.Draw(picture).rectangle((100, 80, 200, 160), fill=255)
-    return picture
+    image = Image.new("L", photo().size, 0)
+    ImageDraw.Draw(image).rectangle((100, 80, 200, 160), fill=255)
+    return image
 
 
-def opened(result: dict[str, Any]) -> Image.Image:
+def open_image(result: dict[str, Any]) -> Image.Image:
     assert "error" not in result, result
     return Image.open(io.BytesIO(base64.b64decode(result["base64"])))
 
@@ -50,48 +50,48 @@ def opened(result: dict[str, Any]) -> Image.Image:
 @pytest.fixture
 def hooks() -> Iterator[Website]:
     with website.serving() as site:
-        site.put("/done")
+        site.set_page("/done")
         yield site
 
 
 @pytest.mark.parametrize("package", AI_SDKS)
 def test_the_ai_sdk(service: LocalService, hooks: Website, package: str) -> None:
-    def asked(model: str, prompt: Any = PROMPT, abort: bool = False, **call: Any) -> dict[str, Any]:
-        told = {**OPTIONS, **call.pop("options", {})}
-        call = {"prompt": prompt, "providerOptions": {"blackForestLabs": told}, **call}
+    def build_call(model: str, prompt: Any = PROMPT, abort: bool = False, **call: Any) -> dict[str, Any]:
+        options = {**OPTIONS, **call.pop("options", {})}
+        call = {"prompt": prompt, "providerOptions": {"blackForestLabs": options}, **call}
         return {"model": model, "call": call, "abort": abort}
 
     klein, kontext = "gen-3-image-klein", "gen-kontext-pro"
-    fill = {"text": PROMPT, "images": [sent(photo())], "mask": sent(mask())}
+    fill = {"text": PROMPT, "images": [image_base64(photo())], "mask": image_base64(mask())}
     requests = {
-        "prompt": asked(klein),
-        "ratio": asked(klein, aspectRatio="1:1"),
-        "size": asked(klein, size="512x384", seed=7),
-        "same seed": asked(klein, size="512x384", seed=7),
-        "webhook": asked(klein, options={"webhookUrl": hooks.url("/done"), "webhookSecret": "hush"}),
-        "edit": asked(kontext, {"text": "make it winter", "images": [sent(photo())]}, seed=7),
-        "fill": asked("flux-pro-1.0-fill", fill, options={"steps": 15}),
-        "alias": asked("flux-3-image-klein"),
-        "abort": asked(klein, abort=True),
-        "refused": asked(klein, options={"steps": 99}),
+        "prompt": build_call(klein),
+        "ratio": build_call(klein, aspectRatio="1:1"),
+        "size": build_call(klein, size="512x384", seed=7),
+        "same seed": build_call(klein, size="512x384", seed=7),
+        "webhook": build_call(klein, options={"webhookUrl": hooks.url("/done"), "webhookSecret": "hush"}),
+        "edit": build_call(kontext, {"text": "make it winter", "images": [image_base64(photo())]}, seed=7),
+        "fill": build_call("flux-pro-1.0-fill", fill, options={"steps": 15}),
+        "alias": build_call("flux-3-image-klein"),
+        "abort": build_call(klein, abort=True),
+        "refused": build_call(klein, options={"steps": 99}),
         # It sends `input_image`, which this strict endpoint does not have; kontext and `gen-2-*` take it.
-        "no such field": asked(klein, {"text": PROMPT, "images": [sent(photo())]}),
+        "no such field": build_call(klein, {"text": PROMPT, "images": [image_base64(photo())]}),
     }
     answer = run_ai_sdk(service, package, requests)
     results = answer["results"]
 
-    assert opened(results["prompt"]).size == (1360, 768)
-    ratio = opened(results["ratio"])
+    assert open_image(results["prompt"]).size == (1360, 768)
+    ratio = open_image(results["ratio"])
     assert ratio.width == ratio.height
-    assert opened(results["size"]).size == (512, 384)
+    assert open_image(results["size"]).size == (512, 384)
     assert results["size"]["metadata"]["seed"] == 7
     assert results["size"]["base64"] == results["same seed"]["base64"]
     assert results["prompt"]["metadata"]["cost"] > 0
-    edited = opened(results["edit"])
+    edited = open_image(results["edit"])
     assert edited.width > edited.height
-    assert opened(results["fill"]).size == photo().size
-    opened(results["alias"])
-    opened(results["webhook"])
+    assert open_image(results["fill"]).size == photo().size
+    open_image(results["alias"])
+    open_image(results["webhook"])
     assert results["abort"]["error"] == "AbortError"
     for name, field in (("refused", "steps"), ("no such field", "input_image")):
         assert results[name]["status"] == 422
@@ -101,33 +101,33 @@ def test_the_ai_sdk(service: LocalService, hooks: Website, package: str) -> None
     headers, _ = hooks.received[0]
     assert headers["webhook-signature"].startswith("v1,")
 
-    for told in answer["userAgents"]:
-        assert any(name in told for name in ServiceSettings().basic_status_clients), told
+    for agent in answer["userAgents"]:
+        assert any(name in agent for name in ServiceSettings().basic_status_clients), agent
 
 
 def run_ai_sdk(service: LocalService, package: str, requests: dict[str, Any]) -> dict[str, Any]:
     folder = published_clients.node_package(service.repository, package)
-    asked = {"baseURL": f"{service.base_url}/v1", "apiKey": service.key, "requests": requests}
-    return published_clients.run_node(folder, service.repository / "tests/clients/ai-sdk.mjs", asked)
+    payload = {"baseURL": f"{service.base_url}/v1", "apiKey": service.key, "requests": requests}
+    return published_clients.run_node(folder, service.repository / "tests/clients/ai-sdk.mjs", payload)
 
 
 def test_blackforest(service: LocalService, client: Client) -> None:
-    picture, hole = sent(photo()), sent(mask())
+    image, hole = image_base64(photo()), image_base64(mask())
     requests: dict[str, dict[str, Any]] = {
         "flux-pro": {"prompt": PROMPT, "width": 256, "height": 256, "steps": 4, "seed": 7},
         "flux-pro-1.1": {"prompt": PROMPT, "width": 256, "height": 256, "seed": 7},
-        "flux-kontext-pro": {"prompt": "make it winter", "input_image": picture, "aspect_ratio": "1:1"},
-        "flux-pro-1.0-fill": {"prompt": PROMPT, "image": picture, "mask": hole, "steps": 15},
-        "flux-pro-1.0-canny": {"prompt": PROMPT, "control_image": picture, "steps": 15},
+        "flux-kontext-pro": {"prompt": "make it winter", "input_image": image, "aspect_ratio": "1:1"},
+        "flux-pro-1.0-fill": {"prompt": PROMPT, "image": image, "mask": hole, "steps": 15},
+        "flux-pro-1.0-canny": {"prompt": PROMPT, "control_image": image, "steps": 15},
     }
     python = published_clients.python_environment(service.repository, "blackforest")
-    asked = {
+    payload = {
         "base_url": service.base_url,
         "key": service.key,
         "requests": {model: {"model": model, "inputs": inputs} for model, inputs in requests.items()},
     }
     script = service.repository / "tests/clients/blackforest/generate.py"
-    results = published_clients.run_python(python, script, asked)["results"]
+    results = published_clients.run_python(python, script, payload)["results"]
     for model in requests:
         assert "error" not in results[model], (model, results[model])
         sample = client.fetch(results[model]["result"]["sample"])
@@ -139,7 +139,7 @@ def test_litellm_polls_its_own_provider_only(service: LocalService, client: Clie
     """It submits, and then refuses any polling address that is not the hosted service's; nothing here can mend that."""
     python = published_clients.python_environment(service.repository, "litellm")
     script = service.repository / "tests/clients/litellm/generate.py"
-    told = published_clients.run_python(
+    output = published_clients.run_python(
         python,
         script,
         {"model": "flux-kontext-pro", "prompt": PROMPT},
@@ -147,6 +147,6 @@ def test_litellm_polls_its_own_provider_only(service: LocalService, client: Clie
         BFL_API_KEY=service.key,
         LITELLM_LOCAL_MODEL_COST_MAP="True",  # else it asks the internet for prices as it is imported
     )
-    assert "Rejected polling URL" in told["error"]
+    assert "Rejected polling URL" in output["error"]
     newest = client.tasks(limit=1)["tasks"][0]
     assert outcome(client, newest["id"])["status"] == "Ready"

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
-from support.outcomes import outcome, polled
+from support.outcomes import outcome, poll_result
 from support.redis_process import until
 
 from serve_app.cli.service import Client
@@ -23,15 +23,15 @@ BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
 
 def poll_until(client: Client, task_id: str, *statuses: str) -> dict[str, Any]:
     """However often the way there breaks down meanwhile."""
-    found: list[dict[str, Any]] = []
+    polls: list[dict[str, Any]] = []
 
-    def reached() -> bool:
+    def has_status() -> bool:
         with contextlib.suppress(Exception):
-            found.append(polled(client, task_id, wait=1))
-        return bool(found) and found[-1]["status"] in statuses
+            polls.append(poll_result(client, task_id, wait=1))
+        return bool(polls) and polls[-1]["status"] in statuses
 
-    until(reached)
-    return found[-1]
+    until(has_status)
+    return polls[-1]
 
 
 def events(service: LocalService) -> dict[str, int]:
@@ -63,15 +63,15 @@ def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
 
 
 def test_models_that_share_text_encoders_outlive_a_kill_of_them(breakable: LocalService) -> None:
-    def made(endpoint: str, prompt: str) -> dict[str, Any]:
+    def generate(endpoint: str, prompt: str) -> dict[str, Any]:
         body = {"prompt": prompt, "width": 64, "height": 64, "seed": 3, "output_format": "png", "disable_pup": True}
         task = outcome(client, client.submit(endpoint, body)["id"])
         assert task["status"] == "Ready", task
         return task
 
     with breakable.client() as client:
-        pictures = [made(endpoint, "a red star on a white background") for endpoint in ("gen-2-pro", "gen-2-max")]
-        first, second = (client.fetch(task["result"]["sample"]) for task in pictures)
+        images = [generate(endpoint, "a red star on a white background") for endpoint in ("gen-2-pro", "gen-2-max")]
+        first, second = (client.fetch(task["result"]["sample"]) for task in images)
         assert first == second, "one checkpoint, one seed"
         breakable.kill_one("TextEncoder-klein")
-        made("gen-2-pro", "a blue circle on a white background")
+        generate("gen-2-pro", "a blue circle on a white background")

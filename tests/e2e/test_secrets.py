@@ -22,7 +22,7 @@ def logs(service: LocalService) -> Iterator[Path]:
     """Everything that the service and its cluster write to."""
     yield service.log
     commands = [" ".join(process.cmdline()) for process in service.processes("raylet")]
-    folders = {found for command in commands for found in re.findall(r"--log_dir=(\S+)", command)}
+    folders = {path for command in commands for path in re.findall(r"--log_dir=(\S+)", command)}
     assert folders, "the cluster's logs were not found"
     for folder in folders:
         yield from (file for file in Path(folder).rglob("*") if file.is_file())
@@ -35,8 +35,8 @@ def test_no_log_holds_a_secret(service: LocalService, client: Client) -> None:
     sample = task["result"]["sample"]
     assert client.fetch(sample)
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
-        made = http.post("/v1/admin/keys", json={"name": "short-lived"}, headers={"x-key": service.operator_key})
-        secrets = (service.key, service.operator_key, made.json()["key"], WRONG_KEY, WRONG_TOKEN, WEBHOOK_SECRET)
+        response = http.post("/v1/admin/keys", json={"name": "short-lived"}, headers={"x-key": service.operator_key})
+        secrets = (service.key, service.operator_key, response.json()["key"], WRONG_KEY, WRONG_TOKEN, WEBHOOK_SECRET)
         for refused in (
             http.post("/v1/gen-3-image-klein", json=body, headers={"x-key": WRONG_KEY}),
             http.get("/v1/tasks", headers={"authorization": f"Bearer {WRONG_TOKEN}"}),
@@ -45,6 +45,8 @@ def test_no_log_holds_a_secret(service: LocalService, client: Client) -> None:
         ):
             assert 400 <= refused.status_code < 500, refused.text
             assert not any(secret in refused.text for secret in secrets)
-    told = [(file.name, file.read_bytes()) for file in logs(service)]
+    contents = [(file.name, file.read_bytes()) for file in logs(service)]
     searched = (*secrets, sample.partition("?")[2])
-    assert {(name, secret[:10]) for name, said in told for secret in searched if secret.encode() in said} == set()
+    assert {
+        (name, secret[:10]) for name, content in contents for secret in searched if secret.encode() in content
+    } == set()

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from safetensors import safe_open
+from support.images import image_base64, to_base64
 from support.local_service import LocalService
-from support.outcomes import outcome, polled
-from support.pictures import encoded, sent
+from support.outcomes import outcome, poll_result
 from support.redis_process import until
-from video_inspection import decoded, heard, inspect
+from video_inspection import decode_audio, decode_frames, inspect
 
 from serve_app.cli.service import Client
 
@@ -49,62 +49,62 @@ def likeness(one: Frames, other: Frames) -> float:
     return float(np.corrcoef(small(one, (8, 4)).ravel(), small(other, (8, 4)).ravel())[0, 1])
 
 
-def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
-    """A keyframe as it is sent, and as a frame of a clip."""
+def keyframe(colour: str, left: int = 420) -> tuple[str, Frames]:
+    """A keyframe as it is sent, and as a frame of a video."""
     image = Image.new("RGB", (1280, 704), "navy")
     ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
-    return sent(image), np.asarray(image)
+    return image_base64(image), np.asarray(image)
 
 
-def test_words_become_a_clip_with_sound(client: Client) -> None:
-    seen: list[dict[str, Any]] = []
+def test_words_become_a_video_with_audio(client: Client) -> None:
+    polls: list[dict[str, Any]] = []
     before = client.credits()
     submitted = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "seed": 7})
-    task = outcome(client, submitted["id"], seen.append)
+    task = outcome(client, submitted["id"], polls.append)
     assert task["status"] == "Ready", task
     assert (submitted["cost"], submitted["input_mp"], submitted["output_mp"]) == (None, None, None)
     assert before - client.credits() == task["cost"] > 0
 
-    clip = inspect(client.fetch(task["result"]["sample"]))
-    assert (clip.codec, clip.pixel_format, clip.fps, clip.frames) == ("h264", "yuv420p", FPS, 5 * FPS)
-    assert (clip.width, clip.height, clip.faststart) == (1280, 704, True)
-    assert (clip.sound_codec, clip.sound_rate, clip.sound_channels) == ("aac", RATE, 2)
-    assert clip.sound_seconds is not None
-    assert abs(clip.sound_seconds - clip.seconds) <= 1 / FPS
+    video = inspect(client.fetch(task["result"]["sample"]))
+    assert (video.codec, video.pixel_format, video.fps, video.frames) == ("h264", "yuv420p", FPS, 5 * FPS)
+    assert (video.width, video.height, video.faststart) == (1280, 704, True)
+    assert (video.audio_codec, video.audio_rate, video.audio_channels) == ("aac", RATE, 2)
+    assert video.audio_seconds is not None
+    assert abs(video.audio_seconds - video.seconds) <= 1 / FPS
 
-    progress = [each["progress"] for each in seen if each["progress"] is not None]
+    progress = [each["progress"] for each in polls if each["progress"] is not None]
     assert progress == sorted(progress)
     assert any(0 < fraction < 1 for fraction in progress)
-    assert any(each["preview"] for each in seen), "a first frame was to be seen before the clip was ready"
+    assert any(each["preview"] for each in polls), "a first frame was to be seen before the video was ready"
 
 
 @pytest.mark.slow
-def test_a_clip_without_sound(client: Client) -> None:
+def test_a_video_without_audio(client: Client) -> None:
     _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16", **QUICK)
-    clip = inspect(data)
-    assert clip.sound_codec is None
-    assert clip.height > clip.width
+    video = inspect(data)
+    assert video.audio_codec is None
+    assert video.height > video.width
 
 
 def test_keyframes_are_seen_at_their_times(client: Client) -> None:
-    (first, left), (last, right) = (picture("orange", x) for x in (60, 780))
+    (first, left), (last, right) = (keyframe("orange", x) for x in (60, 780))
     _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
-    clip = decoded(data)
-    for frame, shown, other in ((clip[:1], left, right), (clip[-1:], right, left)):
-        assert difference(frame, shown[None]) < difference(frame, other[None]) / 2
+    video = decode_frames(data)
+    for frame, expected, other in ((video[:1], left, right), (video[-1:], right, left)):
+        assert difference(frame, expected[None]) < difference(frame, other[None]) / 2
 
 
 @pytest.mark.slow
 def test_a_continuation_begins_with_what_it_goes_on_from(client: Client) -> None:
     _, start = make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)
-    _, data = make(client, mode="v2v", prompt=PROMPT, start_video=encoded(start), **QUICK)
-    before, after = decoded(start).astype(np.float32), decoded(data)
+    _, data = make(client, mode="v2v", prompt=PROMPT, start_video=to_base64(start), **QUICK)
+    before, after = decode_frames(start).astype(np.float32), decode_frames(data)
     assert len(after) == len(before) + 5 * FPS
     assert np.square(after[: len(before)] - before).mean() < 65  # of 255 squared: 30 dB
-    own, sound = heard(start), heard(data)
-    assert abs(sound.shape[1] / RATE - len(after) / FPS) <= 1 / FPS
+    own, audio = decode_audio(start), decode_audio(data)
+    assert abs(audio.shape[1] / RATE - len(after) / FPS) <= 1 / FPS
     length = own.shape[1] - RATE // 10
-    assert np.abs(sound[:, :length] - own[:, :length]).mean() < 0.02
+    assert np.abs(audio[:, :length] - own[:, :length]).mean() < 0.02
 
 
 @pytest.mark.slow
@@ -115,25 +115,25 @@ def test_a_draft_is_enhanced_with_the_same_composition(client: Client) -> None:
     assert (inspect(rough).width, inspect(fine).width) == (640, 1920)
     assert enhanced["result"]["seed"] == 11
     assert enhanced["result"]["prompt"] == PROMPT
-    alike, unalike = (likeness(decoded(fine), decoded(each)) for each in (rough, unrelated))
+    alike, unalike = (likeness(decode_frames(fine), decode_frames(each)) for each in (rough, unrelated))
     assert alike > max(0.5, unalike + 0.2)
 
 
 @pytest.mark.slow
-def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, service: LocalService) -> None:
+def test_a_lost_video_goes_on_where_it_was_and_is_paid_for_once(client: Client, service: LocalService) -> None:
     before = client.credits()
     task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
     until(lambda: steps_in(checkpoint) >= 3)
-    reached = polled(client, task_id)["progress"]
+    reached = poll_result(client, task_id)["progress"]
     service.kill_one("ServeReplica:gen:ltx2")
 
     progress: list[float] = []
-    while (task := polled(client, task_id))["status"] not in ("Ready", "Error"):
+    while (task := poll_result(client, task_id))["status"] not in ("Ready", "Error"):
         progress.append(task["progress"] or 0.0)
         time.sleep(0.05)
     assert task["status"] == "Ready", task
-    # A clip that began anew would show its first steps again; each takes longer than a poll.
+    # A video that began anew would show its first steps again; each takes longer than a poll.
     assert min(fraction for fraction in progress if fraction > 0) >= reached > 0
     assert inspect(client.fetch(task["result"]["sample"])).frames == 20 * FPS
     assert before - client.credits() == task["cost"]
@@ -143,5 +143,5 @@ def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, s
 def steps_in(checkpoint: Path) -> int:
     if not checkpoint.exists():
         return 0
-    with safe_open(checkpoint, "pt") as kept:
-        return int(kept.metadata()["steps"])
+    with safe_open(checkpoint, "pt") as handle:
+        return int(handle.metadata()["steps"])

@@ -15,13 +15,13 @@ def adapted_layers(transformer: nn.Module) -> list[str]:
 def random_matrices(transformer: nn.Module, seed: int = 0, rank: int = 2) -> dict[str, Tensor]:
     """By the names that diffusers gives them."""
     draw = torch.Generator().manual_seed(seed)
-    found: dict[str, Tensor] = {}
+    matrices: dict[str, Tensor] = {}
     for name in adapted_layers(transformer):
         linear = transformer.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        found[f"transformer.{name}.lora_A.weight"] = torch.randn(rank, linear.in_features, generator=draw)
-        found[f"transformer.{name}.lora_B.weight"] = torch.randn(linear.out_features, rank, generator=draw)
-    return found
+        matrices[f"transformer.{name}.lora_A.weight"] = torch.randn(rank, linear.in_features, generator=draw)
+        matrices[f"transformer.{name}.lora_B.weight"] = torch.randn(linear.out_features, rank, generator=draw)
+    return matrices
 
 
 def adapter_file(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:

@@ -25,24 +25,24 @@ _PATTERNS: Final[Mapping[str, Pattern]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptCase:
     prompt: str
-    given: tuple[Scene, ...]
-    """The pictures that it speaks of."""
-    wanted: Scene
+    references: tuple[Scene, ...]
+    """The images that it speaks of."""
+    expected: Scene
 
 
-def read(file: Path) -> dict[str, list[Asked]]:
-    """By headings; lines are `prompt | pictures given, if any | what must be seen`."""
-    found: dict[str, list[Asked]] = {}
-    heading: list[Asked] = []
+def read(file: Path) -> dict[str, list[PromptCase]]:
+    """By headings; lines are `prompt | images given, if any | what must be seen`."""
+    sections: dict[str, list[PromptCase]] = {}
+    heading: list[PromptCase] = []
     for line in filter(None, file.read_text().splitlines()):
         if line.startswith("#"):
-            heading = found.setdefault(line.removeprefix("# "), [])
+            heading = sections.setdefault(line.removeprefix("# "), [])
         else:
-            prompt, *given, seen = line.split(" | ")
-            heading.append(Asked(prompt, tuple(map(scene, given)), scene(seen)))
-    return found
+            prompt, *references, expected = line.split(" | ")
+            heading.append(PromptCase(prompt, tuple(map(scene, references)), scene(expected)))
+    return sections
 
 
 def scene(text: str) -> Scene:
@@ -52,8 +52,8 @@ def scene(text: str) -> Scene:
 
 
 def _things(text: str) -> list[Thing]:
-    named, _, place = text.partition(" @ ")
-    *words, shape = named.split()
+    description, _, place = text.partition(" @ ")
+    *words, shape = description.split()
     count = int(words.pop(0)) if words[0].isdigit() else 1
     size = words.pop(0) if words[0] in SIZES else None
     [colour] = _colours(words)
@@ -68,9 +68,9 @@ def _ground(text: str) -> Ground | None:
 
 
 def _colours(words: list[str]) -> list[str | None]:
-    found: list[str | None] = []
+    colours: list[str | None] = []
     while words:
         length = 2 if " ".join(words[:2]) in COLOURS else 1
         name, words = " ".join(words[:length]), words[length:]
-        found.append(None if name == _ANY else name)
-    return found
+        colours.append(None if name == _ANY else name)
+    return colours

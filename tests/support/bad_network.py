@@ -32,7 +32,7 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """For clients with and without asyncio. What is not foretold in `fates` goes well."""
 
     fates: list[Fate] = field(default_factory=list)
-    sent: list[httpx2.Request] = field(default_factory=list)
+    requests: list[httpx2.Request] = field(default_factory=list)
     before: Callable[[httpx2.Request], None] = lambda _: None
     after: Callable[[httpx2.Response], None] = lambda _: None
     """Hear of what reaches the service, and of what it answers."""
@@ -72,7 +72,7 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         await self._async.aclose()
 
     def _begin(self, request: httpx2.Request) -> str | httpx2.Response | None:
-        self.sent.append(request)
+        self.requests.append(request)
         fate = self.fates.pop(0) if self.fates else None
         if fate == NOBODY:
             raise httpx2.ConnectError("nobody is there", request=request)

@@ -24,29 +24,29 @@ def priced_task(price: int, **changes: Any) -> NewTask:
 
 async def assert_books_balance(credits: Credits, organization: str = ORGANIZATION) -> Balance:
     """What holds after every step. Returns the balance."""
-    found = await credits.balance(organization)
+    balance = await credits.balance(organization)
     entries, more = await credits.ledger(organization, 100_000)
     assert more is None
-    assert sum(entry.amount for entry in entries) == found.balance
-    assert found.granted == found.balance + found.held + found.spent
-    assert min(found.balance, found.held, found.spent) >= 0
+    assert sum(entry.amount for entry in entries) == balance.balance
+    assert balance.granted == balance.balance + balance.held + balance.spent
+    assert min(balance.balance, balance.held, balance.spent) >= 0
     running = 0
     for entry in reversed(entries):
         running += entry.amount
         assert entry.balance == running >= 0
-    return found
+    return balance
 
 
 async def limit(projects: ProjectStore, window: Window, amount: int | None) -> None:
     await projects.change(PROJECT, {f"limit_{window}": amount}, "test")
 
 
-async def submitted(store: TaskStore, price: int, **changes: Any) -> NewTask:
+async def submit(store: TaskStore, price: int, **changes: Any) -> NewTask:
     task = priced_task(price, **changes)
     assert (await store.submit(task)).created
     return task
 
 
-async def completed(store: TaskStore, status: Status = Status.READY, cost: int | None = None) -> None:
+async def complete(store: TaskStore, status: Status = Status.READY, cost: int | None = None) -> None:
     lease = await lease_one(store)
     assert await store.complete(QUEUE, lease.id, lease.attempt, status, cost=cost)

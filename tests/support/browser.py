@@ -9,19 +9,20 @@ from typing import Any, Final, TypeAlias
 
 from playwright.sync_api import FilePayload, FloatRect, Locator, Page, ViewportSize, expect
 
-from support.worker import PICTURE_ENDPOINT, Worker
+from support.worker import IMAGE_ENDPOINT, Worker
 
 Behind: TypeAlias = Callable[[Callable[[Worker], Any]], Any]
 """Does something of the worker's while a page is open."""
 CHROMIUM: Final = shutil.which("chromium")
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+DESK: Final[ViewportSize] = {"width": 1440, "height": 900}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 EXAMPLE: Final = "a large yellow star on a black background"
-"""One of those that the playground served_endpoints."""
+"""One of those that the playground offers."""
 
 
-def file_of(name: str, data: bytes) -> FilePayload:
-    """A picture that somebody picks from a disk."""
+def file_payload(name: str, data: bytes) -> FilePayload:
+    """An image that somebody picks from a disk."""
     return {"name": name, "mimeType": "image/png", "buffer": data}
 
 
@@ -35,13 +36,13 @@ def looks(page: Page) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Submission:
     id: str
     """Of the task that came of it."""
     body: dict[str, Any]
 
 
-def sent_by(page: Page, endpoint: str = PICTURE_ENDPOINT) -> Sent:
+def submit_form(page: Page, endpoint: str = IMAGE_ENDPOINT) -> Submission:
     """Presses the button of the form; the service must accept what it sends."""
     with page.expect_response(lambda response: response.url.endswith(f"/v1/{endpoint}")) as answered:
         page.get_by_role("button", name="Generate").click()
@@ -50,14 +51,14 @@ def sent_by(page: Page, endpoint: str = PICTURE_ENDPOINT) -> Sent:
     expect(page.get_by_role("article").first).to_be_visible()
     body = response.request.post_data_json
     assert isinstance(body, dict)
-    return Sent(response.json()["id"], body)
+    return Submission(response.json()["id"], body)
 
 
-def asked_for(page: Page, prompt: str) -> str:
-    """The id of a picture's task, begun on the first page."""
+def submit_prompt(page: Page, prompt: str) -> str:
+    """The id of an image's task, begun on the first page."""
     page.goto("/")
     page.locator("textarea").fill(prompt)
-    return sent_by(page).id
+    return submit_form(page).id
 
 
 def around(element: Locator) -> FloatRect:

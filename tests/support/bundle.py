@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from deployments.contract.model import BUNDLED
+from deployments.contract.model import BUNDLED, ModelConfig
 
 OUTLINED: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
 """A tuned model of `flux3`, for uploads: it draws things with an outline."""
 
 
-def copied(checkpoint: str, bundle: Path) -> Path:
+def cpu_config(checkpoint: str, **settings: Any) -> ModelConfig:
+    """A checkpoint on the processor, in float32."""
+    return ModelConfig.model_validate({"checkpoint": checkpoint, "device": "cpu", "dtype": "float32"} | settings)
+
+
+def copy_bundle(checkpoint: str, bundle: Path) -> Path:
     """The folder of a copy below `bundle`, which gets the autoencoders that checkpoints share, too."""
     shutil.copytree(BUNDLED.parent / "autoencoders", bundle / "autoencoders", dirs_exist_ok=True)
     return Path(shutil.copytree(BUNDLED / checkpoint, bundle / "checkpoints" / checkpoint))

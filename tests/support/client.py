@@ -32,10 +32,10 @@ class Client(httpx2.Client):
         self.secret = secret
 
     def submit(self, **body: Any) -> httpx2.Response:
-        """Submits a picture; the prompt has a default."""
+        """Submits an image; the prompt has a default."""
         return self.post(ENDPOINT, json={"prompt": "a red star", **body})
 
-    def accepted(self, **body: Any) -> str:
+    def create_task(self, **body: Any) -> str:
         """The id of a task that was accepted."""
         response = self.submit(**body)
         assert response.status_code == 200, response.text
@@ -45,7 +45,7 @@ class Client(httpx2.Client):
         """Submits to an endpoint by its name."""
         return self.post(f"/v1/{endpoint}", json=body)
 
-    def ordered(self, endpoint: str, **body: Any) -> str:
+    def order_task(self, endpoint: str, **body: Any) -> str:
         """The id of a task that an endpoint accepted."""
         response = self.order(endpoint, **body)
         assert response.status_code == 200, response.text

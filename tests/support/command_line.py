@@ -17,7 +17,7 @@ A_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     code: int
     out: str
     err: str
@@ -46,7 +46,7 @@ class GenServe:
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, *words: str, notes: bool = False) -> Ran:
+    def __call__(self, *words: str, notes: bool = False) -> CommandResult:
         """`notes`: stderr may have something to say, though the command succeeds."""
         if self.config is not None:
             self.monkeypatch.setenv("GEN_CONFIG", str(self.config))
@@ -57,7 +57,7 @@ class GenServe:
         printed = self.capsys.readouterr()
         assert isinstance(code, int)
         assert notes or bool(printed.err) == (code != 0), "errors go to stderr, and nothing else does"
-        return Ran(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
 
 def write_config(folder: Path, repository: Path, redis_url: str, prefix: str) -> Path:

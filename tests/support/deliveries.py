@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from redis.asyncio import Redis
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
@@ -22,8 +22,8 @@ T = TypeVar("T")
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
-DESTINATION = f"{destination_of(URL)} default"
-OTHER_DESTINATION = f"{destination_of(OTHER_URL)} default"
+DESTINATION = f"{parse_destination(URL)} default"
+OTHER_DESTINATION = f"{parse_destination(OTHER_URL)} default"
 LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
 _AT_A_TIME = 50
@@ -34,11 +34,11 @@ DOWN = DeliveryAttempt(1.0, 503)
 
 def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:
     """A task whose end is delivered to `url`; to nobody where that is None."""
-    webhook = Webhook(url, destination_of(url), BASE, secret) if url else None
+    webhook = Webhook(url, parse_destination(url), BASE, secret) if url else None
     return new_task(webhook=webhook, **changes)
 
 
-async def ended(
+async def end_tasks(
     store: TaskStore,
     n: int = 1,
     url: str | None = URL,
@@ -63,21 +63,21 @@ def _parts(several: Sequence[T]) -> Iterator[Sequence[T]]:
     return (several[start : start + _AT_A_TIME] for start in range(0, len(several), _AT_A_TIME))
 
 
-async def one_ended(store: TaskStore, url: str | None = URL, **outcome: Any) -> str:
-    [task_id] = await ended(store, 1, url, **outcome)
+async def end_one_task(store: TaskStore, url: str | None = URL, **outcome: Any) -> str:
+    [task_id] = await end_tasks(store, 1, url, **outcome)
     return task_id
 
 
-def outbox_of(store: TaskStore, **policy: Any) -> Outbox:
+def make_outbox(store: TaskStore, **policy: Any) -> Outbox:
     return Outbox(store.redis, store.prefix, WebhookSettings(**policy))
 
 
-async def claimed(outbox: Outbox) -> Claim:
+async def claim_one(outbox: Outbox) -> Claim:
     [claim] = await outbox.claim(1)
     return claim
 
 
-async def found(outbox: Outbox, task_id: str) -> Delivery:
+async def get_delivery(outbox: Outbox, task_id: str) -> Delivery:
     delivery = await outbox.get(task_id)
     assert delivery is not None
     return delivery
@@ -89,9 +89,9 @@ async def members(redis: Redis, key: str) -> list[str]:
 
 async def everything(store: TaskStore) -> dict[str, Any]:
     """All that is kept below the prefix, but for what is forgotten by itself."""
-    kept = await values(store.redis, store.prefix)
+    entries = await values(store.redis, store.prefix)
     forgotten = tuple(store.prefix + name for name in ("rate:", "call:"))
-    return {key: value for key, value in kept.items() if not key.startswith(forgotten)}
+    return {key: value for key, value in entries.items() if not key.startswith(forgotten)}
 
 
 async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:

@@ -16,9 +16,9 @@ Reply: TypeAlias = bytes | Behaviour
 
 def http(status: int = 204, body: bytes = b"", **headers: str) -> bytes:
     """A whole answer; `_` in a header's name stands for `-`."""
-    told = {"content-length": str(len(body)), "connection": "close"}
-    told |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in told.items())]
+    fields = {"content-length": str(len(body)), "connection": "close"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 

@@ -20,8 +20,8 @@ def scripts(document: Path, kind: str = "sh") -> str:
 
 def blocks(document: Path, kind: str) -> list[str]:
     """Those of a kind, in order."""
-    return [found["text"] for found in _FENCE.finditer(document.read_text()) if found["kind"] == kind]
+    return [match["text"] for match in _FENCE.finditer(document.read_text()) if match["kind"] == kind]
 
 
 def kinds(document: Path) -> set[str]:
-    return {found["kind"] for found in _FENCE.finditer(document.read_text())}
+    return {match["kind"] for match in _FENCE.finditer(document.read_text())}

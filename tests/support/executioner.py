@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from deployments.contract.objects import ObjectStore
+from serve_app.storage.pipelining import PipelinedRedis
 
 
 class Killed(BaseException):
@@ -25,31 +25,31 @@ class Executioner:
     """Lets `survives` steps happen, then kills before the next one, or right after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._after = False
-        monkeypatch.setattr(Redis, "execute_command", self._wrapped(Redis.execute_command))
-        monkeypatch.setattr(Pipeline, "execute", self._wrapped(Pipeline.execute))
+        monkeypatch.setattr(PipelinedRedis, "execute_command", self._wrap(PipelinedRedis.execute_command))
+        monkeypatch.setattr(Pipeline, "execute", self._wrap(Pipeline.execute))
         for name in ("put", "delete", "delete_prefix", "delete_prefixes"):
-            monkeypatch.setattr(ObjectStore, name, self._wrapped(getattr(ObjectStore, name)))
+            monkeypatch.setattr(ObjectStore, name, self._wrap(getattr(ObjectStore, name)))
 
     @contextmanager
     def awaits(self, survives: int, after: bool) -> Iterator[None]:
-        self._left, self._after = survives, after
+        self._remaining, self._after = survives, after
         try:
             yield
         finally:
-            self._left = None
+            self._remaining = None
 
-    def _wrapped(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        async def stepped(*args: Any, **options: Any) -> Any:
-            if self._left is None:
+    def _wrap(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        async def wrapper(*args: Any, **options: Any) -> Any:
+            if self._remaining is None:
                 return await step(*args, **options)
-            if self._left == 0 and not self._after:
+            if self._remaining == 0 and not self._after:
                 raise Killed
             outcome = await step(*args, **options)
-            if self._left == 0:
+            if self._remaining == 0:
                 raise Killed
-            self._left -= 1
+            self._remaining -= 1
             return outcome
 
-        return stepped
+        return wrapper

@@ -8,8 +8,8 @@ from serve_app.inputs.url_guard import Resolver, UrlGuard
 
 def fetcher(*allow: str, resolve: Resolver | None = None) -> Fetcher:
     """Its guard opens `allow`, too."""
-    return fetcher_of(UrlGuard(allow, resolve))
+    return make_fetcher(UrlGuard(allow, resolve))
 
 
-def fetcher_of(guard: UrlGuard, turns: FetchTurns | None = None) -> Fetcher:
+def make_fetcher(guard: UrlGuard, turns: FetchTurns | None = None) -> Fetcher:
     return Fetcher(guard, turns or FetchTurns())

@@ -52,7 +52,7 @@ def replay(client: Client, task_id: str) -> Any:
     return client.post(f"/v1/tasks/{task_id}/deliveries/replay")
 
 
-def ended(client: Client, worker: Worker, url: str, **body: Any) -> str:
-    task_id = client.accepted(webhook_url=url, **body)
+def end_task(client: Client, worker: Worker, url: str, **body: Any) -> str:
+    task_id = client.create_task(webhook_url=url, **body)
     worker.end(task_id, Status.ERROR, details={"error": "no luck"})
     return task_id

@@ -1,4 +1,4 @@
-"""An origin that is asked for a picture and does its worst: it sends for ever, in ways that are dear to read."""
+"""An origin that is asked for an image and does its worst: it sends for ever, in ways that are dear to read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HostileOrigin:
     kind: str
     port: int = 0
     connections: int = 0
-    sent: list[int] = field(default_factory=list)
+    sent_bytes: list[int] = field(default_factory=list)
     """Bytes of each connection that has ended. What lies in the sockets' buffers counts, too."""
     all_dropped: threading.Event = field(default_factory=threading.Event)
     """Set while no connection is open, once there was one."""
@@ -52,17 +52,17 @@ class HostileOrigin:
         with self._lock:
             self.connections += 1
             self.all_dropped.clear()
-        sent, (part, again, pause_s) = 0, HOSTILITIES[self.kind]
+        size, (part, again, pause_s) = 0, HOSTILITIES[self.kind]
         with connection, contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.recv(65536)
-            while not self.closing.wait(pause_s if sent else 0.0):
+            while not self.closing.wait(pause_s if size else 0.0):
                 connection.sendall(part)
-                sent += len(part)
+                size += len(part)
                 part = again
         with self._lock:
-            self.sent.append(sent)
-            if len(self.sent) == self.connections:
+            self.sent_bytes.append(size)
+            if len(self.sent_bytes) == self.connections:
                 self.all_dropped.set()
 
 

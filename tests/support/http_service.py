@@ -77,7 +77,7 @@ class Service:
         return url.host, url.port
 
     @contextmanager
-    def figures(self, replicas: AskReplicas = unknown_replicas) -> Iterator[Client]:
+    def metrics(self, replicas: AskReplicas = unknown_replicas) -> Iterator[Client]:
         """A client, without a key, of the port that `/metrics` has."""
         app = create_metrics_app(self.settings, catalog.load(self.settings), replicas)
         with serving(app) as base_url, Client(base_url, project="", secret="") as client:
@@ -101,28 +101,28 @@ class Service:
             yield client
 
     @contextmanager
-    def unchanged(self) -> Iterator[None]:
+    def assert_unchanged(self) -> Iterator[None]:
         """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
-        before = self._kept()
-        with _written(self.settings.redis_url, self.settings.redis.prefix) as keys:
+        before = self._stored_keys()
+        with _track_writes(self.settings.redis_url, self.settings.redis.prefix) as keys:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
-        passing = ("keys:used", "rate:", "report:", "retention", "reserved:", "tally:")
+        passing = ("keys:used", "memory", "rate:", "report:", "retention", "reserved:", "tally:")
         changed = {key for key in keys if not key.startswith(passing)}
         # Kept for a request while it was checked, and given up with it.
         changed -= {key for key in changed if key.startswith("idempotency:") and not self.worker.has(key)}
         assert not changed, f"written in Redis: {sorted(changed)}"
-        kept = self._kept()
-        assert kept == before, f"kept: {sorted(kept ^ before)}"
+        after = self._stored_keys()
+        assert after == before, f"kept: {sorted(after ^ before)}"
 
-    def _kept(self) -> set[str]:
+    def _stored_keys(self) -> set[str]:
         """All objects, and reservations of those that are to come."""
         return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
 
 
 @contextmanager
-def _written(url: str, prefix: str) -> Iterator[set[str]]:
+def _track_writes(url: str, prefix: str) -> Iterator[set[str]]:
     """Has in the end the names behind `prefix` of the keys that something was done to, but for their expiry.
 
     As Redis tells it: comparing all keys before and after would take longer with every test of the session.
@@ -139,7 +139,7 @@ def _written(url: str, prefix: str) -> Iterator[set[str]]:
                 keys.add(message["channel"].decode().partition(f"__:{prefix}")[2])
 
 
-def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **changes: Any) -> Settings:
+def make_settings(folder: Path, redis_url: str, prefix: str, repository: Path, **changes: Any) -> Settings:
     """Those of a service with the shipped catalog, unless `changes` name another."""
     usual: dict[str, Any] = {"catalog": repository / "configs/catalog.yaml"}
     redis = RedisSettings(url=redis_url, prefix=prefix)
@@ -149,12 +149,12 @@ def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **c
 @contextmanager
 def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Service]:
     """The service with the shipped catalog; `changes` are settings."""
-    settings = settings_of(folder, redis_url, f"contract-{uuid.uuid4().hex}:", repository, **changes)
+    settings = make_settings(folder, redis_url, f"contract-{uuid.uuid4().hex}:", repository, **changes)
     app = create_app(settings, catalog.load(settings))
     with serving(app) as base_url:
         guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
         services: Services = app.state.services
-        inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
+        inputs = Inputs(guard, decoders=2, turns=FetchTurns.from_settings(settings.network))
         submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
         app.state.services = dataclasses.replace(services, submission=submission)
         worker = Worker(settings)

@@ -1,4 +1,4 @@
-"""Pictures as the service reads them from requests."""
+"""Images as the service reads them from requests."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from serve_app.inputs.images import InputPicture, read_image
-from serve_app.schemas.fields import Picture
-from support.pictures import file_of
+from serve_app.inputs.images import InputImage, read_image
+from serve_app.schemas.fields import RequestImage
+from support.images import encode_image
 
 
-def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputPicture:
+def input_image(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputImage:
     return as_input(Image.new(mode, size, colour), kind)
 
 
-def as_input(image: Image.Image, kind: str = "PNG") -> InputPicture:
-    return read_image(file_of(image, kind))
+def as_input(image: Image.Image, kind: str = "PNG") -> InputImage:
+    return read_image(encode_image(image, kind))
 
 
 def stored_as(data: bytes) -> bytes:
@@ -26,11 +26,11 @@ def stored_as(data: bytes) -> bytes:
     return read_image(data).data
 
 
-def pixels(image: InputPicture) -> np.ndarray:
-    with Image.open(io.BytesIO(image.data)) as opened:
-        return np.asarray(opened)
+def pixels(image: InputImage) -> np.ndarray:
+    with Image.open(io.BytesIO(image.data)) as pil_image:
+        return np.asarray(pil_image)
 
 
-def sizes(pictures: list[Picture]) -> list[tuple[int, int]]:
+def sizes(images: list[RequestImage]) -> list[tuple[int, int]]:
     """As the way of a request hands them to `plan`."""
-    return [(image.width, image.height) for _, image in pictures]
+    return [(image.width, image.height) for _, image in images]

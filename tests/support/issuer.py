@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from serve_app.accounts.jwt_auth import BearerTokens, Issuer, IssuerOutOfReach, TokenRefused
+from serve_app.accounts.jwt_auth import BearerTokens, Issuer, IssuerUnreachable, TokenRefused
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 
@@ -31,11 +31,11 @@ class SigningKey:
     algorithm: str
     private: PrivateKey
 
-    def published(self, **changes: Any) -> dict[str, Any]:
+    def public_jwk(self, **changes: Any) -> dict[str, Any]:
         """As a JWK; a change to None leaves a member out."""
         form: Any = jwt.get_algorithm_by_name(self.algorithm)
-        known = form.to_jwk(self.private.public_key(), as_dict=True)
-        members = {**known, "kid": self.id, "alg": self.algorithm, "use": "sig", **changes}
+        jwk = form.to_jwk(self.private.public_key(), as_dict=True)
+        members = {**jwk, "kid": self.id, "alg": self.algorithm, "use": "sig", **changes}
         members.pop("key_ops", None)
         return {name: value for name, value in members.items() if value is not None}
 
@@ -59,21 +59,21 @@ TRUSTED = Issuer(ISSUER, JWKS_URL, AUDIENCE, "acme", skew_s=60.0)
 
 
 @dataclass
-class Published:
+class KeySetEndpoint:
     """What is at JWKS_URL; it counts how often it is fetched."""
 
     document: dict[str, Any] = field(default_factory=dict)
     reachable: bool = True
     fetches: int = 0
 
-    def put(self, *keys: SigningKey) -> None:
-        self.document = {"keys": [key.published() for key in keys]}
+    def publish(self, *keys: SigningKey) -> None:
+        self.document = {"keys": [key.public_jwk() for key in keys]}
 
     async def __call__(self, url: str) -> dict[str, Any]:
         assert url == JWKS_URL
         self.fetches += 1
         if not self.reachable:
-            raise IssuerOutOfReach
+            raise IssuerUnreachable
         return self.document
 
     @contextmanager
@@ -83,7 +83,7 @@ class Published:
         self.reachable = True
 
 
-def claims_of(**changes: Any) -> dict[str, Any]:
+def make_claims(**changes: Any) -> dict[str, Any]:
     """Those of a developer of the project `shop`, good for five minutes; a change to None leaves a claim out."""
     good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "project": "shop", "role": "developer"}
     claims = {**good, "iat": now(), "exp": now() + 300, **changes}

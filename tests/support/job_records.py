@@ -8,7 +8,7 @@ from serve_app.tasks.task import Job
 
 
 def new_job(**changes: Any) -> Job:
-    """A picture of 64 x 64 pixels in three steps; `changes` are fields of `Job`."""
+    """An image of 64 x 64 pixels in three steps; `changes` are fields of `Job`."""
     defaults: dict[str, Any] = {
         "prompt": "a star",
         "seed": 1,

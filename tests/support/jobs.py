@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.contract.job import Clip, GenerationJob
+from deployments.contract.job import GenerationJob, VideoParams
 
 
 def make_job(name: str = "job", *, size: int = 64, **fields: Any) -> GenerationJob:
-    """A job for a picture, `size` pixels per side unless `fields` say otherwise."""
+    """A job for an image, `size` pixels per side unless `fields` say otherwise."""
     defaults: dict[str, Any] = {
         "id": name,
         "attempt": 1,
@@ -24,14 +24,14 @@ def make_job(name: str = "job", *, size: int = 64, **fields: Any) -> GenerationJ
     return GenerationJob(**defaults | fields)
 
 
-def make_clip_job(name: str = "job", *, clip: Mapping[str, Any] | None = None, **fields: Any) -> GenerationJob:
-    """A job for a video of 17 frames, 96 x 64; `clip` has what differs from the usual Clip."""
+def make_video_job(name: str = "job", *, video: Mapping[str, Any] | None = None, **fields: Any) -> GenerationJob:
+    """A job for a video of 17 frames, 96 x 64; `video` has what differs from the usual Video."""
     defaults: dict[str, Any] = {
         "prompt": "a red circle moves to the right",
         "width": 96,
         "height": 64,
         "steps": 3,
         "output_format": "mp4",
-        "clip": Clip(**{"frames": 17, "checkpoint": f"checkpoints/{name}"} | dict(clip or {})),
+        "video": VideoParams(**{"frames": 17, "checkpoint": f"checkpoints/{name}"} | dict(video or {})),
     }
     return make_job(name, **defaults | fields)

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from support.pictures import picture
+from support.images import image_file
 
 Act: TypeAlias = Literal["serve", "refuse", "break", "fail", "moderate", "no id", "no json", "no result", "forget"]
 
 
-class KnownServer:
+class ScriptedServer:
     """Does to submissions what `acts` says, in turn. Tasks end with their second poll. Speaks the dialect and
     OpenAI's images."""
 
@@ -36,18 +36,18 @@ class KnownServer:
             ]
         )
 
-    async def _taken(self, request: Request) -> tuple[int, Act]:
+    async def _record_request(self, request: Request) -> tuple[int, Act]:
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
         number = len(self.bodies) - 1
         return number, self.acts[number % len(self.acts)]
 
     async def _submit(self, request: Request) -> Response:
-        number, act = await self._taken(request)
+        number, act = await self._record_request(request)
         if (bad := _bad(act)) is not None:
             return bad
-        told = {"id": str(number), "polling_url": str(request.url_for("_result").include_query_params(id=number))}
-        return JSONResponse({"detail": "lost it"} if act == "no id" else told)
+        body = {"id": str(number), "polling_url": str(request.url_for("_result").include_query_params(id=number))}
+        return JSONResponse({"detail": "lost it"} if act == "no id" else body)
 
     async def _result(self, request: Request) -> Response:
         self.poll_headers.append(dict(request.headers))
@@ -63,10 +63,10 @@ class KnownServer:
         return JSONResponse({"id": number, "status": status, "result": result if ready else None})
 
     async def _image(self, request: Request) -> Response:
-        _, act = await self._taken(request)
+        _, act = await self._record_request(request)
         if (bad := _bad(act)) is not None:
             return bad
-        file = b"no picture" if act == "no result" else picture()
+        file = b"no image" if act == "no result" else image_file()
         data = [] if act == "no id" else [{"b64_json": base64.b64encode(file).decode()}]
         return JSONResponse({"created": int(time.time()), "data": data})
 

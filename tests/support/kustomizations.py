@@ -15,30 +15,28 @@ import yaml
 Document: TypeAlias = dict[str, Any]
 
 
-def rendered(folder: Path, below: list[Document] | None = None) -> list[Document]:
+def render(folder: Path, below: list[Document] | None = None) -> list[Document]:
     """The documents of a kustomization; for a component, those `below` it with what it adds and changes."""
-    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     documents = list(below or [])
-    for name in said.pop("resources", []):
+    for name in kustomization.pop("resources", []):
         path = folder / name
-        documents += (
-            rendered(path) if path.is_dir() else [each for each in yaml.safe_load_all(path.read_text()) if each]
-        )
-    for name in said.pop("components", []):
-        documents = rendered(folder / name, documents)
-    for generated in said.pop("configMapGenerator", []):
+        documents += render(path) if path.is_dir() else [each for each in yaml.safe_load_all(path.read_text()) if each]
+    for name in kustomization.pop("components", []):
+        documents = render(folder / name, documents)
+    for generated in kustomization.pop("configMapGenerator", []):
         _generate(folder, generated, documents)
-    for patch in said.pop("patches", []):
+    for patch in kustomization.pop("patches", []):
         _patch(documents, patch["target"], yaml.safe_load(patch["patch"]))
-    for image in said.pop("images", []):
+    for image in kustomization.pop("images", []):
         for container in _containers(documents):
-            if _untagged(container["image"]) == image["name"]:
+            if _strip_tag(container["image"]) == image["name"]:
                 container["image"] = f"{image['newName']}:{image['newTag']}"
-    if namespace := said.pop("namespace", None):
+    if namespace := kustomization.pop("namespace", None):
         for document in documents:
             if document["kind"] != "Namespace":
                 document["metadata"]["namespace"] = namespace
-    unknown = said.keys() - {"apiVersion", "kind", "configurations"}
+    unknown = kustomization.keys() - {"apiVersion", "kind", "configurations"}
     assert not unknown, f"{folder}: {unknown}"
     return documents
 
@@ -78,7 +76,7 @@ def _patch(documents: list[Document], target: Document, operations: list[Documen
                 place.insert(key, value) if isinstance(place, list) else place.update({key: value})
 
 
-def _untagged(image: str) -> str:
+def _strip_tag(image: str) -> str:
     name, _, tag = image.rpartition(":")
     return name if name and "/" not in tag else image
 

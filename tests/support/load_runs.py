@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gen_serve_bench.generator import Ran
+from gen_serve_bench.generator import GeneratorRun
 from gen_serve_bench.goals import Objective
-from gen_serve_bench.results import Measured, Outcome, Strain
+from gen_serve_bench.results import Outcome, RunResult, WorkerStats
 from gen_serve_bench.workload import Endpoint, Load, Mix, Shape, Size, Tenant
 
 SMALL = Shape(Size(1000, 500), steps=4)
@@ -18,26 +18,26 @@ MIX = Mix(
 )
 
 
-def served(intended: float, took: float, tenant: str = "all", shape: Shape = SMALL, **changes: Any) -> Outcome:
+def served_outcome(intended: float, took: float, tenant: str = "all", shape: Shape = SMALL, **changes: Any) -> Outcome:
     """Acknowledged after 0.1 s, begun after another 0.2, seen 0.1 after its end."""
     times = {"acknowledged": 0.1, "started": 0.3, "ended": took - 0.1, "final": took}
-    told: dict[str, Any] = {name: intended + after for name, after in times.items()} | {"sent": intended, "polls": 3}
-    return Outcome(0, "gen-any", shape, tenant, intended, end="served", **(told | changes))
+    fields: dict[str, Any] = {name: intended + after for name, after in times.items()} | {"sent": intended, "polls": 3}
+    return Outcome(0, "gen-any", shape, tenant, intended, end="served", **(fields | changes))
 
 
-def unserved(intended: float, end: Any, reason: str, tenant: str = "all", **changes: Any) -> Outcome:
+def unserved_outcome(intended: float, end: Any, reason: str, tenant: str = "all", **changes: Any) -> Outcome:
     return Outcome(0, "gen-any", SMALL, tenant, intended, sent=intended, end=end, reason=reason, **changes)
 
 
-def measured(rate: float = 5.0, *, lag: float = 0.001, refuse: int = 0) -> Measured:
+def make_measured(rate: float = 5.0, *, lag: float = 0.001, refuse: int = 0) -> RunResult:
     """200 s after 10 of warm-up; results take about a second and a half. Every `refuse`-th request is refused."""
     chance = random.Random(0)
     plan = Load(MIX, "load.yaml", 200, 10).at(rate)
     outcomes = [
-        unserved(each.moment, "refused", "HTTP 429", each.tenant)
+        unserved_outcome(each.moment, "refused", "HTTP 429", each.tenant)
         if refuse and each.number % refuse == 0
-        else served(each.moment, 0.5 + chance.lognormvariate(0, 0.3), each.tenant)
+        else served_outcome(each.moment, 0.5 + chance.lognormvariate(0, 0.3), each.tenant)
         for each in plan.requests
     ]
-    ran = Ran(started=1_800_000_000.0, outcomes=outcomes, strains=[Strain(0.2, [lag] * 50)])
-    return Measured.of(plan, ran, Objective.parsed("3"))
+    result = GeneratorRun(started=1_800_000_000.0, outcomes=outcomes, worker_stats=[WorkerStats(0.2, [lag] * 50)])
+    return RunResult.from_run(plan, result, Objective.parse("3"))

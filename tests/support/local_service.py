@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,14 +99,15 @@ class LocalService:
         return Client(self.base_url, self.key)
 
     def processes(self, name: str = "") -> list[psutil.Process]:
-        """The service's living processes whose title or command contains `name`."""
-        found: list[psutil.Process] = []
+        """The service's living processes whose title or command contains `name`, as whole words."""
+        pattern = re.compile(re.escape(name) + r"(?![\w-])" if name[-1:].isalnum() else re.escape(name))
+        processes: list[psutil.Process] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 alive = process.status() != psutil.STATUS_ZOMBIE
-                if alive and self._owns(process) and name in " ".join(process.cmdline()):
-                    found.append(process)
-        return found
+                if alive and self._owns(process) and pattern.search(" ".join(process.cmdline())):
+                    processes.append(process)
+        return processes
 
     def kill_one(self, name: str) -> int:
         """`kill -9` of one process, by its title. Returns its pid."""
@@ -114,25 +116,26 @@ class LocalService:
         return victim.pid
 
     def _owns(self, process: psutil.Process) -> bool:
-        # The Redis server overwrites its environment, but not its working folder.
-        return process.cwd().startswith(str(self.folder)) or f"GEN_CONFIG={self.config}" in environment_of(process)
+        # The Redis server overwrites its environment, but not its working folder; inference servers get no GEN_CONFIG.
+        marks = {f"GEN_CONFIG={self.config}", f"XDG_STATE_HOME={self._environment['XDG_STATE_HOME']}"}
+        return process.cwd().startswith(str(self.folder)) or not marks.isdisjoint(read_environment(process))
 
     def _settings(self, overrides: dict[str, Any]) -> dict[str, Any]:
         shipped = yaml.safe_load((self.repository / "configs" / "local.yaml").read_text())
         own = {"data_dir": str(self.folder / "data"), "catalog": str(self.repository / shipped["catalog"])}
         ports = {"service": {"port": self.port}, "metrics": {"port": self.metrics_port}}
-        return merged(merged(shipped, own | ports), overrides)
+        return merge(merge(shipped, own | ports), overrides)
 
 
-def environment_of(process: psutil.Process) -> list[str]:
+def read_environment(process: psutil.Process) -> list[str]:
     """NAME=VALUE each, also where the process wrote its title over the beginning, at which psutil gives up."""
     return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace").split("\0")
 
 
-def merged(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merge(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the others over them, however deep these lie."""
     both = dict(settings)
     for name, value in overrides.items():
         below = both.get(name)
-        both[name] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        both[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return both

@@ -12,11 +12,11 @@ class LosingAnswers:
 
     def __init__(self, redis: Redis) -> None:
         self._execute = redis.execute_command
-        self.lost = 0
+        self.lost_count = 0
         redis.execute_command = self._twice
 
     async def _twice(self, *command: Any, **options: Any) -> Any:
         if command[0] == "EVALSHA":
-            self.lost += 1
+            self.lost_count += 1
             await self._execute(*command, **options)
         return await self._execute(*command, **options)

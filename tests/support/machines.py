@@ -28,10 +28,10 @@ class RedisMachine(RuleBasedStateMachine):
         self.prefix = f"machine-{uuid.uuid4().hex}:"
 
     def do(self, step: Awaitable[Any]) -> Any:
-        async def awaited() -> Any:
+        async def wrapper() -> Any:
             return await step
 
-        return self.loop.run_until_complete(awaited())
+        return self.loop.run_until_complete(wrapper())
 
     def teardown(self) -> None:
         self.do(self.redis.aclose())

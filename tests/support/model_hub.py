@@ -31,7 +31,7 @@ State: TypeAlias = Mapping[str, bytes]
 """Each file's content."""
 
 
-def state_of(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
+def read_files(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
     """The files of a folder, with some changed or (None) left out."""
     files = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
     return {name: content for name, content in (files | changes).items() if content is not None}
@@ -43,8 +43,8 @@ def pipeline() -> dict[str, bytes]:
     index = json.loads((BUNDLED / "flux" / "model_index.json").read_bytes())
     del index["_shared"]
     others = {"README.md": b"about it", "all-in-one.safetensors": b"the same once more", "index": b""}
-    parts = {f"vae/{name}": it for name, it in state_of(BUNDLED.parent / "autoencoders" / "flux1").items()}
-    return state_of(BUNDLED / "flux") | parts | others | {"model_index.json": json.dumps(index).encode()}
+    parts = {f"vae/{name}": it for name, it in read_files(BUNDLED.parent / "autoencoders" / "flux1").items()}
+    return read_files(BUNDLED / "flux") | parts | others | {"model_index.json": json.dumps(index).encode()}
 
 
 @dataclass
@@ -75,11 +75,11 @@ class Hub(ThreadingHTTPServer):
         """By method and path."""
         self.tokens: set[str] = set()
         """That were shown."""
-        self.sent = 0
+        self.sent_bytes = 0
         """Bytes of files."""
         self.breaks_off_after: int | None = None
         """So many bytes of files are sent in all; then every connection is cut, and none is let in any more."""
-        self.goes_on, self.begun = Event(), Event()
+        self.goes_on, self.started = Event(), Event()
         """While the one is not set, no file goes any further; the other is once any file is on its way."""
         self.goes_on.set()
         self.lock = Lock()
@@ -111,17 +111,17 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path.partition("?")[0])
         with self.server.lock:
             self.server.requests[f"{self.command} {path}"] += 1
-        if self.server.breaks_off_after is not None and self.server.sent >= self.server.breaks_off_after:
+        if self.server.breaks_off_after is not None and self.server.sent_bytes >= self.server.breaks_off_after:
             self.close_connection = True
             return
-        self._shown = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if self._shown:
-            self.server.tokens.add(self._shown)
+        self._token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if self._token:
+            self.server.tokens.add(self._token)
         try:
-            if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
-                self._told(*found.groups())
-            elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-                self._file(*found.groups())
+            if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+                self._serve_metadata(*match.groups())
+            elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+                self._file(*match.groups())
             else:
                 raise _Refused(404, "RepoNotFound")
         except _Refused as refused:
@@ -134,14 +134,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _repository(self, name: str, revision: str) -> tuple[Repository, str]:
         repository = self.server.repositories.get(name)
-        if repository is None or (repository.token and not repository.gated and self._shown != repository.token):
+        if repository is None or (repository.token and not repository.gated and self._token != repository.token):
             raise _Refused(401, "RepoNotFound")
         commit = repository.commit(revision)
         if commit is None:
             raise _Refused(404, "RevisionNotFound")
         return repository, commit
 
-    def _told(self, name: str, what: str, revision: str) -> None:
+    def _serve_metadata(self, name: str, what: str, revision: str) -> None:
         repository, commit = self._repository(name, revision)
         files = repository.files(commit)
         body: Any = {"id": name, "modelId": name, "sha": commit, "gated": repository.gated}
@@ -155,14 +155,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, name: str, revision: str, path: str) -> None:
         repository, commit = self._repository(name, revision)
-        if repository.gated and self._shown != repository.token:
+        if repository.gated and self._token != repository.token:
             raise _Refused(403, "GatedRepo")
         content = repository.files(commit).get(path)
         if content is None:
             raise _Refused(404, "EntryNotFound")
         headers = {"ETag": f'"{_etag(path, content)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
-            first = int(found[1])
+        if match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+            first = int(match[1])
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             self._send(206, content[first:], headers, counts=True)
         else:
@@ -179,20 +179,20 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(body), _CHUNK):
             chunk = body[start : start + _CHUNK]
             if counts:
-                hub.begun.set()
+                hub.started.set()
                 hub.goes_on.wait()
                 with hub.lock:
-                    if hub.breaks_off_after is not None and hub.sent + len(chunk) > hub.breaks_off_after:
-                        hub.breaks_off_after = hub.sent  # nothing more, to nobody
+                    if hub.breaks_off_after is not None and hub.sent_bytes + len(chunk) > hub.breaks_off_after:
+                        hub.breaks_off_after = hub.sent_bytes  # nothing more, to nobody
                         self.close_connection = True
                         return
-                    hub.sent += len(chunk)
+                    hub.sent_bytes += len(chunk)
             self.wfile.write(chunk)
 
 
 def _commit(files: State) -> str:
-    told = "".join(f"{name} {_git_hash(files[name])}\n" for name in sorted(files))
-    return hashlib.sha1(told.encode()).hexdigest()
+    listing = "".join(f"{name} {_git_hash(files[name])}\n" for name in sorted(files))
+    return hashlib.sha1(listing.encode()).hexdigest()
 
 
 def _git_hash(content: bytes) -> str:
@@ -211,7 +211,7 @@ class Profile:
     environment: dict[str, str]
     settings: dict[str, Any]
 
-    def written(self) -> Path:
+    def write_config(self) -> Path:
         """Its settings file."""
         config = self.folder / "config.yaml"
         config.write_text(json.dumps(self.settings))
@@ -220,25 +220,29 @@ class Profile:
     def command(self, *words: str) -> list[str]:
         """`gen-serve weights` with these words."""
         start = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights"]
-        return [*start, *words, "--config", str(self.written())]
+        return [*start, *words, "--config", str(self.write_config())]
 
     def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, env=self.environment | environment, capture_output=True, text=True, timeout=300)
 
     def fetch(self, **environment: str) -> tuple[int, dict[str, str], str]:
         """The exit code, by checkpoint what came of it, and stderr."""
-        ran = self.run(self.command("fetch", "--json"), **environment)
-        return ran.returncode, {each["checkpoint"]: each["state"] for each in json.loads(ran.stdout)}, ran.stderr
+        result = self.run(self.command("fetch", "--json"), **environment)
+        return (
+            result.returncode,
+            {each["checkpoint"]: each["state"] for each in json.loads(result.stdout)},
+            result.stderr,
+        )
 
-    def listed(self) -> dict[str, dict[str, Any]]:
+    def list_checkpoints(self) -> dict[str, dict[str, Any]]:
         """By checkpoint."""
         return {row["checkpoint"]: row for row in json.loads(self.run(self.command("list", "--json")).stdout)}
 
     def offline(self, script: str) -> str:
         """What a script prints that runs where replicas do, which may not ask the hub."""
-        ran = self.run([sys.executable, "-c", script], HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout.strip()
+        result = self.run([sys.executable, "-c", script], HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
 
     @property
     def files(self) -> set[str]:

@@ -44,7 +44,7 @@ def error(response: httpx2.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert set(response.json()) == {"error"}
-    told = response.json()["error"]
-    assert set(told) == {"message", "type", "param", "code"}
-    assert told["message"]
-    return told
+    body = response.json()["error"]
+    assert set(body) == {"message", "type", "param", "code"}
+    assert body["message"]
+    return body

@@ -54,8 +54,8 @@ class Collector:
         ]
 
     def one(self, name: str) -> ReceivedSpan:
-        [found] = [span for span in self.spans if span.name == name]
-        return found
+        [match] = [span for span in self.spans if span.name == name]
+        return match
 
 
 def _read(span: SentSpan, service: str) -> ReceivedSpan:
@@ -81,4 +81,4 @@ def _value(value: AnyValue) -> Any:
 @contextmanager
 def collecting() -> Iterator[Collector]:
     with serving() as site:
-        yield Collector(site, site.put("/v1/traces"))
+        yield Collector(site, site.set_page("/v1/traces"))

@@ -17,6 +17,6 @@ def outcome(client: Client, task_id: str, progress: Callable[[dict[str, Any]], N
         return dict(ended.task)
 
 
-def polled(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
+def poll_result(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
     """The task after `wait` seconds, or sooner if it has ended."""
     return dict(client.poll(task_id, wait))

@@ -31,21 +31,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("--promises"):
-        print(*listed(session.items), sep="\n")
+        print(*list_promises(session.items), sep="\n")
 
 
-def listed(items: Iterable[pytest.Item]) -> Iterator[str]:
+def list_promises(items: Iterable[pytest.Item]) -> Iterator[str]:
     """Lines that tell every promise of `items`, sorted by section and sentence; a parametrised test counts once."""
     tests: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for item in items:
         for mark in item.iter_markers("promise"):
             section, sentence = mark.args
             tests[section, sentence].add(item.nodeid.partition("[")[0])
-    shown = ""
+    current = ""
     for section, sentence in sorted(tests, key=_order):
-        if section != shown:
+        if section != current:
             yield f"\n{section}"
-            shown = section
+            current = section
         yield f"  {sentence}"
         yield from (f"    {name}" for name in sorted(tests[section, sentence]))
 

@@ -15,7 +15,7 @@ def promtool(*words: str, text: str = "") -> str:
     """What it says; it must be content. Skips the test where there is none."""
     if PROMTOOL is None:
         pytest.skip("no promtool here: it is in Debian's package prometheus")
-    ran = subprocess.run([PROMTOOL, *words], input=text, capture_output=True, text=True, timeout=120)
-    said = ran.stdout + ran.stderr
-    assert ran.returncode == 0, said
-    return said
+    result = subprocess.run([PROMTOOL, *words], input=text, capture_output=True, text=True, timeout=120)
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output
+    return output

@@ -34,7 +34,7 @@ def node_package(repository: Path, name: str) -> Path:
         npm = Path(executable.ROOT_DIR) / "lib/node_modules/npm/bin/npm-cli.js"
         _install([node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
-    return _kept(repository, name, source / "package-lock.json", install)
+    return _install_once(repository, name, source / "package-lock.json", install)
 
 
 def python_environment(repository: Path, name: str) -> Path:
@@ -47,30 +47,30 @@ def python_environment(repository: Path, name: str) -> Path:
         into = ["--python", str(folder / "env/bin/python")]
         _install([uv, "pip", "install", "--quiet", *into, "--require-hashes", "-r", str(pinned)], folder)
 
-    return _kept(repository, name, pinned, install) / "env/bin/python"
+    return _install_once(repository, name, pinned, install) / "env/bin/python"
 
 
-def run_node(folder: Path, script: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+def run_node(folder: Path, script: Path, payload: Mapping[str, Any]) -> dict[str, Any]:
     """What the script, in the folder with its packages, answers on its standard output."""
-    return _run([node(), str(shutil.copy(script, folder))], asked, {})
+    return _run([node(), str(shutil.copy(script, folder))], payload, {})
 
 
-def run_python(python: Path, script: Path, asked: Mapping[str, Any], **environment: str) -> dict[str, Any]:
+def run_python(python: Path, script: Path, payload: Mapping[str, Any], **environment: str) -> dict[str, Any]:
     """What the script, run by `python`, answers on its standard output."""
-    return _run([str(python), str(script)], asked, environment)
+    return _run([str(python), str(script)], payload, environment)
 
 
 def node() -> str:
     return str(Path(executable.ROOT_DIR) / "bin/node")
 
 
-def _kept(repository: Path, name: str, lock: Path, install: Callable[[Path], None]) -> Path:
+def _install_once(repository: Path, name: str, lock: Path, install: Callable[[Path], None]) -> Path:
     """The folder that `install` filled once for this lock file; a process that fills it leaves no half of it behind."""
-    kept = repository / ".clients"
-    kept.mkdir(exist_ok=True)
-    folder = kept / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    root = repository / ".clients"
+    root.mkdir(exist_ok=True)
+    folder = root / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
     if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=kept) as temporary:
+        with tempfile.TemporaryDirectory(dir=root) as temporary:
             filled = Path(temporary) / name
             filled.mkdir()
             install(filled)
@@ -80,14 +80,14 @@ def _kept(repository: Path, name: str, lock: Path, install: Callable[[Path], Non
 
 
 def _install(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    if done.returncode and any(sign in done.stderr for sign in _UNREACHABLE):
-        pytest.skip(f"no registry can be reached to install {folder.name} from: {done.stderr[-300:]}")
-    assert done.returncode == 0, done.stderr[-3000:]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    if result.returncode and any(sign in result.stderr for sign in _UNREACHABLE):
+        pytest.skip(f"no registry can be reached to install {folder.name} from: {result.stderr[-300:]}")
+    assert result.returncode == 0, result.stderr[-3000:]
 
 
-def _run(command: list[str], asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    env, told = os.environ | environment, json.dumps(asked)
-    done = subprocess.run(command, input=told, env=env, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+def _run(command: list[str], payload: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    env, stdin = os.environ | environment, json.dumps(payload)
+    result = subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, timeout=400)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout)

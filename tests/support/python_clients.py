@@ -29,12 +29,12 @@ class Blocking:
             return value
 
         def call(*args: Any, **options: Any) -> Any:
-            made = value(*args, **options)
-            return self._waited(made) if inspect.iscoroutine(made) else made
+            result = value(*args, **options)
+            return self._wait(result) if inspect.iscoroutine(result) else result
 
         return call
 
-    def _waited(self, promised: Any) -> Any:
+    def _wait(self, promised: Any) -> Any:
         result = self._runner.run(promised)
         awaits = any(inspect.iscoroutinefunction(getattr(type(result), name)) for name in dir(type(result)))
         return Blocking(result, self._runner) if awaits else result

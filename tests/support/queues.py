@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from deployments.contract.job import GenerationJob
 from deployments.telemetry.tracing import OFF, Tracer
-from serve_app.config.models import ModelSettings
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatcher.attempt import Dependencies, Stream, Timeouts, Write
 from serve_app.dispatcher.queue import ModelQueue
@@ -20,7 +20,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from support.job_records import new_job
 from support.simulated_model import SimulatedModel
-from support.tasks import QUEUE, new_task, stored
+from support.tasks import QUEUE, get_task, new_task
 
 PRICE = 900
 PATIENCE_S = 60
@@ -43,8 +43,8 @@ class Scene:
         self._loops: dict[ModelQueue, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> ModelQueue:
-        chosen = DispatcherSettings(**settings)
-        timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
+        config = DispatcherSettings(**settings)
+        timeouts = Timeouts(config.start_s, config.stall_s, rewrite_s)
         dependencies = Dependencies(
             self.call,
             timeouts,
@@ -54,7 +54,7 @@ class Scene:
             ratio=self.ratio,
             tracer=self.tracer,
         )
-        queue = ModelQueue(QUEUE, self.store, dependencies, chosen, ModelSettings(max_running=25), self.has_turn)
+        queue = ModelQueue(QUEUE, self.store, dependencies, config, ModelSettings(max_running=25), self.has_turn)
         self.queues.append(queue)
         self._loops[queue] = [
             asyncio.create_task(loop) for loop in (queue.lease(), queue.heartbeat(), self._look(queue))
@@ -69,8 +69,8 @@ class Scene:
 
     async def kill(self, queue: ModelQueue) -> None:
         """As `kill -9`: its loops stop, and so do its calls to the model."""
-        while left := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
-            for task in left:
+        while remaining := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
+            for task in remaining:
                 task.cancel()
             await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
 
@@ -85,9 +85,9 @@ class Scene:
         return ids
 
     async def task(self, task_id: str) -> Task:
-        return await stored(self.store, task_id)
+        return await get_task(self.store, task_id)
 
-    async def ended(self, ids: list[str]) -> list[Task]:
+    async def wait_for_end(self, ids: list[str]) -> list[Task]:
         """The tasks once all have ended."""
         await self.until(lambda: self._all_ended(ids))
         return [await self.task(task_id) for task_id in ids]

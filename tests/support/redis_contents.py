@@ -15,22 +15,22 @@ async def values(redis: Redis, prefix: str) -> dict[str, Any]:
     kinds = redis.pipeline(transaction=False)
     for key in keys:
         kinds.type(key)
-    asked = redis.pipeline(transaction=False)
+    pipe = redis.pipeline(transaction=False)
     for key, kind in zip(keys, await kinds.execute(), strict=True):
         match kind:
             case "zset":
-                asked.zrange(key, 0, -1, withscores=True)
+                pipe.zrange(key, 0, -1, withscores=True)
             case "hash":
-                asked.hgetall(key)
+                pipe.hgetall(key)
             case "list":
-                asked.lrange(key, 0, -1)
+                pipe.lrange(key, 0, -1)
             case "set":
-                asked.smembers(key)
+                pipe.smembers(key)
             case "stream":
-                asked.xrange(key)
+                pipe.xrange(key)
             case _:
-                asked.get(key)
-    return dict(zip(keys, await asked.execute(), strict=True))
+                pipe.get(key)
+    return dict(zip(keys, await pipe.execute(), strict=True))
 
 
 async def contents(redis: Redis, prefix: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class ReplicatedRedis:
         """Returns once the replica has what the primary has, and the sentinel knows both."""
         first, second = free_port(), free_port()
         self._servers[first] = RedisProcess(self._folder / str(first), first, _DURABLE)
-        self._add_replica(second, of=first)
+        self._add_replica(second, primary_port=first)
         watched = {
             "sentinel monitor": f"{_NAME} 127.0.0.1 {first} 1",
             "sentinel down-after-milliseconds": f"{_NAME} 1000",
@@ -110,15 +110,15 @@ class ReplicatedRedis:
         self._servers.pop(port).kill()
         return port
 
-    def await_failover(self, gone: int) -> None:
-        until(lambda: self.primary != gone and self._servers[self.primary].info().get("role") == "master")
+    def await_failover(self, old_primary: int) -> None:
+        until(lambda: self.primary != old_primary and self._servers[self.primary].info().get("role") == "master")
 
     def return_as_replica(self, port: int) -> None:
         """Starts the server that was killed again, as the replica of the new primary."""
-        self._add_replica(port, of=self.primary)
+        self._add_replica(port, primary_port=self.primary)
 
-    def _add_replica(self, port: int, of: int) -> None:
+    def _add_replica(self, port: int, primary_port: int) -> None:
         """Returns once one of both follows the other: a sentinel on a busy machine may take the new one for better."""
-        settings = {**_DURABLE, "replicaof": f"127.0.0.1 {of}"}
+        settings = {**_DURABLE, "replicaof": f"127.0.0.1 {primary_port}"}
         self._servers[port] = RedisProcess(self._folder / str(port), port, settings)
         until(lambda: any(server.info().get("master_link_status") == "up" for server in self._servers.values()))

@@ -41,12 +41,14 @@ def in_this_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(media_model, "_LAST_WORDS_S", 0.0)
 
 
-async def deployed(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:
+async def deploy_replica(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:
     """The deployment on an engine of its own, which runs in threads."""
-    patch.setattr(media_model, "engine_of", lambda spec, text_encoder: Engine(backend, max_running=8, max_batch=8))
-    made = MediaModel.__new__(MediaModel)
-    await MediaModel.__init__(made, ModelSpec("virtual", objects_url="memory:///"))  # the way Ray Serve calls it
-    return made
+    patch.setattr(media_model, "build_engine", lambda spec, text_encoder: Engine(backend, max_running=8, max_batch=8))
+    replica = MediaModel.__new__(MediaModel)
+    await MediaModel.__init__(
+        replica, ModelSpec(checkpoint="virtual", objects_url="memory:///")
+    )  # the way Ray Serve calls it
+    return replica
 
 
 class Replica:
@@ -60,12 +62,12 @@ class ReplicaStream:
     def __init__(self, replicas: Replicas, job: GenerationJob) -> None:
         self.job = job
         self._replicas = replicas
-        self._told: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         self._work: asyncio.Task[None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         self._work = asyncio.create_task(self._follow())
-        while not isinstance(event := await self._told.get(), BaseException):
+        while not isinstance(event := await self._events.get(), BaseException):
             yield event
             if isinstance(event, LAST):
                 return
@@ -77,13 +79,13 @@ class ReplicaStream:
     def end(self, reason: BaseException) -> None:
         if self._work is not None:
             self._work.cancel()
-        self._told.put_nowait(reason)
+        self._events.put_nowait(reason)
 
     async def _follow(self) -> None:
         replica = await self._replicas.enter(self)
         try:
             async for event in replica.media.generate(self.job):
-                self._told.put_nowait(event)
+                self._events.put_nowait(event)
         finally:
             replica.calls.discard(self)
 
@@ -100,7 +102,7 @@ class Replicas:
         in_this_process(patch)
 
     async def add(self, backend: VirtualBackend) -> None:
-        self._replicas.append(Replica(await deployed(backend, self._patch)))
+        self._replicas.append(Replica(await deploy_replica(backend, self._patch)))
 
     def generate(self, job: GenerationJob) -> ReplicaStream:
         return ReplicaStream(self, job)

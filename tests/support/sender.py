@@ -29,7 +29,7 @@ def presenter(folder: Path) -> Presenter:
     return Presenter(ObjectStore(folder.as_uri()), LinkSigner(bytes(32)), 100_000)
 
 
-def sender_of(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard | None = None) -> Sender:
+def make_sender(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard | None = None) -> Sender:
     return Sender(outbox, tasks, presenter(folder), SEALER, guard or UrlGuard(LOOPBACK), [PLAIN])
 
 
@@ -42,13 +42,13 @@ async def kill(sender: Sender, loops: Loops) -> None:
     await sender.drain()
 
 
-def started(sender: Sender) -> Loops:
+def start_sender(sender: Sender) -> Loops:
     return Loops({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
 
 
 @asynccontextmanager
 async def running(sender: Sender) -> AsyncIterator[Sender]:
-    loops = started(sender)
+    loops = start_sender(sender)
     try:
         yield sender
         loops.check()
@@ -56,19 +56,19 @@ async def running(sender: Sender) -> AsyncIterator[Sender]:
         await kill(sender, loops)
 
 
-async def outcome_of(outbox: Outbox, ids: Sequence[str], *states: State) -> list[Delivery]:
+async def wait_for_states(outbox: Outbox, ids: Sequence[str], *states: State) -> list[Delivery]:
     """The deliveries, once all of them are in one of the states; unless told otherwise, have ended."""
-    wanted = states or (State.DELIVERED, State.FAILED)
+    expected = states or (State.DELIVERED, State.FAILED)
     async with asyncio.timeout(60):
         while True:
             deliveries = [each for each in await outbox._get_many(ids) if each is not None]
             assert len(deliveries) == len(ids)
-            if all(delivery.state in wanted for delivery in deliveries):
+            if all(delivery.state in expected for delivery in deliveries):
                 return deliveries
             await asyncio.sleep(0.02)
 
 
-async def attempted(outbox: Outbox, task_id: str, n: int = 1) -> Delivery:
+async def wait_for_attempts(outbox: Outbox, task_id: str, n: int = 1) -> Delivery:
     """The delivery, once so many attempts were recorded."""
     async with asyncio.timeout(60):
         while True:

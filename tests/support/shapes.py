@@ -1,4 +1,4 @@
-"""Scenes of coloured shapes, which the bundled checkpoints know: drawn, and read from the pixels of a picture."""
+"""Scenes of coloured shapes, which the bundled checkpoints know: drawn, and read from the pixels of an image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLOURS: Final[Mapping[str, tuple[float, float, float]]] = {
 }
 # fmt: on
 SIZES: Final = {"small": 1.0, "medium": 1.45, "large": 1.9}
-"""Half sides; the shorter side of a picture has 8, as all lengths of scenes are measured."""
+"""Half sides; the shorter side of an image has 8, as all lengths of scenes are measured."""
 PLACES: Final = {
     f"{down} {across}".strip() or "center": (x, y)
     for x, across in ((0, ""), (-1, "left"), (1, "right"))
@@ -41,7 +41,7 @@ _SIDE, _INSET, _PIXELS = 8, 2.0, 16
 _NEAR, _OFF = 0.08, 0.14
 """Distances in RGB between a pixel and the ground: one that speaks for it, and one that speaks for a thing."""
 _FAR, _SMALLEST, _LIKE = 22.0, 0.003, 0.72
-"""Of a thing: distance in CIELAB from any named colour, share of the picture, overlap with the outline of a shape."""
+"""Of a thing: distance in CIELAB from any named colour, share of the image, overlap with the outline of a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +67,35 @@ class Scene:
     ground: Ground | None
     """None: anything."""
 
-    def drawn(self, width: int = 512, height: int = 512) -> Pixels:
+    def draw(self, width: int = 512, height: int = 512) -> Pixels:
         assert self.ground is not None
-        picture = _ground(self.ground, grid_for(width, height, _SIDE), (height, width))
+        image = _ground(self.ground, grid_for(width, height, _SIDE), (height, width))
         for thing in self.things:
             cover = _cover(thing, width, height)[..., None]
-            picture = picture * (1 - cover) + cover * np.array(COLOURS[str(thing.colour)], np.float32)
-        return (picture * 255).round().astype(np.uint8)
+            image = image * (1 - cover) + cover * np.array(COLOURS[str(thing.colour)], np.float32)
+        return (image * 255).round().astype(np.uint8)
 
-    def covered(self, width: int = 512, height: int = 512) -> Mask:
+    def mask(self, width: int = 512, height: int = 512) -> Mask:
         """Where things are."""
         return np.max([_cover(thing, width, height) for thing in self.things], axis=0) >= 0.5
 
-    def faults(self, picture: Pixels, unless: Collection[str] = ()) -> list[str]:
-        """What a picture doesn't show of it, but for these parts of things: `shape: star, not heart`."""
-        seen, ground = look(picture)
+    def faults(self, image: Pixels, unless: Collection[str] = ()) -> list[str]:
+        """What an image doesn't show of it, but for these parts of things: `shape: star, not heart`."""
+        shapes, ground = look(image)
         faults = [] if self.ground in (None, ground) else [f"ground: {ground}, not {self.ground}"]
-        if len(seen) != len(self.things):
-            return [*faults, f"count: {len(seen)}, not {len(self.things)}"]
+        if len(shapes) != len(self.things):
+            return [*faults, f"count: {len(shapes)}, not {len(self.things)}"]
         parts = [field.name for field in fields(Thing) if field.name not in unless]
-        found = (
+        candidates = (
             [
-                f"{part}: {getattr(is_there, part)}, not {getattr(wanted, part)}"
-                for wanted, is_there in zip(self.things, order, strict=True)
+                f"{part}: {getattr(is_there, part)}, not {getattr(expected, part)}"
+                for expected, is_there in zip(self.things, order, strict=True)
                 for part in parts
-                if getattr(wanted, part) not in (None, getattr(is_there, part))
+                if getattr(expected, part) not in (None, getattr(is_there, part))
             ]
-            for order in permutations(seen)
+            for order in permutations(shapes)
         )
-        return [*faults, *min(found, key=len)]
+        return [*faults, *min(candidates, key=len)]
 
 
 def random_scene(random: Random, things: int, pattern: Pattern | None = None) -> Scene:
@@ -108,12 +108,12 @@ def random_scene(random: Random, things: int, pattern: Pattern | None = None) ->
     return Scene(tuple(map(Thing, shapes, colours[2:], random.choices(["small", "medium"], k=things), places)), ground)
 
 
-def look(picture: Pixels) -> tuple[list[Thing], Ground]:
-    """What a picture shows, the largest thing first. One whose outline is that of no shape has none."""
-    grid = grid_for(picture.shape[1], picture.shape[0], _SIDE)
+def look(image: Pixels) -> tuple[list[Thing], Ground]:
+    """What an image shows, the largest thing first. One whose outline is that of no shape has none."""
+    grid = grid_for(image.shape[1], image.shape[0], _SIDE)
     size = grid[1] * _PIXELS, grid[0] * _PIXELS
-    small = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.float32) / np.float32(255)
-    ground = _ground_of(small, grid)
+    small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.float32) / np.float32(255)
+    ground = _find_ground(small, grid)
     behind = _ground(ground, grid, small.shape[:2])
     steps = cv2.dilate(behind, np.ones((3, 3))) - cv2.erode(behind, np.ones((3, 3)))
     off = np.linalg.norm(small - behind, axis=2) > _OFF + np.linalg.norm(steps, axis=2) / 2
@@ -141,7 +141,7 @@ def _silhouette(shape: str, x: float, y: float, radius: float, size: tuple[int, 
 
 
 @cache
-def _share(pattern: Pattern, grid: tuple[int, int], size: tuple[int, int]) -> Floats:
+def _blend(pattern: Pattern, grid: tuple[int, int], size: tuple[int, int]) -> Floats:
     """(height, width) in [0, 1]: how much of the second colour there is."""
     rows = ((np.arange(size[0]) + 0.5) * grid[0] / size[0])[:, None]
     columns = ((np.arange(size[1]) + 0.5) * grid[1] / size[1])[None, :]
@@ -159,28 +159,28 @@ def _share(pattern: Pattern, grid: tuple[int, int], size: tuple[int, int]) -> Fl
 
 def _ground(ground: Ground, grid: tuple[int, int], size: tuple[int, ...]) -> Floats:
     first, second = (np.array(COLOURS[name], np.float32) for name in (ground.colour, ground.second or ground.colour))
-    return first + _share(ground.pattern, grid, (size[0], size[1]))[..., None] * (second - first)
+    return first + _blend(ground.pattern, grid, (size[0], size[1]))[..., None] * (second - first)
 
 
-def _ground_of(picture: Floats, grid: tuple[int, int]) -> Ground:
-    """The one that explains most of a picture, whatever lies on it, at points away from the edges of patterns."""
+def _find_ground(image: Floats, grid: tuple[int, int]) -> Ground:
+    """The one that explains most of an image, whatever lies on it, at points away from the edges of patterns."""
     points = np.ix_(*((np.arange(side)[:, None] * _PIXELS + (2, 7)).ravel() for side in grid))
-    samples, names = picture[points].reshape(-1, 1, 1, 3), list(COLOURS)
+    samples, names = image[points].reshape(-1, 1, 1, 3), list(COLOURS)
     palette = np.array(list(COLOURS.values()), np.float32)
-    found: list[tuple[float, int, int, Pattern]] = []
+    candidates: list[tuple[float, int, int, Pattern]] = []
     for pattern in PATTERNS:
-        part = _share(pattern, grid, picture.shape[:2])[points].reshape(-1, 1, 1, 1)
+        part = _blend(pattern, grid, image.shape[:2])[points].reshape(-1, 1, 1, 1)
         pairs = palette[:, None] + part * (palette - palette[:, None])
         scores = np.exp(((samples - pairs) ** 2).sum(axis=3) / (-2 * _NEAR**2)).mean(axis=0)
         scores[np.eye(len(names), dtype=bool) != (pattern == "plain")] = 0
-        found.append((float(scores.max()), *divmod(int(scores.argmax()), len(names)), pattern))
-    _, first, second, pattern = max(found)
+        candidates.append((float(scores.max()), *divmod(int(scores.argmax()), len(names)), pattern))
+    _, first, second, pattern = max(candidates)
     return Ground(names[first], pattern, None if pattern == "plain" else names[second])
 
 
-def _thing(picture: Floats, piece: Mask, grid: tuple[int, int]) -> Thing:
+def _thing(image: Floats, piece: Mask, grid: tuple[int, int]) -> Thing:
     inner = cv2.erode(piece.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-    colour = np.median(picture[inner if inner.any() else piece], axis=0)
+    colour = np.median(image[inner if inner.any() else piece], axis=0)
     area, x, y = _mass(piece)
     fits: list[tuple[float, str, float, float, float]] = []
     for shape in _SHAPES:
@@ -201,8 +201,8 @@ def _thing(picture: Floats, piece: Mask, grid: tuple[int, int]) -> Thing:
 
 def _colour(colour: Floats) -> str | None:
     rgb = np.array([[colour, *COLOURS.values()]], np.float32)
-    [own, *named] = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB)[0]
-    distance, name = min((float(np.linalg.norm(own - lab)), name) for lab, name in zip(named, COLOURS, strict=True))
+    [own, *palette] = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB)[0]
+    distance, name = min((float(np.linalg.norm(own - lab)), name) for lab, name in zip(palette, COLOURS, strict=True))
     return name if distance <= _FAR else None
 
 

@@ -79,7 +79,7 @@ class SimulatedModel:
                 self.die()
             await stream.until(self.finishing)
             self.finished[stream.job.id] += 1
-            yield Done(Output(f"{stream.job.output_prefix}/picture.png", "image/png", 1, 1, 1))
+            yield Done(Output(f"{stream.job.output_prefix}/image.png", "image/png", 1, 1, 1))
         finally:
             self.waiting.discard(stream)
             self.running.discard(stream)

@@ -12,7 +12,7 @@ P = TypeVar("P")
 S = TypeVar("S", bound=StateLike)
 
 
-def encoded(backend: Backend[P, S], jobs: Sequence[GenerationJob]) -> list[S | JobError]:
+def encode_jobs(backend: Backend[P, S], jobs: Sequence[GenerationJob]) -> list[S | JobError]:
     """Fetched one by one, encoded together; those that can't be fetched have their JobError."""
     fetched: list[P | JobError] = []
     for job in jobs:

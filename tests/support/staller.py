@@ -10,6 +10,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError
 
+from serve_app.storage.pipelining import PipelinedRedis
+
 STALE_AFTER_S = 0.05
 """In place of `SUBMIT_S`."""
 
@@ -18,33 +20,33 @@ class Staller:
     """Lets `survives` calls of Redis be answered. The next one is not; it is carried out at once, or by `resume`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._at_once = False
         self._stalled: Callable[[], Awaitable[Any]] | None = None
-        execute = Redis.execute_command
+        execute = PipelinedRedis.execute_command
 
-        async def stepped(redis: Redis, *command: Any, **options: Any) -> Any:
-            if self._left is None:
+        async def wrapper(redis: PipelinedRedis, *command: Any, **options: Any) -> Any:
+            if self._remaining is None:
                 return await execute(redis, *command, **options)
-            self._left -= 1
-            if self._left >= 0:
+            self._remaining -= 1
+            if self._remaining >= 0:
                 return await execute(redis, *command, **options)
-            if self._left == -1:
+            if self._remaining == -1:
                 if self._at_once:
                     await execute(redis, *command, **options)
                 else:
                     self._stalled = lambda: execute(redis, *command, **options)
             raise TimeoutError("no answer")
 
-        monkeypatch.setattr(Redis, "execute_command", stepped)
+        monkeypatch.setattr(PipelinedRedis, "execute_command", wrapper)
 
     @contextmanager
     def stalls(self, survives: int, at_once: bool) -> Iterator[None]:
-        self._left, self._at_once, self._stalled = survives, at_once, None
+        self._remaining, self._at_once, self._stalled = survives, at_once, None
         try:
             yield
         finally:
-            self._left = None
+            self._remaining = None
 
     async def resume(self, redis: Redis) -> None:
         """The server goes on, later than anyone waits."""

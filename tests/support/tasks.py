@@ -31,12 +31,12 @@ def new_task(**changes: Any) -> NewTask:
     return NewTask(**(defaults | changes))
 
 
-def limited(store: TaskStore, **limits: Any) -> TaskStore:
+def with_limits(store: TaskStore, **limits: Any) -> TaskStore:
     """The same tasks under other limits."""
     return TaskStore(store.redis, store.prefix, Limits(**limits))
 
 
-async def stored(store: TaskStore, task_id: str) -> Task:
+async def get_task(store: TaskStore, task_id: str) -> Task:
     """The record, which must be there."""
     task = await store.get(task_id)
     assert task is not None
@@ -56,11 +56,11 @@ async def make_due(store: TaskStore, index: str) -> None:
         await store.redis.zadd(key, {str(member): 1})
 
 
-async def status_of(store: TaskStore, task_id: str) -> Status:
-    return (await stored(store, task_id)).status
+async def get_status(store: TaskStore, task_id: str) -> Status:
+    return (await get_task(store, task_id)).status
 
 
-async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
+async def assert_not_indexed(store: TaskStore, task_id: str) -> None:
     for index in ("queued", "quarantined", "leased", "deadlines"):
         assert await store.redis.zscore(f"{store.prefix}{index}:{QUEUE}", task_id) is None, index
     assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None

@@ -57,9 +57,9 @@ def _print_report(runs: list[dict[str, Any]]) -> None:
     groups = defaultdict[str, float](float)
     for name, spent in seconds.items():
         groups["/".join(name.partition("::")[0].split("/")[1:-1][:2])] += spent
-    for title, of in ((f"{len(seconds)} tests, by group", groups), ("the slowest of them", seconds)):
-        print(f"{sum(of.values()):8.1f}  {title}")
-        for name, spent in sorted(of.items(), key=lambda item: -item[1])[:20]:
+    for title, times in ((f"{len(seconds)} tests, by group", groups), ("the slowest of them", seconds)):
+        print(f"{sum(times.values()):8.1f}  {title}")
+        for name, spent in sorted(times.items(), key=lambda item: -item[1])[:20]:
             print(f"{spent:8.1f}  {name}")
 
 

@@ -15,10 +15,10 @@ from serve_app.finetunes.registry import Refused
 def check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has files checked in this process. In production each has one of its own, which imports torch for seconds."""
 
-    async def checked(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
-        found = await asyncio.to_thread(check, checkpoint, file, revision)
-        if "error" in found:
-            raise Refused(str(found["error"]))
-        return found
+    async def run_check(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
+        result = await asyncio.to_thread(check, checkpoint, file, revision)
+        if "error" in result:
+            raise Refused(str(result["error"]))
+        return result
 
-    monkeypatch.setattr("serve_app.finetunes.upload.checked", checked)
+    monkeypatch.setattr("serve_app.finetunes.upload.check_file", run_check)

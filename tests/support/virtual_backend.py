@@ -42,7 +42,7 @@ def by_size(job: GenerationJob) -> Hashable:
 
 
 def paying_step(key: Hashable, batch: int) -> float:
-    """Seconds; a batch of 8 costs 2.75 times a single picture."""
+    """Seconds; a batch of 8 costs 2.75 times a single image."""
     return 0.009 + 0.003 * batch
 
 
@@ -58,7 +58,7 @@ class VirtualBackend:
     finish_seconds: float = 0.0
     tokens: int = 100
     steps_alike: int | None = None
-    """Of each picture; all that it has unless told otherwise."""
+    """Of each image; all that it has unless told otherwise."""
     errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
     room: dict[str, int] = field(default_factory=dict)
     """The largest batch a call takes before it runs out of memory, by the name of the call."""
@@ -71,7 +71,7 @@ class VirtualBackend:
         return {"family": "virtual"}
 
     def counts(self) -> Mapping[str, float]:
-        return {hits("prompts"): float(len(self.named("encode")))}
+        return {hits("prompts"): float(len(self.batches("encode")))}
 
     def fetch(self, job: GenerationJob) -> GenerationJob:
         self._begin("fetch", [job])
@@ -80,7 +80,7 @@ class VirtualBackend:
     def encode(self, fetched: Sequence[GenerationJob]) -> list[VirtualState | JobError]:
         self._begin("encode", fetched, refused=JobError)
         self.clock.now += self.encode_seconds(len(fetched))
-        return [self._encoded(job) for job in fetched]
+        return [self._encode_job(job) for job in fetched]
 
     def step(self, states: Sequence[VirtualState]) -> None:
         assert len({state.key for state in states}) == 1
@@ -103,13 +103,13 @@ class VirtualBackend:
 
     def _store(self, job: GenerationJob) -> Output:
         self._begin("store", [job])
-        return Output(f"{job.output_prefix}/picture.png", "image/png", job.width, job.height, 1)
+        return Output(f"{job.output_prefix}/image.png", "image/png", job.width, job.height, 1)
 
-    def named(self, call: str) -> list[list[str]]:
+    def batches(self, call: str) -> list[list[str]]:
         """The ids of the jobs of every `call`, in order."""
         return [names for name, names in self.calls if name == call]
 
-    def _encoded(self, job: GenerationJob) -> VirtualState | JobError:
+    def _encode_job(self, job: GenerationJob) -> VirtualState | JobError:
         error = self.errors.get(("encode", job.id))
         state = VirtualState(job, self.key(job), job.steps, tokens=self.tokens, alike=self.steps_alike)
         return error if isinstance(error, JobError) else state

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PUBLIC_HOST = "pictures.test"
+PUBLIC_HOST = "images.test"
 """Resolves to loopback and is on the allow-list of `http_service`; loopback itself is not."""
 
 
@@ -39,7 +39,7 @@ class Website(ThreadingHTTPServer):
         self.host = host
         self.port = self.server_port
         self.pages: dict[str, Page] = {}
-        self.asked: list[str] = []
+        self.paths: list[str] = []
         """Every path it was asked for, in order."""
         self.agents: list[str | None] = []
         """What clients called themselves, in order."""
@@ -50,7 +50,7 @@ class Website(ThreadingHTTPServer):
     def url(self, path: str = "/", host: str | None = None) -> str:
         return f"http://{host or self.host}:{self.port}{path}"
 
-    def put(
+    def set_page(
         self,
         path: str,
         body: bytes = b"",
@@ -60,8 +60,8 @@ class Website(ThreadingHTTPServer):
         **headers: str,
     ) -> str:
         """Serves `body` at `path`. Returns its URL. Names of headers are in lower case, `_` for `-`."""
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.pages[path] = Page(body, status, told, delay_s, gate)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.pages[path] = Page(body, status, fields, delay_s, gate)
         return self.url(path)
 
 
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.paths.append(self.path)
         self.server.agents.append(self.headers["user-agent"])
         page = self.server.pages.get(self.path, Page())
         if page.gate is not None:

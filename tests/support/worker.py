@@ -17,7 +17,7 @@ from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
-from serve_app.dispatcher.generation import generation_job, result_of
+from serve_app.dispatcher.generation import build_result, generation_job
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
@@ -26,8 +26,8 @@ from serve_app.tasks.task import Job, Lease, Status, Task
 T = TypeVar("T")
 
 QUEUE = "flux3-klein"
-"""Where tasks of `PICTURE_ENDPOINT` wait."""
-PICTURE_ENDPOINT = "gen-3-image-klein"
+"""Where tasks of `IMAGE_ENDPOINT` wait."""
+IMAGE_ENDPOINT = "gen-3-image-klein"
 
 
 class Worker:
@@ -43,20 +43,20 @@ class Worker:
         self.organizations = OrganizationStore(self._redis, prefix)
         self.credits = Credits(self._redis, prefix)
         self.objects = ObjectStore(settings.objects_url)
-        self._held: dict[str, Lease] = {}
+        self._leases: dict[str, Lease] = {}
         self.present(True)
 
     def present(self, here: bool) -> None:
         """Counts as a dispatcher from now on, or as none."""
         if here:
-            self._asked("SET", "dispatcher", 1)
+            self._command("SET", "dispatcher", 1)
         else:
-            self._asked("DEL", "dispatcher")
+            self._command("DEL", "dispatcher")
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(step)
 
-    def _asked(self, command: str, key: str, *more: Any) -> Any:
+    def _command(self, command: str, key: str, *more: Any) -> Any:
         """Redis, of a key that is named without the service's prefix."""
 
         async def ask() -> Any:
@@ -66,16 +66,16 @@ class Worker:
 
     async def reservations(self) -> list[str]:
         """Ids of tasks whose record and objects will go."""
-        found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
-        return found
+        ids: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
+        return ids
 
-    def kept_until(self, task_id: str) -> float:
+    def expires_at(self, task_id: str) -> float:
         """Of a task that has ended, epoch seconds."""
-        return float(self._asked("ZSCORE", "retention", task_id)) / 1000
+        return float(self._command("ZSCORE", "retention", task_id)) / 1000
 
     def has(self, key: str) -> bool:
         """Whether Redis has a key, which is named without the service's prefix."""
-        return bool(self._asked("EXISTS", key))
+        return bool(self._command("EXISTS", key))
 
     def close(self) -> None:
         self.run(self._redis.aclose())
@@ -107,12 +107,12 @@ class Worker:
         return project
 
     def new_finetune(self, project: str) -> str:
-        """A tuned model of the picture endpoint's, there without the seconds that a check takes."""
+        """A tuned model of the image endpoint's, there without the seconds that a check takes."""
         registry = FinetuneRegistry(self._redis, self.tasks.prefix)
 
         async def register() -> str:
-            begun = await registry.begin("ink", project, PICTURE_ENDPOINT, QUEUE)
-            return (await registry.finish(begun, rank=4, layers=1, size=1)).id
+            finetune = await registry.begin("ink", project, IMAGE_ENDPOINT, QUEUE)
+            return (await registry.finish(finetune, rank=4, layers=1, size=1)).id
 
         return self.run(register())
 
@@ -121,10 +121,10 @@ class Worker:
 
     def take(self, task_id: str) -> Lease:
         """The lease of this very task; all that wait before it are leased, too."""
-        if task_id not in self._held:
+        if task_id not in self._leases:
             for lease in self.run(self.tasks.lease(self._queue(task_id), 10_000, 100_000)):
-                self._held[lease.id] = lease
-        return self._held[task_id]
+                self._leases[lease.id] = lease
+        return self._leases[task_id]
 
     def advance(self, task_id: str, status: Status, **fields: Any) -> None:
         attempt = self.take(task_id).attempt
@@ -141,10 +141,10 @@ class Worker:
         self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
 
     def deliver(self, task_id: str, data: bytes, extension: str = "jpeg", thumbnail: bytes | None = None) -> str:
-        """Stores the picture, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
+        """Stores the image, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
         lease = self.take(task_id)
         job = Job.decode(lease.job)
-        key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
+        key = f"results/{task_id}/{lease.attempt}/image.{extension}"
         self.run(self.objects.put(key, data, f"image/{extension}"))
         times = {"start_time": 1_700_000_000.5, "end_time": 1_700_000_002.0, "duration": 1.5}
         result = {"key": key, "prompt": job.prompt, "seed": job.seed, **times}
@@ -155,16 +155,16 @@ class Worker:
         self.end(task_id, Status.READY, result=result, details=details)
         return key
 
-    def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
+    def deliver_video(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
         """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
         generation = self.generation(task_id)
-        key, draft = f"{generation.output_prefix}/clip.mp4", f"{generation.output_prefix}/draft.safetensors"
+        key, draft = f"{generation.output_prefix}/video.mp4", f"{generation.output_prefix}/draft.safetensors"
         self.run(self.objects.put(key, data, "video/mp4"))
         if latents is not None:
             self.run(self.objects.put(draft, latents, "application/octet-stream"))
-        kept = None if latents is None else draft
-        output = Output(key, "video/mp4", generation.width, generation.height, len(data), kept)
-        self.end(task_id, Status.READY, result=result_of(generation, output, took_s=1.5))
+        draft_key = None if latents is None else draft
+        output = Output(key, "video/mp4", generation.width, generation.height, len(data), draft_key)
+        self.end(task_id, Status.READY, result=build_result(generation, output, took_s=1.5))
 
     def job(self, task_id: str) -> dict[str, Any]:
         """What submission decided of the task, as its record has it."""
@@ -174,7 +174,7 @@ class Worker:
         """What the model is told."""
         lease = self.take(task_id)
         job = Job.decode(lease.job)
-        return generation_job(job, lease, job.prompt, "results/")
+        return generation_job(job, lease, job.prompt)
 
     def _queue(self, task_id: str) -> str:
         return self._task(task_id).queue

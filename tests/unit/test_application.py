@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -24,7 +24,7 @@ from serve_app.encryption import new_key
 # Ray would have the interval of its reports in the environment, where it is one for all.
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
 
-BUILT = """
+SCRIPT = """
 import sys
 from pathlib import Path
 
@@ -37,15 +37,15 @@ print([name for name in ("torch", "diffusers", "transformers", "mcp", "serve_app
 
 
 def test_whoever_binds_it_imports_neither_models_nor_pages(repository: Path) -> None:
-    built = subprocess.run(
-        [sys.executable, "-c", BUILT, str(repository / "configs/local.yaml")],
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(repository / "configs/local.yaml")],
         cwd=repository,
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    assert built.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(("least", "most", "decided"), [(1, 1, False), (3, 3, False), (0, 1, True), (1, 2, True)])
@@ -71,48 +71,58 @@ def config(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Settings that name no secret, beside an environment that has them all."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    written = yaml.safe_load((repository / "configs/local.yaml").read_text())
-    written |= {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
+    values = yaml.safe_load((repository / "configs/local.yaml").read_text())
+    values |= {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
+    values["moderation"]["text"].append({"backend": "guard", "checkpoint": "any"})
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(written))
+    path.write_text(yaml.safe_dump(values))
     return path
 
 
-def built(config: Path, **args: str) -> dict[str, serve.Deployment]:
+def build_deployments(config: Path, **args: str) -> dict[str, serve.Deployment]:
     """As Ray's own commands build it, by the names of deployments."""
     bound = call_user_app_builder_with_args_if_necessary(application.app, {"config": str(config), **args})
     return {each.name: each for each in build_app(bound, name="any", make_deployment_handle=_handle).deployments}
 
 
 def versions(config: Path, **args: str) -> dict[str, str]:
-    return {name: str(deployment.version) for name, deployment in built(config, **args).items()}
+    return {name: str(deployment.version) for name, deployment in build_deployments(config, **args).items()}
 
 
 def test_nothing_that_serve_keeps_holds_a_secret(config: Path) -> None:
-    deployments = built(config)
+    deployments = build_deployments(config)
     assert {"Ingress", "Dispatcher", "WebhookSender", "Moderator", "flux3-klein"} <= set(deployments)
     for name, deployment in deployments.items():
-        kept = list(_kept(deployment))
-        assert not [secret for secret in HIDDEN for part in kept if secret.encode() in part], name
-    assert any(b"eu-central-1" in part for part in _kept(deployments["flux3-klein"]))
+        parts = list(_iter_stored_bytes(deployment))
+        assert not [secret for secret in HIDDEN for part in parts if secret.encode() in part], name
+    assert any(b"eu-central-1" in part for part in _iter_stored_bytes(deployments["flux3-klein"]))
 
 
 def test_whoever_is_bound_finds_the_secrets_again(config: Path) -> None:
-    deployments = built(config)
+    deployments = build_deployments(config)
     [bound] = deployments["WebhookSender"].init_args
     assert bound.settings().redis_url == SECRETS["GEN_REDIS__URL"]
     spec = deployments["flux3-klein"].init_args[0]
     assert spec.objects_secrets() == {"secret_access_key": "object-secret"}
 
 
+def test_classifiers_without_weights_need_no_deployment(config: Path) -> None:
+    values = yaml.safe_load(config.read_text())
+    values["moderation"]["text"].pop()
+    config.write_text(yaml.safe_dump(values))
+    deployments = build_deployments(config)
+    assert "Moderator" not in deployments
+    assert [each.backend for each in cast(Any, deployments["Dispatcher"].init_args)[4].text] == ["lexicon"]
+
+
 def test_replicas_of_a_kind_are_kept_apart_where_settings_say_so(config: Path) -> None:
-    written = yaml.safe_load(config.read_text())
+    values = yaml.safe_load(config.read_text())
     names = {"service": "Ingress", "dispatcher": "Dispatcher", "webhooks": "WebhookSender", "moderation": "Moderator"}
     before = versions(config)
     for most, section in enumerate(names, start=1):
-        written[section]["max_per_node"] = most
-    config.write_text(yaml.safe_dump(written))
-    deployments = built(config)
+        values[section]["max_replicas_per_node"] = most
+    config.write_text(yaml.safe_dump(values))
+    deployments = build_deployments(config)
     assert [deployments[name]._replica_config.max_replicas_per_node for name in names.values()] == [1, 2, 3, 4]
     assert versions(config) == before, "Ray itself sees that it changed"
 
@@ -129,9 +139,9 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
     monkeypatch.setenv("GEN_CONFIG", str(config))
     command = ["serve_app.application:built", "--output-path", str(target)]
     assert ray_build.main(command, standalone_mode=False) is None
-    [found] = ServeDeploySchema.model_validate(yaml.safe_load(target.read_text())).applications
-    assert found.import_path == "serve_app.application:built"
-    assert {"Ingress", "Dispatcher", "flux3-klein"} <= {deployment.name for deployment in found.deployments}
+    [application] = ServeDeploySchema.model_validate(yaml.safe_load(target.read_text())).applications
+    assert application.import_path == "serve_app.application:built"
+    assert {"Ingress", "Dispatcher", "flux3-klein"} <= {deployment.name for deployment in application.deployments}
     assert not [secret for secret in HIDDEN if secret in target.read_text()]
     monkeypatch.delenv("GEN_CONFIG")
     with pytest.raises(ValueError, match="GEN_CONFIG is not set"):
@@ -139,19 +149,40 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("model", "checkpoint", "named"),
+    ("model", "checkpoint", "expected_name"),
     [("deblur", None, "deconvolution"), ("flux3-klein", "simulated/5ms", "simulated/5ms")],
 )
-@pytest.mark.parametrize(("setting", "given"), [("text_encoder", "flux"), ("cfg", {"scale": 2})])
+@pytest.mark.parametrize(("setting", "value"), [("text_encoder", "flux"), ("cfg", {"scale": 2})])
 def test_what_is_about_prompts_is_refused_where_none_are_read(
-    config: Path, model: str, checkpoint: str | None, named: str, setting: str, given: object
+    config: Path, model: str, checkpoint: str | None, expected_name: str, setting: str, value: object
 ) -> None:
-    written = yaml.safe_load(config.read_text())
-    written["text_encoders"] = {"flux": {"checkpoint": "bundled/flux"}}
-    written["models"][model] |= {setting: given, **({"checkpoint": checkpoint} if checkpoint else {})}
-    config.write_text(yaml.safe_dump(written))
-    with pytest.raises(ValueError, match=rf"models\.{model}\.{setting} must be null: {named} reads no prompts"):
-        built(config)
+    values = yaml.safe_load(config.read_text())
+    values["text_encoders"] = {"flux": {"checkpoint": "bundled/flux"}}
+    values["models"][model] |= {setting: value, **({"checkpoint": checkpoint} if checkpoint else {})}
+    config.write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match=rf"models\.{model}\.{setting} must be null: {expected_name} reads no prompts"):
+        build_deployments(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"backend": "engine"}, "engine is needed for backend: engine"),
+        ({"engine": {"kind": "sglang", "url": "http://a"}}, "engine is needed for backend: engine"),
+        (
+            {"backend": "engine", "engine": {"kind": "sglang", "url": "http://a"}, "dtype": "float16"},
+            "dtype must be left out",
+        ),
+    ],
+)
+def test_settings_that_an_inference_server_does_not_read_are_refused(
+    config: Path, model: dict[str, Any], message: str
+) -> None:
+    values = yaml.safe_load(config.read_text())
+    values["models"]["flux1-dev"] = model
+    config.write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match=message):
+        build_deployments(config)
 
 
 def test_a_service_without_a_store_is_told_so_before_anything_starts(
@@ -159,7 +190,7 @@ def test_a_service_without_a_store_is_told_so_before_anything_starts(
 ) -> None:
     monkeypatch.delenv("GEN_REDIS__URL")
     with pytest.raises(ValueError, match="GEN_REDIS__URL"):
-        built(config)
+        build_deployments(config)
 
 
 CHANGES: list[tuple[dict[str, str], set[str]]] = [
@@ -167,10 +198,11 @@ CHANGES: list[tuple[dict[str, str], set[str]]] = [
     ({"GEN_WEBHOOKS__TIMEOUT_S": "7"}, {"WebhookSender", "Dispatcher", "Ingress"}),
     ({"GEN_SERVICE__MAX_BODY_MB": "3"}, {"Ingress"}),
     ({"GEN_MODERATION__MAX_BATCH": "3"}, {"Moderator", "Dispatcher"}),
+    ({"GEN_METRICS__GRAFANA_URL": "https://grafana.test/"}, {"Ingress"}),
     ({"GEN_METRICS__PORT": "9999", "GEN_RAY__ADDRESS": "auto"}, set()),
-    ({"GEN_SERVICE__INGRESS_REPLICAS": "3", "GEN_WEBHOOKS__REPLICAS": "2"}, set()),
-    ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
-    ({"GEN_DISPATCHER__REPLICAS": "3"}, {"Dispatcher"}),
+    ({"GEN_SERVICE__NUM_REPLICAS": "3", "GEN_WEBHOOKS__NUM_REPLICAS": "2"}, set()),
+    ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING_CONFIG": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
+    ({"GEN_DISPATCHER__NUM_REPLICAS": "3"}, {"Dispatcher"}),
 ]
 
 
@@ -197,7 +229,7 @@ def test_another_revision_restarts_everything(config: Path) -> None:
     assert not [name for name in before if before[name] == after[name]]
 
 
-def _kept(deployment: serve.Deployment) -> Iterator[bytes]:
+def _iter_stored_bytes(deployment: serve.Deployment) -> Iterator[bytes]:
     replica = deployment._replica_config
     for part in (replica.serialized_deployment_def, replica.serialized_init_args, replica.serialized_init_kwargs):
         assert part

@@ -51,12 +51,12 @@ async def test_a_loop_that_hangs_or_fails_at_every_pass_is_unhealthy(
 ) -> None:
     entered = 0
 
-    async def noted() -> None:
+    async def record_pass() -> None:
         nonlocal entered
         entered += 1
         await body()
 
-    loops = Loops({"work": noted})
+    loops = Loops({"work": record_pass})
     while entered < rounds:
         await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match=fault) if fault else nullcontext():

@@ -31,7 +31,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-async def begun(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
+async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
     """Calls that have all been made."""
 
     async def call(item: int) -> int:
@@ -46,8 +46,8 @@ async def begun(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[in
 async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: ThreadPoolExecutor) -> None:
     work = Work()
     batcher = Batcher(work, executor, most=3)
-    first = await begun(batcher, 1)
-    others = await begun(batcher, 2, 3, 4, 5)
+    first = await start_calls(batcher, 1)
+    others = await start_calls(batcher, 2, 3, 4, 5)
     assert batcher.busy_since is not None
     work.gate.set()
     assert await asyncio.gather(*first, *others) == [2, 4, 6, 8, 10]
@@ -86,9 +86,9 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
 async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
     work = Work()
     batcher = Batcher(work, executor, most=8)
-    first = await begun(batcher, 1)
-    dropped, kept = await begun(batcher, 2, 3)
+    first = await start_calls(batcher, 1)
+    dropped, waiting_call = await start_calls(batcher, 2, 3)
     dropped.cancel()
     work.gate.set()
-    assert await asyncio.gather(*first, kept) == [2, 6]
+    assert await asyncio.gather(*first, waiting_call) == [2, 6]
     assert work.batches == [[1], [3]]

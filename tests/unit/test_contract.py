@@ -20,7 +20,7 @@ from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
 BEFORE = [
     *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
     *("layout", "exclusive", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
-    *("adapter", "transparent", "clip", "traceparent", "log_levels"),
+    *("adapter", "transparent", "video", "traceparent", "log_levels"),
 ]
 """The fields of the release before, in their order."""
 
@@ -30,7 +30,7 @@ def test_new_fields_stand_at_the_end() -> None:
 
 
 def test_of_a_job_from_the_release_before_what_is_new_is_as_by_default() -> None:
-    job = make_job("one", seconds_left=12.5, traceparent="00-1")
+    job = make_job("one", remaining_s=12.5, traceparent="00-1")
     assert pickle.loads(pickle.dumps(job)) == job
     older = object.__new__(GenerationJob)
     older.__setstate__([getattr(job, name) for name in BEFORE])
@@ -39,10 +39,10 @@ def test_of_a_job_from_the_release_before_what_is_new_is_as_by_default() -> None
 
 def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """And finds no deadline in it."""
-    sent = pickle.dumps(make_job("one", steps=7, seconds_left=12.5))
+    pickled = pickle.dumps(make_job("one", steps=7, remaining_s=12.5))
     former: Any = make_dataclass("GenerationJob", BEFORE, frozen=True, slots=True)
     monkeypatch.setattr(contract, "GenerationJob", former)
-    read = pickle.loads(sent)
+    read = pickle.loads(pickled)
     assert (read.id, read.steps, read.log_levels) == ("one", 7, ())
 
 
@@ -51,11 +51,11 @@ LAST = (Done(Output("key", "image/png", 64, 64, 1)), Failed("no"), Interrupted("
 
 @pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
 def test_an_event_of_a_release_that_did_not_tell_the_time_is_read(event: Done | Failed | Interrupted) -> None:
-    told = [getattr(event, field.name) for field in fields(event)]
+    values = [getattr(event, field.name) for field in fields(event)]
     old = object.__new__(type(event))
-    old.__setstate__(told[:-1])  # type: ignore[attr-defined]  # as pickle does, with what that release had
+    old.__setstate__(values[:-1])  # type: ignore[attr-defined]  # as pickle does, with what that release had
     assert old.took_s == 0.0
-    assert [getattr(old, field.name) for field in fields(event)[:-1]] == told[:-1]
+    assert [getattr(old, field.name) for field in fields(event)[:-1]] == values[:-1]
     assert fields(event)[-1].name == "device_s"
     assert pickle.loads(pickle.dumps(event)) == event
 
@@ -71,15 +71,15 @@ def test_a_value_lies_in_the_first_bucket_that_holds_it(ms: float, field: str) -
 
 
 def test_buckets_are_told_with_all_below_them() -> None:
-    found = SECONDS.read("a", {"a:100": "2", "a:1000": 3.0, "a:more": "1", "a:sum": "4500.5", "b:100": "7"})
-    assert found.buckets == ((0.1, 2), (0.25, 2), (1.0, 5), (math.inf, 6))
-    assert (found.count, found.sum, found.mean) == (6, 4.5005, pytest.approx(0.75, rel=1e-2))
+    histogram = SECONDS.read("a", {"a:100": "2", "a:1000": 3.0, "a:more": "1", "a:sum": "4500.5", "b:100": "7"})
+    assert histogram.buckets == ((0.1, 2), (0.25, 2), (1.0, 5), (math.inf, 6))
+    assert (histogram.count, histogram.sum, histogram.mean) == (6, 4.5005, pytest.approx(0.75, rel=1e-2))
     assert Buckets((1, 2)).read("batch", {"batch:2": 4, "members": 8}, total="members").mean == 2
     assert SECONDS.read("a", {sum_field("a"): 0}).mean is None
 
 
 def test_kinds_are_told_by_suffixes_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mimetypes, "guess_type", None)
-    kinds = {"r/t/1/a.jpeg": "image/jpeg", "a.JPG": "image/jpeg", "a.png": "image/png", "clip.mp4": "video/mp4"}
+    kinds = {"r/t/1/a.jpeg": "image/jpeg", "a.JPG": "image/jpeg", "a.png": "image/png", "video.mp4": "video/mp4"}
     for name, kind in {**kinds, "draft.safetensors": UNKNOWN, ".png": UNKNOWN}.items():
         assert media_type(name) == kind

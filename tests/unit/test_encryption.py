@@ -36,7 +36,7 @@ def test_after_a_rotation_the_old_secrets_are_read_and_the_new_key_seals() -> No
     assert Sealer([new]).open(during.seal(SECRET)) == SECRET
     with pytest.raises(Unreadable):
         before.open(during.seal(SECRET))
-    assert before.opened(during.seal(SECRET)) is None
+    assert before.open_or_none(during.seal(SECRET)) is None
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:-4], lambda s: "", lambda s: s[:40] + s[41:], lambda s: SECRET])

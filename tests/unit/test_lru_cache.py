@@ -4,7 +4,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from deployments.lru_cache import ByteCache, CacheFigures
+from deployments.lru_cache import ByteCache, CacheStats
 
 
 def a_cache(limit: int) -> ByteCache[str, bytes]:
@@ -18,7 +18,7 @@ def test_the_one_unused_for_longest_leaves_when_bytes_run_out() -> None:
     assert cache.get("a") == b"xxx"
     cache.put("d", b"xxxx")
     assert cache.keys == ["c", "a", "d"]
-    assert cache.figures == CacheFigures(hits=1, misses=0, evictions=1, bytes=10)
+    assert cache.stats == CacheStats(hits=1, misses=0, evictions=1, bytes=10)
 
 
 def test_the_latest_may_be_kept_however_large_they_are() -> None:
@@ -35,8 +35,8 @@ def test_what_would_not_fit_alone_is_not_kept_and_drives_nobody_out() -> None:
     cache.put("a", b"xxx")
     assert cache.put("b", b"xxxx") == b"xxxx"
     assert cache.keys == ["a"]
-    assert [none.made("a", lambda: b"x") for _ in range(2)] == [b"x", b"x"]
-    assert none.figures == CacheFigures(misses=2)
+    assert [none.get_or_create("a", lambda: b"x") for _ in range(2)] == [b"x", b"x"]
+    assert none.stats == CacheStats(misses=2)
 
 
 def test_who_needs_the_memory_gets_it() -> None:
@@ -44,37 +44,37 @@ def test_who_needs_the_memory_gets_it() -> None:
     value = cache.put("a", b"xxx")
     cache.clear()
     assert cache.get("a") is None
-    assert cache.figures.bytes == 0
-    assert cache.made("a", lambda: b"y") is not value
+    assert cache.stats.bytes == 0
+    assert cache.get_or_create("a", lambda: b"y") is not value
 
 
 def test_what_is_kept_is_not_made_again() -> None:
-    cache, made = a_cache(10), list[str]()
+    cache, values = a_cache(10), list[str]()
 
     def make() -> bytes:
-        made.append("once")
+        values.append("once")
         return b"x"
 
-    assert cache.made("a", make) is cache.made("a", make)
-    assert made == ["once"]
-    assert cache.figures == CacheFigures(hits=1, misses=1, bytes=1)
+    assert cache.get_or_create("a", make) is cache.get_or_create("a", make)
+    assert values == ["once"]
+    assert cache.stats == CacheStats(hits=1, misses=1, bytes=1)
     with pytest.raises(ZeroDivisionError):
-        cache.made("b", lambda: bytes(1 // 0))
-    assert cache.made("b", lambda: b"x") == b"x", "what could not be made is tried again"
+        cache.get_or_create("b", lambda: bytes(1 // 0))
+    assert cache.get_or_create("b", lambda: b"x") == b"x", "what could not be made is tried again"
 
 
 def test_threads_that_make_the_same_get_the_same() -> None:
-    cache, together, found = a_cache(10), Barrier(4), list[bytes]()
+    cache, together, results = a_cache(10), Barrier(4), list[bytes]()
 
     def make() -> bytes:
         together.wait(60)
         return bytes(bytearray(3))
 
-    threads = [Thread(target=lambda: found.append(cache.made("a", make))) for _ in range(4)]
+    threads = [Thread(target=lambda: results.append(cache.get_or_create("a", make))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(found) == 4
-    assert len({id(one) for one in found}) == 1
-    assert cache.figures.bytes == 3
+    assert len(results) == 4
+    assert len({id(one) for one in results}) == 1
+    assert cache.stats.bytes == 3

@@ -12,7 +12,7 @@ import pytest
 
 from deployments.contract.objects import ObjectStore
 
-PLACES = ("inputs", "results", "unmoderated")
+PLACES = ("inputs", "results", "others")
 AT_A_TIME = 64
 
 
@@ -23,7 +23,7 @@ class Calls:
         self.listings = 0
         self.most_at_a_time = 0
         self.deleted: list[int] = []
-        self._under_way = 0
+        self._in_flight = 0
         self._until = until
         self._enough = asyncio.Event()
         self._list, self._delete = obstore.list, obstore.delete_async
@@ -32,14 +32,14 @@ class Calls:
 
     async def list(self, store: Any, prefix: str, **options: Any) -> AsyncIterator[Any]:
         self.listings += 1
-        self._under_way += 1
-        self.most_at_a_time = max(self.most_at_a_time, self._under_way)
-        if self._under_way == self._until:
+        self._in_flight += 1
+        self.most_at_a_time = max(self.most_at_a_time, self._in_flight)
+        if self._in_flight == self._until:
             self._enough.set()
         await self._enough.wait()
         async for batch in self._list(store, prefix=prefix, **options):
             yield batch
-        self._under_way -= 1
+        self._in_flight -= 1
 
     async def delete_async(self, store: Any, paths: Sequence[str]) -> None:
         self.deleted.append(len(paths))
@@ -75,14 +75,14 @@ async def test_many_folders_are_listed_side_by_side_and_deleted_a_thousand_keys_
 
 
 def test_no_empty_folder_is_left_of_a_local_store(tmp_path: Path) -> None:
-    async def deleted() -> None:
+    async def delete() -> None:
         store = ObjectStore(tmp_path.as_uri())
         prefixes = await fill(store, tasks=2, objects=1)
         await store.delete_prefixes(prefixes[: len(PLACES)])
 
-    asyncio.run(deleted())
-    left = [each.relative_to(tmp_path).as_posix() for each in tmp_path.glob("*/*")]
-    assert sorted(left) == [f"{place}/1" for place in PLACES]
+    asyncio.run(delete())
+    remaining = [each.relative_to(tmp_path).as_posix() for each in tmp_path.glob("*/*")]
+    assert sorted(remaining) == sorted(f"{place}/1" for place in PLACES)
 
 
 async def test_a_key_that_is_gone_already_keeps_no_other(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +90,9 @@ async def test_a_key_that_is_gone_already_keeps_no_other(store: ObjectStore, mon
     listed = store.keys
 
     async def outrun(prefix: str) -> list[str]:
-        found = await listed(prefix)
-        await store.delete(found[:1])
-        return found
+        keys = await listed(prefix)
+        await store.delete(keys[:1])
+        return keys
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "keys", outrun)

@@ -17,7 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 from deployments.backend import JobError, NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import MattingSpec, ModelSpec
+from deployments.contract.model import MattingConfig, ModelSpec
 from deployments.images import Pixels
 from deployments.matting import BackgroundRemover, load_background_remover
 from deployments.onnx_networks import Network
@@ -26,7 +26,7 @@ from deployments.restorers import Restorer, load_restorer
 Shape = Sequence[int | str]
 
 
-def saved(
+def save_graph(
     path: Path,
     nodes: Sequence[NodeProto],
     inputs: dict[str, Shape],
@@ -49,10 +49,10 @@ def saved(
 
 
 def scaling(path: Path, shape: Shape, factor: float = 0.5, kind: int = TensorProto.FLOAT) -> Path:
-    """A network that multiplies pictures."""
+    """A network that multiplies images."""
     dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
     nodes = [helper.make_node("Mul", ["image", "factor"], ["out"])]
-    return saved(path, nodes, {"image": shape}, shape, {"factor": np.array(factor, dtype)}, kind)
+    return save_graph(path, nodes, {"image": shape}, shape, {"factor": np.array(factor, dtype)}, kind)
 
 
 def convolving(path: Path, shape: Shape) -> Path:
@@ -61,7 +61,7 @@ def convolving(path: Path, shape: Shape) -> Path:
     for channel in range(3):
         weights[channel, channel] = 1 / 9
     nodes = [helper.make_node("Conv", ["image", "weights"], ["out"], pads=[1, 1, 1, 1])]
-    return saved(path, nodes, {"image": shape}, shape, {"weights": weights})
+    return save_graph(path, nodes, {"image": shape}, shape, {"weights": weights})
 
 
 def greying(path: Path, height: int | str, width: int | str, brightest: float = 1.0, mask_first: bool = False) -> Path:
@@ -78,7 +78,7 @@ def greying(path: Path, height: int | str, width: int | str, brightest: float = 
         inputs = dict(reversed(inputs.items()))
     values = {"one": 1, "grey": 0.5, "brightest": brightest}
     constants = {name: np.array(value, np.float32) for name, value in values.items()}
-    return saved(path, nodes, inputs, (1, 3, height, width), constants)
+    return save_graph(path, nodes, inputs, (1, 3, height, width), constants)
 
 
 ANY = (1, 3, "height", "width")
@@ -90,7 +90,7 @@ def restorer(file: Path | str) -> Restorer:
     )
 
 
-def picture(height: int, width: int) -> Pixels:
+def image(height: int, width: int) -> Pixels:
     """Smooth, so that scaling it there and back changes little."""
     y, x = np.mgrid[:height, :width]
     return np.dstack((128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 50), 60 + 40 * np.sin((x + y) / 60))).astype(
@@ -98,7 +98,7 @@ def picture(height: int, width: int) -> Pixels:
     )
 
 
-def masked(height: int, width: int) -> Pixels:
+def make_mask(height: int, width: int) -> Pixels:
     mask = np.zeros((height, width), np.uint8)
     mask[height // 2 : height // 2 + 20, 5:35] = 255
     return mask
@@ -109,23 +109,23 @@ def masked(height: int, width: int) -> Pixels:
 def test_any_size_goes_through_a_graph_of_any_size_and_precision(
     tmp_path: Path, size: tuple[int, int], kind: int
 ) -> None:
-    pixels = picture(*size)
-    drawn = restorer(scaling(tmp_path / "half.onnx", ANY, kind=kind)).restore(pixels, None)
-    assert np.abs(drawn.astype(float) - pixels / 2).max() <= 1
+    pixels = image(*size)
+    output = restorer(scaling(tmp_path / "half.onnx", ANY, kind=kind)).restore(pixels, None)
+    assert np.abs(output.astype(float) - pixels / 2).max() <= 1
 
 
 def test_a_convolution_sees_no_black_rim(tmp_path: Path) -> None:
     pixels = np.full((50, 70, 3), 200, np.uint8)
-    drawn = restorer(convolving(tmp_path / "mean.onnx", ANY)).restore(pixels, None)
-    assert (drawn[1:, 1:] == 200).all()
+    output = restorer(convolving(tmp_path / "mean.onnx", ANY)).restore(pixels, None)
+    assert (output[1:, 1:] == 200).all()
 
 
 @pytest.mark.parametrize("size", [(64, 96), (200, 150)])
 def test_a_graph_of_a_fixed_size_gives_the_size_that_came(tmp_path: Path, size: tuple[int, int]) -> None:
-    pixels = picture(*size)
-    drawn = restorer(scaling(tmp_path / "half.onnx", (1, 3, 64, 96))).restore(pixels, None)
-    assert drawn.shape == pixels.shape
-    assert np.abs(drawn.astype(float) - pixels / 2).mean() < 2
+    pixels = image(*size)
+    output = restorer(scaling(tmp_path / "half.onnx", (1, 3, 64, 96))).restore(pixels, None)
+    assert output.shape == pixels.shape
+    assert np.abs(output.astype(float) - pixels / 2).mean() < 2
 
 
 @pytest.mark.parametrize(("brightest", "mask_first"), [(1.0, False), (255.0, True)])
@@ -136,54 +136,54 @@ def test_only_what_is_masked_is_painted(
     file = greying(tmp_path / "grey.onnx", *sides, brightest=brightest, mask_first=mask_first)
     network = restorer(file)
     for size in ((64, 64), (48, 200), (300, 260)):
-        pixels, mask = picture(*size), masked(*size)
-        drawn = network.restore(pixels, mask)
-        assert np.array_equal(drawn[mask == 0], pixels[mask == 0])
+        pixels, mask = image(*size), make_mask(*size)
+        output = network.restore(pixels, mask)
+        assert np.array_equal(output[mask == 0], pixels[mask == 0])
         inside = np.asarray(cv2.erode(mask, np.ones((5, 5), np.uint8))) > 0
-        assert np.abs(drawn[inside].astype(int) - 128).max() <= 6
+        assert np.abs(output[inside].astype(int) - 128).max() <= 6
 
 
-def test_a_dark_picture_stays_dark_whatever_the_range(tmp_path: Path) -> None:
-    """The range is the graph's, and not to be guessed from every picture."""
+def test_a_dark_image_stays_dark_whatever_the_range(tmp_path: Path) -> None:
+    """The range is the graph's, and not to be guessed from every image."""
     dark = np.full((64, 64, 3), 1, np.uint8)
-    drawn = restorer(greying(tmp_path / "grey.onnx", 64, 64, brightest=255.0)).restore(dark, masked(64, 64))
-    assert drawn[0].max() <= 1
+    output = restorer(greying(tmp_path / "grey.onnx", 64, 64, brightest=255.0)).restore(dark, make_mask(64, 64))
+    assert output[0].max() <= 1
     assert restorer(scaling(tmp_path / "same.onnx", ANY, factor=255.0)).restore(dark, None).max() <= 1
 
 
 def test_a_graph_that_enlarges_gives_the_size_that_came(tmp_path: Path) -> None:
     nodes = [helper.make_node("Resize", ["image", "", "scales"], ["out"], mode="nearest")]
     twice, scales = (1, 3, "twice the height", "twice the width"), {"scales": np.array((1, 1, 2, 2), np.float32)}
-    file = saved(tmp_path / "double.onnx", nodes, {"image": ANY}, twice, scales)
-    pixels = picture(50, 70)
-    drawn = restorer(file).restore(pixels, None)
-    assert np.abs(drawn.astype(int) - pixels).max() <= 1
+    file = save_graph(tmp_path / "double.onnx", nodes, {"image": ANY}, twice, scales)
+    pixels = image(50, 70)
+    output = restorer(file).restore(pixels, None)
+    assert np.abs(output.astype(int) - pixels).max() <= 1
 
 
 def test_masks_are_where_they_are_needed_only(tmp_path: Path) -> None:
-    pixels = picture(64, 64)
+    pixels = image(64, 64)
     network = restorer(greying(tmp_path / "grey.onnx", 64, 64))
     with pytest.raises(JobError, match="mask"):
         network.restore(pixels, None)
     assert np.array_equal(network.restore(pixels, np.zeros((64, 64), np.uint8)), pixels)
-    drawn = restorer(scaling(tmp_path / "half.onnx", ANY)).restore(pixels, masked(64, 64))
-    assert np.abs(drawn.astype(float) - pixels / 2).max() <= 1
+    output = restorer(scaling(tmp_path / "half.onnx", ANY)).restore(pixels, make_mask(64, 64))
+    assert np.abs(output.astype(float) - pixels / 2).max() <= 1
 
 
 def test_what_is_no_restorer_is_told_at_loading(tmp_path: Path) -> None:
     same = [helper.make_node("Identity", ["image"], ["out"])]
     grey = [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)]
     (tmp_path / "text.onnx").write_text("no graph")
-    for file, told in (
+    for file, message in (
         (scaling(tmp_path / "channels.onnx", (1, 5, 8, 8)), "1 x 5 x 8 x 8"),
-        (saved(tmp_path / "integers.onnx", same, {"image": ANY}, ANY, kind=TensorProto.INT64), "as floats"),
-        (saved(tmp_path / "mean.onnx", grey, {"image": ANY}, (1, 1, "height", "width")), "no picture"),
+        (save_graph(tmp_path / "integers.onnx", same, {"image": ANY}, ANY, kind=TensorProto.INT64), "as floats"),
+        (save_graph(tmp_path / "mean.onnx", grey, {"image": ANY}, (1, 1, "height", "width")), "no image"),
         (tmp_path / "text.onnx", "no ONNX file"),
         ("", "owner/name/path/to/file"),
         ("/nowhere/a.onnx", "owner/name/path/to/file"),
         ("owner/name", "owner/name/path/to/file"),
     ):
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=message):
             restorer(file)
 
 
@@ -193,9 +193,9 @@ def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch
         restorer("nobody/nothing/model.onnx")
 
 
-def test_a_picture_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+def test_an_image_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFinite):
-        restorer(scaling(tmp_path / "nan.onnx", ANY, factor=float("nan"))).restore(picture(64, 64), None)
+        restorer(scaling(tmp_path / "nan.onnx", ANY, factor=float("nan"))).restore(image(64, 64), None)
 
 
 def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> Path:
@@ -211,11 +211,13 @@ def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> 
     if not logits:
         nodes.append(helper.make_node("Sigmoid", ["logit"], ["out"]))
     constants = {"weights": weights, "bias": bias, "steep": np.array(40, np.float32)}
-    return saved(path, nodes, {"image": (1, channels, side, side)}, (1, 1, side, side), constants)
+    return save_graph(path, nodes, {"image": (1, channels, side, side)}, (1, 1, side, side), constants)
 
 
 def matte(file: Path | None) -> BackgroundRemover:
-    return load_background_remover(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
+    return load_background_remover(
+        MattingConfig(backend="onnx", checkpoint=None if file is None else str(file), device="cpu")
+    )
 
 
 def two_halves() -> Pixels:
@@ -255,22 +257,22 @@ def test_a_run_without_memory_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     network = Network(str(scaling(tmp_path / "half.onnx", ANY)), None, "cpu")
-    for told, raised in ((FULL, OutOfMemory), ("something else", kind)):
+    for message, raised in ((FULL, OutOfMemory), ("something else", kind)):
 
-        def run(*of: Any, told: str = told) -> None:
-            raise kind(told)
+        def run(*args: Any, message: str = message) -> None:
+            raise kind(message)
 
         monkeypatch.setattr(network, "_session", SimpleNamespace(run=run))
         with pytest.raises(raised):
             network.run({"image": np.zeros((1, 3, 8, 8), np.float32)})
 
 
-@pytest.mark.parametrize(("told", "raised"), [(FULL, OutOfMemory), ("no such operator", CheckpointError)])
+@pytest.mark.parametrize(("message", "raised"), [(FULL, OutOfMemory), ("no such operator", CheckpointError)])
 def test_a_network_that_has_no_room_now_is_no_broken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, raised: type[Exception]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, raised: type[Exception]
 ) -> None:
-    def full(*of: Any, **how: Any) -> None:
-        raise Fail(told)
+    def full(*args: Any, **how: Any) -> None:
+        raise Fail(message)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", full)
     with pytest.raises(raised):

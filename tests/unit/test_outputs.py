@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 from support.jobs import make_job
 
-from deployments.contract.job import GenerationJob, PictureFormat
+from deployments.contract.job import GenerationJob, ImageFormat
 from deployments.contract.objects import ObjectStore
 from deployments.images import Pixels
-from deployments.outputs import Outputs, encode_picture
+from deployments.moderation.frames import decode_images
+from deployments.outputs import Outputs, encode_image
 
 
 def a_gradient(width: int = 50, height: int = 30) -> Pixels:
@@ -23,51 +24,52 @@ def a_gradient(width: int = 50, height: int = 30) -> Pixels:
     return pixels
 
 
-def a_job(output_format: PictureFormat) -> GenerationJob:
+def a_job(output_format: ImageFormat) -> GenerationJob:
     return make_job(width=50, height=30, output_format=output_format, output_prefix="results/job/2")
 
 
 @pytest.mark.parametrize(("output_format", "tolerance"), [("png", 0), ("jpeg", 40), ("webp", 40)])
-def test_every_format_keeps_size_and_colours(output_format: PictureFormat, tolerance: int) -> None:
+def test_every_format_keeps_size_and_colours(output_format: ImageFormat, tolerance: int) -> None:
     pixels = a_gradient()
-    data, content_type, extension = encode_picture(pixels, output_format)
-    with Image.open(io.BytesIO(data)) as picture:
-        assert picture.format == output_format.upper()
-        assert picture.size == (50, 30)
-        assert np.abs(np.asarray(picture.convert("RGB")).astype(int) - pixels).max() <= tolerance
+    data, content_type, extension = encode_image(pixels, output_format)
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.format == output_format.upper()
+        assert image.size == (50, 30)
+        assert np.abs(np.asarray(image.convert("RGB")).astype(int) - pixels).max() <= tolerance
     assert content_type == f"image/{output_format}"
     assert extension == output_format
 
 
-@pytest.mark.parametrize(("size", "small"), [((30, 600), (13, 256)), ((50, 30), (50, 30)), ((4000, 8), (256, 1))])
-def test_a_small_picture_is_stored_beside_it(size: tuple[int, int], small: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("size", "small"), [((30, 600), (26, 512)), ((50, 30), (50, 30)), ((4000, 8), (512, 1))])
+def test_a_small_image_is_stored_beside_it(size: tuple[int, int], small: tuple[int, int]) -> None:
     store = ObjectStore("memory:///")
-    output = Outputs(store).store_picture(a_job("png"), a_gradient(*size))
-    assert (output.key, output.content_type) == ("results/job/2/picture.png", "image/png")
+    output = Outputs(store).store_image(a_job("png"), a_gradient(*size))
+    assert (output.key, output.content_type) == ("results/job/2/image.png", "image/png")
     assert (output.width, output.height, output.size) == (*size, len(store.get_blocking(output.key)))
+    assert output.proxy == output.thumbnail
     assert output.thumbnail == "results/job/2/thumbnail.jpeg"
-    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
-        assert (picture.format, picture.size) == ("JPEG", small)
-        left, right = (np.asarray(picture)[0, column, 0] for column in (0, -1))
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as image:
+        assert (image.format, image.size) == ("JPEG", small)
+        left, right = (np.asarray(image)[0, column, 0] for column in (0, -1))
         assert left < 40
         assert right > 200
 
 
-def test_the_small_picture_of_a_transparent_one_is_transparent() -> None:
+def test_the_small_image_of_a_transparent_one_is_transparent() -> None:
     store = ObjectStore("memory:///")
-    pixels = np.dstack((a_gradient(600, 300), np.zeros((300, 600), np.uint8)))
-    output = Outputs(store).store_picture(a_job("png"), pixels)
+    pixels = np.dstack((a_gradient(1200, 600), np.zeros((600, 1200), np.uint8)))
+    output = Outputs(store).store_image(a_job("png"), pixels)
     assert output.thumbnail == "results/job/2/thumbnail.png"
-    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
-        assert (picture.mode, picture.size, picture.getchannel("A").getextrema()) == ("RGBA", (256, 128), (0, 0))
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as image:
+        assert (image.mode, image.size, image.getchannel("A").getextrema()) == ("RGBA", (512, 256), (0, 0))
 
 
 def test_previews_are_numbered_by_step() -> None:
     store = ObjectStore("memory:///")
     preview = Outputs(store).store_preview(a_job("png"), a_gradient(), step=3)
     assert (preview.key, preview.step, preview.steps) == ("results/job/2/preview-3.jpeg", 3, 4)
-    with Image.open(io.BytesIO(store.get_blocking(preview.key))) as picture:
-        assert picture.format == "JPEG"
+    with Image.open(io.BytesIO(store.get_blocking(preview.key))) as image:
+        assert image.format == "JPEG"
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -83,19 +85,26 @@ def film(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_clip_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) -> None:
-    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, None, a_gradient(640, 360))
-    assert output.key == "results/job/2/clip.mp4"
+def test_a_video_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) -> None:
+    output = Outputs(store).store_video(
+        replace(a_job("png"), output_format="mp4"), film, None, [a_gradient(512, 288)] * 3
+    )
+    assert output.key == "results/job/2/video.mp4"
     assert (output.width, output.height, output.content_type) == (50, 30, "video/mp4")
     assert output.draft is None
     assert output.thumbnail is not None
-    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
-        assert picture.size == (256, 144)
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as image:
+        assert image.size == (512, 288)
     assert store.get_blocking(output.key) == film.read_bytes()
     assert output.size == 256 * 5000
+    assert output.proxy == "results/job/2/frames.tiff"
+    frames = decode_images(store.get_blocking(output.proxy), output.proxy)
+    assert [abs(frame.astype(int) - a_gradient(512, 288)).max() < 20 for frame in frames] == [True] * 3
     with pytest.raises(FileNotFoundError):
         store.get_blocking("results/job/2/draft.safetensors")
-    draft = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents", a_gradient()).draft
+    draft = (
+        Outputs(store).store_video(replace(a_job("png"), output_format="mp4"), film, b"latents", [a_gradient()]).draft
+    )
     assert draft == "results/job/2/draft.safetensors"
     assert store.get_blocking(draft) == b"latents"
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 from support.jobs import make_job
-from support.replicas import ProcessEnded, deployed, in_this_process
+from support.replicas import ProcessEnded, deploy_replica, in_this_process
 from support.virtual_backend import VirtualBackend, VirtualClock
 
 from deployments import replica
@@ -23,9 +23,9 @@ from deployments.replica import (
     FOLDER,
     REPORTS_EVERY_S,
     CostKeeper,
-    KeptCosts,
     MediaModel,
     Reports,
+    StepCostStore,
     write_spans,
 )
 from deployments.telemetry.tracing import Attributes, Kind, Span
@@ -39,12 +39,12 @@ def backend() -> VirtualBackend:
 @pytest.fixture
 async def media(backend: VirtualBackend, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MediaModel]:
     in_this_process(monkeypatch)
-    made = await deployed(backend, monkeypatch)
-    yield made
-    made._engine.stop()
+    replica = await deploy_replica(backend, monkeypatch)
+    yield replica
+    replica._engine.stop()
 
 
-async def told(media: MediaModel, name: str) -> list[Event]:
+async def collect_events(media: MediaModel, name: str) -> list[Event]:
     return [event async for event in media.generate(make_job(name))]
 
 
@@ -53,7 +53,7 @@ async def test_a_broken_device_ends_the_process_at_the_next_health_check(
 ) -> None:
     await media.check_health()
     backend.errors["step", "a"] = DeviceBroken("CUDA error: an illegal memory access was encountered")
-    *_, last = await told(media, "a")
+    *_, last = await collect_events(media, "a")
     assert isinstance(last, Interrupted)
     assert not last.blame
     with pytest.raises(ProcessEnded):
@@ -64,22 +64,22 @@ async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: Media
     names = [str(n) for n in range(replica._FAULTS)]
     backend.errors = {("finish", name): NotFinite() for name in names}
     for name in names[:-1]:
-        await told(media, name)
+        await collect_events(media, name)
         await media.check_health()
-    await told(media, names[-1])
+    await collect_events(media, names[-1])
     with pytest.raises(RuntimeError, match=f"{replica._FAULTS} jobs in a row"):
         await media.check_health()
-    await told(media, "good")
+    await collect_events(media, "good")
     await media.check_health()
 
 
 async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaModel, backend: VirtualBackend) -> None:
-    *_, told_before_the_end, last = await told(media, "a")
+    *_, progress_event, last = await collect_events(media, "a")
     assert isinstance(last, Done)
-    assert isinstance(told_before_the_end, Alive)
-    assert told_before_the_end.report is not None
-    counts, setup = told_before_the_end.report
-    assert counts["steps"] == counts["members"] == len(backend.named("step"))
+    assert isinstance(progress_event, Alive)
+    assert progress_event.report is not None
+    counts, setup = progress_event.report
+    assert counts["steps"] == counts["members"] == len(backend.batches("step"))
     assert counts["busy_s"] > 0
     assert setup == backend.setup
 
@@ -156,15 +156,18 @@ def store() -> ObjectStore:
 
 
 async def test_the_next_replica_of_the_like_begins_with_what_was_learned(store: ObjectStore) -> None:
-    KeptCosts(store, "a/model", SETUP).write({"None": COST})
-    KeptCosts(store, "a/model", SETUP).write({"other": COST.times(2)})
-    assert KeptCosts(store, "a/model", dict(reversed(SETUP.items()))).read() == {"None": COST, "other": COST.times(2)}
-    assert KeptCosts(store, "another/model", SETUP).read() == {}
-    assert KeptCosts(store, "a/model", {**SETUP, "dtype": "float32"}).read() == {}
+    StepCostStore(store, "a/model", SETUP).write({"None": COST})
+    StepCostStore(store, "a/model", SETUP).write({"other": COST.times(2)})
+    assert StepCostStore(store, "a/model", dict(reversed(SETUP.items()))).read() == {
+        "None": COST,
+        "other": COST.times(2),
+    }
+    assert StepCostStore(store, "another/model", SETUP).read() == {}
+    assert StepCostStore(store, "a/model", {**SETUP, "dtype": "float32"}).read() == {}
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "data",
     [
         b"no json",
         b'{"None": 3}',
@@ -174,11 +177,11 @@ async def test_the_next_replica_of_the_like_begins_with_what_was_learned(store: 
         b'{"None": {"fixed": 1, "per_token": 1, "per_square": 1, "more": 1}}',
     ],
 )
-async def test_what_makes_no_sense_is_learned_anew(store: ObjectStore, kept: bytes) -> None:
-    costs = KeptCosts(store, "a/model", SETUP)
+async def test_what_makes_no_sense_is_learned_anew(store: ObjectStore, data: bytes) -> None:
+    costs = StepCostStore(store, "a/model", SETUP)
     costs.write({"None": COST})
     [key] = await store.keys(FOLDER)
-    store.put_blocking(key, kept, "application/json")
+    store.put_blocking(key, data, "application/json")
     assert costs.read() == {}
     costs.write({"None": COST})
     assert costs.read() == {"None": COST}
@@ -190,22 +193,22 @@ def test_a_store_out_of_reach_keeps_nobody_from_serving(store: ObjectStore, monk
 
     for call in ("get_blocking", "put_blocking"):
         monkeypatch.setattr(ObjectStore, call, unreachable)
-    costs = KeptCosts(store, "a/model", SETUP)
+    costs = StepCostStore(store, "a/model", SETUP)
     assert costs.read() == {}
     costs.write({"None": COST})
 
 
 def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None:
     clock, learned = VirtualClock(), dict[str, StepCost]()
-    kept = KeptCosts(store, "a/model", SETUP)
-    keeper = CostKeeper(kept, lambda: learned, clock)
+    costs = StepCostStore(store, "a/model", SETUP)
+    keeper = CostKeeper(costs, lambda: learned, clock)
     clock.now += COSTS_EVERY_S
     assert keeper.keep() is None, "nothing was learned"
     learned["None"] = COST
     writing = keeper.keep()
     assert writing is not None
     writing.join(10)
-    assert kept.read() == learned
+    assert costs.read() == learned
     assert keeper.keep() is None
     clock.now += COSTS_EVERY_S
     assert keeper.keep() is not None
@@ -214,7 +217,7 @@ def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-class Recorded:
+class RecordingTracer:
     """A tracer that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -235,28 +238,28 @@ class Recorded:
         pass
 
 
-def written(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], Recorded]:
+def record_spans(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], RecordingTracer]:
     """How long each stage took, of a job that came 20 s ago and reached what when, in seconds from then."""
     now = time.monotonic()
     handle = RequestHandle(dataclasses.replace(make_job("a"), traceparent=parent), lambda event: None, now - 20)
     handle.reached = {Milestone[name.upper()]: now - 20 + at for name, at in reached.items()}
-    recorded = Recorded()
+    recorded = RecordingTracer()
     write_spans(recorded, handle, "done")
     return {name: round(ended - began, 1) for name, (began, ended) in recorded.spans.items()}, recorded
 
 
 def test_the_stages_follow_from_what_was_reached_when() -> None:
-    took, recorded = written(admitted=2, encoded=3, last_step=10, finishing=12, finished=15)
+    took, recorded = record_spans(admitted=2, encoded=3, last_step=10, finishing=12, finished=15)
     assert took == {"wait": 2, "encode": 1, "steps": 7, "finish": 3, "store": 5}
     assert recorded.spans["wait"][0] == pytest.approx(time.time() - 20, abs=5)
     assert recorded.attributes[0] == {"gen.task": "a", "gen.attempt": 1, "gen.steps": 4, "gen.outcome": "done"}
 
 
 def test_a_job_that_ends_early_has_the_stages_that_it_came_to() -> None:
-    assert written()[0] == {"wait": 20}
-    assert written(admitted=2)[0] == {"wait": 2, "encode": 18}
-    assert written(admitted=2, encoded=3)[0] == {"wait": 2, "encode": 1, "steps": 17}
-    assert written(admitted=2, encoded=3, last_step=10)[0] == {"wait": 2, "encode": 1, "steps": 7}
+    assert record_spans()[0] == {"wait": 20}
+    assert record_spans(admitted=2)[0] == {"wait": 2, "encode": 18}
+    assert record_spans(admitted=2, encoded=3)[0] == {"wait": 2, "encode": 1, "steps": 17}
+    assert record_spans(admitted=2, encoded=3, last_step=10)[0] == {"wait": 2, "encode": 1, "steps": 7}
     resumed = {"wait": 2, "encode": 1, "finish": 1, "store": 15}
-    assert written(admitted=2, encoded=3, finishing=4, finished=5)[0] == resumed, "steps of an earlier attempt"
-    assert written(parent="", admitted=2)[0] == {}, "nobody traces it"
+    assert record_spans(admitted=2, encoded=3, finishing=4, finished=5)[0] == resumed, "steps of an earlier attempt"
+    assert record_spans(parent="", admitted=2)[0] == {}, "nobody traces it"

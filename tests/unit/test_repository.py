@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from gen_serve_client.version import VERSION
 from ray._private import node
+from ray.serve._private.request_router import replica_wrapper
+from ray.serve._private.request_router.replica_wrapper import gRPCReplicaWrapper
 
-from serve_app.ray_internals import OwnNode, begun_as_own
+from serve_app import ray_internals
+from serve_app.ray_internals import OwnNode, start_own_node
 
 
-def pinned(text: str) -> dict[str, str]:
-    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
-    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+def read_pins(text: str) -> dict[str, str]:
+    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins}
 
 
 def test_the_lock_has_the_versions_of_the_constraints(repository: Path) -> None:
-    tested = pinned((repository / "constraints.txt").read_text())
-    locked = pinned((repository / "requirements.lock").read_text())
+    tested = read_pins((repository / "constraints.txt").read_text())
+    locked = read_pins((repository / "requirements.lock").read_text())
     assert {"ray", "torch", "fastapi", "pillow", "cryptography"} <= locked.keys()
     assert {name: version for name, version in locked.items() if tested.get(name, version) != version} == {}
 
@@ -34,14 +40,34 @@ def test_every_dependency_is_in_the_lock(repository: Path) -> None:
     """What is installed from it alone has to start."""
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     names = {re.split(r"[\[><=]", each)[0].lower() for each in project["dependencies"]}
-    assert names - pinned((repository / "requirements.lock").read_text()).keys() == {"gen-serve-client"}
+    assert names - read_pins((repository / "requirements.lock").read_text()).keys() == {"gen-serve-client"}
+
+
+def test_the_notice_names_the_licence_of_every_dependency(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[\[><=]", each)[0].lower() for each in project["dependencies"]} - {"gen-serve-client"}
+    assert set(re.findall(r"^([a-z0-9-]+): \S", (repository / "NOTICE").read_text(), re.MULTILINE)) == names
+
+
+def test_a_release_has_one_version(repository: Path) -> None:
+    project, load = (
+        tomllib.loads((repository / folder / "pyproject.toml").read_text())["project"]
+        for folder in ("", "benchmarks/load")
+    )
+    manifests = "".join(file.read_text() for file in (repository / "deploy/kubernetes").rglob("*.yaml"))
+    tags = re.findall(r"\b(?:cpu|cuda)-(\d+\.\d+\.\d+)\b", manifests)
+    released = re.search(r"^## (\d\S*) \(\d{4}-\d\d-\d\d\)$", (repository / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert len(tags) == 3
+    assert released is not None
+    assert {project["version"], load["version"], VERSION, released[1], *tags} == {project["version"]}
+    assert f"gen-serve-client=={VERSION}" in project["dependencies"]
 
 
 def test_what_the_cuda_image_has_beside_it_is_locked_too(repository: Path) -> None:
-    wanted = set((repository / "requirements-gpu.in").read_text().split("\n")) - {""}
-    tested = pinned((repository / "constraints.txt").read_text())
-    locked = pinned((repository / "requirements-gpu.lock").read_text())
-    assert {each for each in wanted if not each.startswith("#")} == locked.keys()
+    requirements = set((repository / "requirements-gpu.in").read_text().split("\n")) - {""}
+    tested = read_pins((repository / "constraints.txt").read_text())
+    locked = read_pins((repository / "requirements-gpu.lock").read_text())
+    assert {each for each in requirements if not each.startswith("#")} == locked.keys()
     # The one for CUDA is the same release.
     tested["onnxruntime-gpu"] = tested["onnxruntime"]
     assert {name: version for name, version in locked.items() if tested[name] != version} == {}
@@ -57,7 +83,7 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def broken(document: Path) -> Iterator[str]:
+def find_broken_links(document: Path) -> Iterator[str]:
     for link in _LINK.finditer(_FENCE.sub("", document.read_text())):
         if "://" in link["path"]:
             continue
@@ -68,15 +94,15 @@ def broken(document: Path) -> Iterator[str]:
 
 
 def test_every_link_leads_somewhere(repository: Path) -> None:
-    documents = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md")]
+    documents = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md"), repository / "examples/README.md"]
     assert len(documents) > 15
-    assert [link for document in documents for link in broken(document)] == []
+    assert [link for document in documents for link in find_broken_links(document)] == []
 
 
-LEFT_OUT = ("start_monitor", "start_log_monitor", "start_api_server")
+DISABLED = ("start_monitor", "start_log_monitor", "start_api_server")
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", DISABLED)
 def test_ray_starts_it_by_this_name(name: str) -> None:
     assert name in vars(node.Node)
     assert name in vars(OwnNode)
@@ -84,6 +110,39 @@ def test_ray_starts_it_by_this_name(name: str) -> None:
 
 def test_nodes_are_rays_own_again_afterwards() -> None:
     whole = node.Node
-    with begun_as_own():
+    with start_own_node():
         assert node.Node is OwnNode
     assert node.Node is whole
+
+
+def test_ray_calls_replicas_by_these_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
+    replaced = {name: vars(replica_wrapper)[name] for name in ("init_grpc_channel", "ASGIServiceStub")}
+    try:
+        ray_internals.send_token_as_metadata()
+        assert all(vars(replica_wrapper)[name] is not own for name, own in replaced.items())
+        names = gRPCReplicaWrapper.send_request_python.__code__.co_names
+        channel = MagicMock()
+        stub = vars(replica_wrapper)["ASGIServiceStub"](channel)
+        assert {name for name in names if name.startswith("Handle")} <= vars(stub).keys()
+        stub.HandleRequest(b"")
+        assert "metadata" in channel.unary_unary.return_value.call_args.kwargs
+    finally:
+        replica_wrapper.__dict__.update(replaced)
+
+
+LINK = Path(__file__).parents[2] / "serve_app/config/files"
+"""To `configs`, whose files the pattern names."""
+
+
+def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
+    patterns = tomllib.loads((repository / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    packaged = {
+        path for package, names in patterns.items() for name in names for path in (repository / package).glob(name)
+    }
+    listed = subprocess.run(
+        ["git", "ls-files", "serve_app", "deployments"], cwd=repository, capture_output=True, text=True
+    )
+    data = {repository / name for name in listed.stdout.split() if not name.endswith((".py", ".md"))} - {LINK}
+    assert data <= packaged
+    assert {LINK / file.name for file in (repository / "configs").glob("*.yaml")} <= packaged

@@ -18,11 +18,11 @@ from deployments.restorers import load_restorer
 
 RESTORER = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution", threads=1))
 EDGE: Final = 16
-"""Pixels along the rim that do not count: what was blurred into them lay outside the picture."""
+"""Pixels along the rim that do not count: what was blurred into them lay outside the image."""
 
 
 def shapes(seed: int) -> Pixels:
-    return random_scene(Random(seed), 1 + seed % 3).drawn(256, 256)
+    return random_scene(Random(seed), 1 + seed % 3).draw(256, 256)
 
 
 def leaves(seed: int) -> Pixels:
@@ -36,11 +36,11 @@ def leaves(seed: int) -> Pixels:
     return np.asarray(cv2.resize(fine, (256, 256), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def blurred(pixels: Pixels, sigma: float) -> NDArray[np.float32]:
+def blur(pixels: Pixels, sigma: float) -> NDArray[np.float32]:
     return np.asarray(cv2.GaussianBlur(pixels.astype(np.float32), (0, 0), sigma), np.float32)
 
 
-def uploaded(levels: NDArray[np.floating], noise: float = 1) -> Pixels:
+def simulate_upload(levels: NDArray[np.floating], noise: float = 1) -> Pixels:
     """As JPEG of quality 95."""
     noisy = levels + np.random.default_rng(0).normal(0, noise, levels.shape)
     encoded = cv2.imencode(".jpeg", np.clip(noisy, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 95])[1]
@@ -54,10 +54,10 @@ def psnr(a: Pixels, b: Pixels) -> float:
 
 
 @pytest.mark.parametrize("sigma", [1, 1.5, 2, 3])
-def test_blurred_pictures_come_closer_to_their_originals(sigma: float) -> None:
+def test_blurred_images_come_closer_to_their_originals(sigma: float) -> None:
     gains = []
     for sharp in (shapes(0), shapes(1), leaves(0), leaves(1)):
-        before = uploaded(blurred(sharp, sigma))
+        before = simulate_upload(blur(sharp, sigma))
         gains.append(psnr(RESTORER.restore(before, None), sharp) - psnr(before, sharp))
     assert mean(gains) > 1.0
     assert min(gains) > 0.0
@@ -65,25 +65,25 @@ def test_blurred_pictures_come_closer_to_their_originals(sigma: float) -> None:
 
 @pytest.mark.parametrize("kind", [shapes, leaves])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_sharp_pictures_stay_as_they_are(kind: Callable[[int], Pixels], seed: int) -> None:
-    sharp = uploaded(kind(seed).astype(np.float32))
+def test_sharp_images_stay_as_they_are(kind: Callable[[int], Pixels], seed: int) -> None:
+    sharp = simulate_upload(kind(seed).astype(np.float32))
     assert np.array_equal(RESTORER.restore(sharp, None), sharp)
 
 
 def test_edges_get_no_halo_and_noise_is_not_blown_up() -> None:
     step = np.full((256, 256, 3), 70, np.uint8)
     step[:, 128:] = 180
-    restored = RESTORER.restore(uploaded(blurred(step, 2)), None).astype(int)
+    restored = RESTORER.restore(simulate_upload(blur(step, 2)), None).astype(int)
     assert restored.min() >= 70 - 12
     assert restored.max() <= 180 + 12
-    noisy = uploaded(blurred(step, 2), 6)
+    noisy = simulate_upload(blur(step, 2), 6)
     assert RESTORER.restore(noisy, None)[16:-16, 20:100].std() < 1.2 * noisy[16:-16, 20:100].std()
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (40, 33), (257, 100)])
 def test_any_size(size: tuple[int, int]) -> None:
     random = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    assert RESTORER.restore(blurred(random, 2).round().astype(np.uint8), None).shape == (*size, 3)
+    assert RESTORER.restore(blur(random, 2).round().astype(np.uint8), None).shape == (*size, 3)
 
 
 TELEA = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
@@ -95,7 +95,7 @@ def ground(height: int, width: int) -> Pixels:
     return np.dstack((60 + 120 * x, 200 - 100 * y, 90 + 60 * x + 60 * y)).astype(np.uint8)
 
 
-def spotted(height: int, width: int, radius: int) -> tuple[Pixels, Pixels, Pixels]:
+def draw_spots(height: int, width: int, radius: int) -> tuple[Pixels, Pixels, Pixels]:
     """The ground with a red spot, its mask, and the ground."""
     plain = ground(height, width)
     mask = np.zeros((height, width), np.uint8)
@@ -107,26 +107,26 @@ def spotted(height: int, width: int, radius: int) -> tuple[Pixels, Pixels, Pixel
 
 @pytest.mark.parametrize(("size", "radius"), [((200, 300), 5), ((200, 300), 40), ((1024, 1024), 200)])
 def test_a_spot_goes_and_the_ground_goes_on(size: tuple[int, int], radius: int) -> None:
-    picture, mask, plain = spotted(*size, radius)
-    drawn = TELEA.restore(picture, mask)
-    off = np.abs(drawn.astype(int) - plain)[mask > 0]
+    image, mask, plain = draw_spots(*size, radius)
+    output = TELEA.restore(image, mask)
+    off = np.abs(output.astype(int) - plain)[mask > 0]
     assert off.mean() < 8
     assert np.percentile(off, 99) < 32
 
 
 @pytest.mark.parametrize("radius", [5, 200])
 def test_outside_the_mask_pixels_are_those_that_came(radius: int) -> None:
-    picture, mask, _ = spotted(600, 800, radius)
-    sent = picture.copy()
-    drawn = TELEA.restore(picture, mask)
-    assert np.array_equal(drawn[mask == 0], sent[mask == 0])
-    assert np.array_equal(picture, sent)
+    image, mask, _ = draw_spots(600, 800, radius)
+    original = image.copy()
+    output = TELEA.restore(image, mask)
+    assert np.array_equal(output[mask == 0], original[mask == 0])
+    assert np.array_equal(image, original)
 
 
 def test_nothing_to_do() -> None:
-    picture, mask, _ = spotted(60, 80, 9)
+    image, mask, _ = draw_spots(60, 80, 9)
     for useless in (None, np.zeros_like(mask), np.full_like(mask, 255)):
-        assert np.array_equal(TELEA.restore(picture, useless), picture)
+        assert np.array_equal(TELEA.restore(image, useless), image)
 
 
 @pytest.mark.parametrize("size", [(1, 9), (3, 3), (16, 500)])

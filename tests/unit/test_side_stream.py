@@ -24,7 +24,7 @@ class NotingEvent:
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     noted: list[str] = []
 
     @contextmanager
@@ -39,19 +39,19 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def test_what_is_made_beside_the_steps_is_ready_at_the_end(noted: list[str]) -> None:
+def test_what_is_made_beside_the_steps_is_ready_at_the_end(events: list[str]) -> None:
     with SideStream(torch.device("cuda")).beside_the_steps():
-        noted.append("worked")
-    assert noted == ["entered", "worked", "left", "recorded on its own", "waited asleep"]
+        events.append("worked")
+    assert events == ["entered", "worked", "left", "recorded on its own", "waited asleep"]
 
 
-def test_an_error_is_not_waited_for(noted: list[str]) -> None:
+def test_an_error_is_not_waited_for(events: list[str]) -> None:
     with pytest.raises(ZeroDivisionError), SideStream(torch.device("cuda")).beside_the_steps():
         raise ZeroDivisionError
-    assert noted == ["entered"]
+    assert events == ["entered"]
 
 
-def test_other_devices_have_none(noted: list[str]) -> None:
+def test_other_devices_have_none(events: list[str]) -> None:
     with SideStream(torch.device("cpu")).beside_the_steps():
         pass
-    assert noted == []
+    assert events == []

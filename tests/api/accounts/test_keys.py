@@ -14,7 +14,7 @@ from support.redis_contents import values
 from serve_app.accounts import api_key_auth as callers_module
 from serve_app.accounts.api_key_auth import CACHE_S, Callers
 from serve_app.accounts.audit import AuditLog, IndexFull
-from serve_app.accounts.keys import KeyStore, digest_of
+from serve_app.accounts.keys import KeyStore, hash_secret
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 
@@ -42,17 +42,17 @@ async def test_a_key_works_until_it_is_revoked(keys: KeyStore, redis: Redis, pre
     assert await Callers(redis, prefix).authenticate(secret) is None
     assert await keys.list() == await keys.list("p") == []
     assert not await keys.revoke(key.id)
-    left = {name.removeprefix(prefix) for name in set(await values(redis, prefix)) - before}
-    assert left <= {"audit:default", "project:p", "projects:default"}
+    remaining = {name.removeprefix(prefix) for name in set(await values(redis, prefix)) - before}
+    assert remaining <= {"audit:default", "project:p", "projects:default"}
 
 
 @pytest.mark.parametrize("most", [1, 3])
 async def test_a_project_has_so_many_keys_at_most_however_many_ask_at_a_time(keys: KeyStore, most: int) -> None:
-    made = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(keys.create(f"{number}", "p", most=most) for number in range(8)), return_exceptions=True
     )
-    good = [each for each in made if not isinstance(each, BaseException)]
-    assert all(isinstance(each, IndexFull) for each in made if isinstance(each, BaseException))
+    good = [each for each in outcomes if not isinstance(each, BaseException)]
+    assert all(isinstance(each, IndexFull) for each in outcomes if isinstance(each, BaseException))
     assert len(await keys.list("p")) == len(good) <= most
     for number in range(most - len(good)):
         await keys.create(f"later {number}", "p", most=most)
@@ -85,10 +85,10 @@ async def test_a_caller_is_looked_up_once_in_ten_seconds(
     await redis.delete(f"{prefix}keys:used")
     clock.now += CACHE_S - 0.001
     await callers.authenticate(secret)
-    assert [found.used for found in await keys.list()] == [None]
+    assert [entry.used for entry in await keys.list()] == [None]
     clock.now += 0.001
     await callers.authenticate(secret)
-    assert [found.used is None for found in await keys.list()] == [False]
+    assert [entry.used is None for entry in await keys.list()] == [False]
     assert await keys.revoke(key.id)
     clock.now += CACHE_S
     assert await callers.authenticate(secret) is None
@@ -103,4 +103,4 @@ async def test_the_audit_log_of_its_organization_tells_of_a_key(keys: KeyStore, 
     assert (created.actor, created.action, created.subject) == ("ada", "create key", key.id)
     assert dict(created.details) == {"name": "laptop", "project": "p", "role": "viewer"}
     assert (revoked.actor, revoked.action, revoked.subject) == ("eve", "revoke key", key.id)
-    assert not any(form in f"{created}{revoked}" for form in (secret, digest_of(secret)))
+    assert not any(form in f"{created}{revoked}" for form in (secret, hash_secret(secret)))

@@ -21,10 +21,10 @@ async def test_an_organization_is_made_once(
 ) -> None:
     assert await organizations.get("acme") is None
     assert await organizations.create("acme", "Acme & Sons", "op")
-    made = await organizations.get("acme")
-    assert made is not None
-    assert (made.id, made.name, dict(made.safety)) == ("acme", "Acme & Sons", {})
-    assert made.created > 0
+    organization = await organizations.get("acme")
+    assert organization is not None
+    assert (organization.id, organization.name, dict(organization.safety)) == ("acme", "Acme & Sons", {})
+    assert organization.created > 0
     before = await contents(redis, prefix)
     assert not await organizations.create("acme", "Another", "op")
     assert await contents(redis, prefix) == before
@@ -36,18 +36,18 @@ async def test_organizations_are_listed_by_id_the_default_one_always(organizatio
     for organization_id in ("zeta", "acme", "default"):
         assert await organizations.create(organization_id, organization_id.title(), "op")
     assert not await organizations.create("default", "Theirs", "op")
-    assert [found.id for found in await organizations.list()] == ["acme", "default", "zeta"]
+    assert [organization.id for organization in await organizations.list()] == ["acme", "default", "zeta"]
 
 
 async def test_members_have_one_role_each(organizations: OrganizationStore, audit: AuditLog) -> None:
     await organizations.create("acme", "Acme", "op")
-    await organizations.put_member("acme", "eve", Role.VIEWER, "op")
-    await organizations.put_member("acme", "ada", Role.DEVELOPER, "op")
-    await organizations.put_member("acme", "ada", Role.ADMINISTRATOR, "eve")
+    await organizations.set_member("acme", "eve", Role.VIEWER, "op")
+    await organizations.set_member("acme", "ada", Role.DEVELOPER, "op")
+    await organizations.set_member("acme", "ada", Role.ADMINISTRATOR, "eve")
     assert list((await organizations.members("acme")).items()) == [("ada", Role.ADMINISTRATOR), ("eve", Role.VIEWER)]
-    assert await organizations.role_of("acme", "ada") is Role.ADMINISTRATOR
-    assert await organizations.role_of("other", "ada") is None
-    assert await organizations.of_person("ada") == ["acme"]
+    assert await organizations.get_role("acme", "ada") is Role.ADMINISTRATOR
+    assert await organizations.get_role("other", "ada") is None
+    assert await organizations.list_for_person("ada") == ["acme"]
     assert await organizations.remove_member("acme", "ada", "op")
     assert not await organizations.remove_member("acme", "ada", "op")
     assert await organizations.members("acme") == {"eve": Role.VIEWER}
@@ -68,9 +68,9 @@ async def test_approved_safety_reaches_the_callers_of_the_organization(
     _, elsewhere = await keys.create("k", "q")
 
     async def safety(secret: str) -> dict[str, int]:
-        found = await Callers(redis, prefix).authenticate(secret)
-        assert found is not None
-        return dict(found.safety)
+        caller = await Callers(redis, prefix).authenticate(secret)
+        assert caller is not None
+        return dict(caller.safety)
 
     await organizations.approve("acme", "gen-a", 6, "op")
     await organizations.approve("acme", "gen-b", 0, "op")
@@ -90,9 +90,9 @@ async def test_levels_are_kept_where_there_is_an_organization(
 ) -> None:
     for tolerance, ceilings in ((2, {"hate": 2}), (None, {})):
         await organizations.cap("default", "hate", tolerance, "op")
-        found = await organizations.get("default")
-        assert found is not None
-        assert dict(found.ceilings) == ceilings
+        organization = await organizations.get("default")
+        assert organization is not None
+        assert dict(organization.ceilings) == ceilings
     before = await contents(redis, prefix)
     for change in (organizations.cap("none", "hate", 3, "op"), organizations.approve("none", "gen-a", None, "op")):
         with pytest.raises(LookupError):
@@ -102,9 +102,9 @@ async def test_levels_are_kept_where_there_is_an_organization(
 
 async def test_the_audit_log_is_read_in_pages_newest_first(organizations: OrganizationStore, audit: AuditLog) -> None:
     for n in range(3):
-        await organizations.put_member("acme", f"person-{n}", Role.VIEWER, "op")
+        await organizations.set_member("acme", f"person-{n}", Role.VIEWER, "op")
     first, before = await audit.read("acme", 2)
-    await organizations.put_member("acme", "later", Role.VIEWER, "op")
+    await organizations.set_member("acme", "later", Role.VIEWER, "op")
     second, last = await audit.read("acme", 2, before)
     assert [change.subject for change in (*first, *second)] == ["person-2", "person-1", "person-0"]
     assert last is None

@@ -16,48 +16,50 @@ BURST = 4
 
 
 @pytest.fixture
-def paced(redis: Redis, prefix: str) -> TaskStore:
+def limited_store(redis: Redis, prefix: str) -> TaskStore:
     return TaskStore(redis, prefix, Limits(requests_per_s=1 / EVERY_S, burst=BURST))
 
 
 async def send(store: TaskStore) -> int | None:
-    return (await store.submit(new_task(key_id="k"))).requests_left
+    return (await store.submit(new_task(key_id="k"))).requests_remaining
 
 
-@pytest.mark.parametrize(("passed_s", "left"), [(EVERY_S, [0]), (100 * BURST * EVERY_S, [3, 2, 1, 0])])
-async def test_after_a_burst_a_key_waits_for_its_next_turn(paced: TaskStore, passed_s: float, left: list[int]) -> None:
-    name = f"{paced.prefix}rate:k"
-    assert [await send(paced) for _ in range(BURST - 1)] == [3, 2, 1]
-    assert 0 < await paced.redis.pttl(name) <= (BURST - 1) * EVERY_S * 1000
-    assert await send(paced) == 0
+@pytest.mark.parametrize(("passed_s", "remaining"), [(EVERY_S, [0]), (100 * BURST * EVERY_S, [3, 2, 1, 0])])
+async def test_after_a_burst_a_key_waits_for_its_next_turn(
+    limited_store: TaskStore, passed_s: float, remaining: list[int]
+) -> None:
+    name = f"{limited_store.prefix}rate:k"
+    assert [await send(limited_store) for _ in range(BURST - 1)] == [3, 2, 1]
+    assert 0 < await limited_store.redis.pttl(name) <= (BURST - 1) * EVERY_S * 1000
+    assert await send(limited_store) == 0
     with pytest.raises(TooFast) as refused:
-        await send(paced)
+        await send(limited_store)
     assert 0 < refused.value.wait_s <= EVERY_S
-    due = await paced.redis.get(name)
+    due = await limited_store.redis.get(name)
     assert due is not None
-    await paced.redis.set(name, float(due) - passed_s * 1000, keepttl=True)
-    assert [await send(paced) for _ in left] == left
+    await limited_store.redis.set(name, float(due) - passed_s * 1000, keepttl=True)
+    assert [await send(limited_store) for _ in remaining] == remaining
     with pytest.raises(TooFast):
-        await send(paced)
+        await send(limited_store)
 
 
-async def test_other_requests_are_counted_with_submissions_and_looks_are_not(paced: TaskStore) -> None:
+async def test_other_requests_are_counted_with_submissions_and_looks_are_not(limited_store: TaskStore) -> None:
     for _ in range(2 * BURST):
-        await paced.look(queue="model", project="p", organization="acme", price=0, key_id="k")
-    assert [await paced.count_request("k") for _ in range(BURST - 1)] == [3, 2, 1]
-    assert await send(paced) == 0
+        await limited_store.look(queue="model", project="p", organization="acme", price=0, key_id="k")
+    assert [await limited_store.count_request("k") for _ in range(BURST - 1)] == [3, 2, 1]
+    assert await send(limited_store) == 0
     with pytest.raises(TooFast) as refused:
-        await paced.count_request("k")
+        await limited_store.count_request("k")
     assert 0 < refused.value.wait_s <= EVERY_S
-    assert await paced.count_request("other") == BURST - 1
+    assert await limited_store.count_request("other") == BURST - 1
 
 
 ALL_AT_ONCE = """
 local now, left = now_ms(), {}
 for n = 1, tonumber(ARGV[4]) do
-  local wait, more, due = pace('k', tonumber(ARGV[3]), tonumber(ARGV[4]), now)
+  local wait, more, due = check_rate('k', tonumber(ARGV[3]), tonumber(ARGV[4]), now)
   if wait > 0 then return 'request ' .. n .. ' is to wait for ' .. wait .. ' ms' end
-  note_pace('k', due, now)
+  record_rate('k', due, now)
   left[n] = more
 end
 return left
@@ -70,5 +72,5 @@ async def test_a_whole_burst_passes_within_one_millisecond_at_any_pace(
 ) -> None:
     script = PRELUDE.read_text() + ALL_AT_ONCE
     burst = 50
-    left = await redis.eval(script, 0, prefix, "model", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
-    assert left == list(reversed(range(burst)))
+    remaining = await redis.eval(script, 0, prefix, "model", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
+    assert remaining == list(reversed(range(burst)))

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from support.redis_contents import values
 
 from serve_app.accounts.attempt_limiter import WINDOW_S, TooOften
-from serve_app.accounts.members import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, People
+from serve_app.accounts.members import MAX_FAILURES_PER_NAME, MOST_FROM_AN_ADDRESS, People
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -34,7 +34,7 @@ async def test_a_person_is_known_by_their_latest_password_until_forgotten(
     assert not await people.verify("ada", "correct horse", "::1")
     assert await people.verify("ada", "the new one", "::1")
     assert await people.forget("ada")
-    assert not await people.is_known("ada")
+    assert not await people.exists("ada")
     assert not await people.verify("ada", "the new one", "::1")
 
 
@@ -45,15 +45,15 @@ async def test_a_name_is_taken_once(people: People) -> None:
 
 async def test_what_is_right_begins_the_count_anew(people: People) -> None:
     for _ in range(3):
-        for _ in range(MOST_OF_A_NAME - 1):
+        for _ in range(MAX_FAILURES_PER_NAME - 1):
             assert not await people.verify("ada", "a guess", "::1")
         assert await people.verify("ada", "correct horse", "::1")
 
 
 async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: People) -> None:
-    guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * MOST_OF_A_NAME))
+    guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * MAX_FAILURES_PER_NAME))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * MOST_OF_A_NAME
+    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * MAX_FAILURES_PER_NAME
     with pytest.raises(TooOften) as refusal:
         await people.verify("ada", "correct horse", "::1")
     assert 0 < refusal.value.retry_s <= WINDOW_S

@@ -21,9 +21,9 @@ async def test_a_project_is_made_once_in_one_organization(
 ) -> None:
     assert await projects.find("p") is None
     names = [f"organization-{n}" for n in range(20)]
-    made = await asyncio.gather(*(projects.create("p", name, "ada") for name in names))
-    assert made.count(True) == 1
-    owner = names[made.index(True)]
+    created = await asyncio.gather(*(projects.create("p", name, "ada") for name in names))
+    assert created.count(True) == 1
+    owner = names[created.index(True)]
     before = await contents(redis, prefix)
     for name in names:
         assert not await projects.create("p", name, "eve")

@@ -7,17 +7,17 @@ from redis.asyncio import Redis
 from support.redis_contents import values
 
 from serve_app.accounts.api_key_auth import Callers
-from serve_app.accounts.keys import KeyStore, digest_of
+from serve_app.accounts.keys import KeyStore, hash_secret
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import Role
-from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionStore, SignedIn
+from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionResolver, SessionStore
 
 
-def signed_in(redis: Redis, prefix: str, local_role: Role | None = None) -> SignedIn:
+def signed_in(redis: Redis, prefix: str, local_role: Role | None = None) -> SessionResolver:
     """One that remembers nothing yet."""
     organizations, projects = OrganizationStore(redis, prefix), ProjectStore(redis, prefix)
-    return SignedIn(SessionStore(redis, prefix), Callers(redis, prefix), organizations, projects, local_role)
+    return SessionResolver(SessionStore(redis, prefix), Callers(redis, prefix), organizations, projects, local_role)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_of_very_many_sessions_of_one_the_oldest_end(sessions: SessionStor
     assert await sessions.find(theirs)
     assert await redis.scard(f"{prefix}sessions:person:ada") == MOST
     for secret in alive[:10]:  # over by themselves, of which their index knows nothing
-        await redis.delete(f"{prefix}session:{digest_of(secret)}")
+        await redis.delete(f"{prefix}session:{hash_secret(secret)}")
     last = await sessions.begin(Kind.PERSON, "ada", "default", "default")
     assert await redis.scard(f"{prefix}sessions:person:ada") == MOST - 9
     assert await sessions.find(last)
@@ -62,22 +62,22 @@ async def test_a_session_stands_for_a_member_as_long_as_they_are_one(
 ) -> None:
     secret = await sessions.begin(Kind.PERSON, "ada", "default", "default")
     assert await signed_in(redis, prefix).caller(secret) is None
-    await organizations.put_member("default", "ada", Role.VIEWER, "test")
+    await organizations.set_member("default", "ada", Role.VIEWER, "test")
     caller = await signed_in(redis, prefix).caller(secret)
     assert caller is not None
     assert (caller.id, caller.role, caller.project.id) == ("ada", Role.VIEWER, "default")
     await organizations.remove_member("default", "ada", "test")
     assert await signed_in(redis, prefix).caller(secret) is None
-    of_no_project = await sessions.begin(Kind.PERSON, "ada", "default", "gone")
-    await organizations.put_member("default", "ada", Role.VIEWER, "test")
-    assert await signed_in(redis, prefix, Role.OPERATOR).caller(of_no_project) is None
+    secret_without_project = await sessions.begin(Kind.PERSON, "ada", "default", "gone")
+    await organizations.set_member("default", "ada", Role.VIEWER, "test")
+    assert await signed_in(redis, prefix, Role.OPERATOR).caller(secret_without_project) is None
 
 
 async def test_a_session_of_a_key_ends_with_the_key(
     sessions: SessionStore, keys: KeyStore, redis: Redis, prefix: str
 ) -> None:
-    key, secret_of_key = await keys.create("laptop", "p")
-    secret = await sessions.begin(Kind.KEY, digest_of(secret_of_key), "default", "p")
+    key, key_secret = await keys.create("laptop", "p")
+    secret = await sessions.begin(Kind.KEY, hash_secret(key_secret), "default", "p")
     caller = await signed_in(redis, prefix).caller(secret)
     assert caller is not None
     assert caller.id == key.id

@@ -10,25 +10,27 @@ from typing import Any
 from redis.asyncio import Redis
 
 import serve_app.tasks
-from serve_app.accounts.audit import day_number, windows_of
-from serve_app.storage.scripts import PRELUDE, joined
+from serve_app.accounts.audit import compute_windows, day_number
+from serve_app.storage.scripts import PRELUDE, concat_scripts
 
 SCRIPTS = Path(serve_app.tasks.__file__).parent
-WINDOWS_OF_EACH = """
+WINDOWS_SCRIPT = """
 local out = {}
-for n, ms in ipairs(cjson.decode(ARGV[3])) do out[n] = windows_of(ms) end
+for n, ms in ipairs(cjson.decode(ARGV[3])) do out[n] = compute_windows(ms) end
 return cjson.encode(out)
 """
 DAY_MS = 86_400_000
 
 
 async def windows_in_lua(redis: Redis, times_ms: list[int]) -> list[list[list[Any]]]:
-    text = joined(PRELUDE, SCRIPTS / "money.lua") + WINDOWS_OF_EACH
+    text = concat_scripts(PRELUDE, SCRIPTS / "money.lua") + WINDOWS_SCRIPT
     return json.loads(await redis.eval(text, 0, "unused:", "model", json.dumps(times_ms)))  # type: ignore[misc]
 
 
-def expected(day: date) -> list[list[Any]]:
-    return [[name, day_number(first), day_number(following)] for name, (first, following) in windows_of(day).items()]
+def expected_windows(day: date) -> list[list[Any]]:
+    return [
+        [name, day_number(first), day_number(following)] for name, (first, following) in compute_windows(day).items()
+    ]
 
 
 async def test_windows_are_the_same_on_every_kind_of_day(redis: Redis) -> None:
@@ -39,6 +41,6 @@ async def test_windows_are_the_same_on_every_kind_of_day(redis: Redis) -> None:
     # 997 is a prime: the sweep meets every weekday and every part of a month.
     days += [date(1970, 1, 1) + timedelta(days=n) for n in range(0, 2_900_000, 997)]
     for within in (0, DAY_MS - 1):
-        found = await windows_in_lua(redis, [day_number(day) * DAY_MS + within for day in days])
-        for day, windows in zip(days, found, strict=True):
-            assert windows == expected(day), (day, within)
+        results = await windows_in_lua(redis, [day_number(day) * DAY_MS + within for day in days])
+        for day, windows in zip(days, results, strict=True):
+            assert windows == expected_windows(day), (day, within)

@@ -10,7 +10,7 @@ import pytest
 from gen_serve_client import Result
 from support.command_line import GenServe, write_config
 from support.http_service import Service, running
-from support.pictures import picture
+from support.images import image_file
 
 from serve_app.accounts.roles import Role
 from serve_app.cli.service import Client
@@ -18,7 +18,7 @@ from serve_app.config.settings import TaskSettings
 
 
 @pytest.fixture(autouse=True)
-def _nothing_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolate_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No service of this user's, and nothing that the environment says, reaches a test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("GEN_CONFIG", "GEN_BASE_URL", "GEN_KEY", "GEN_API_KEY", "GEN_DATA_DIR", "GEN_METRICS_URL"):
@@ -52,7 +52,7 @@ def key(service: Service) -> str:
 
 
 @pytest.fixture
-def client_of(
+def client_cli(
     service: Service, key: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> GenServe:
     """Commands in an empty folder, without any settings: an address and a key are all there is."""
@@ -63,17 +63,17 @@ def client_of(
 
 @pytest.fixture
 def model(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every task made the first time it is waited for: a picture of the format that it asks for."""
-    wait, made = Client.wait, set[str]()
+    """Has every task made the first time it is waited for: an image of the format that it asks for."""
+    wait, delivered_ids = Client.wait, set[str]()
 
-    def waited(client: Client, task_id: str, **options: Any) -> Result:
-        if task_id not in made:
-            made.add(task_id)
+    def deliver_and_wait(client: Client, task_id: str, **options: Any) -> Result:
+        if task_id not in delivered_ids:
+            delivered_ids.add(task_id)
             form = service.worker.job(task_id)["output_format"]
-            service.worker.deliver(task_id, picture(form=form.upper()), form)
+            service.worker.deliver(task_id, image_file(form=form.upper()), form)
         return wait(client, task_id, **options)
 
-    monkeypatch.setattr(Client, "wait", waited)
+    monkeypatch.setattr(Client, "wait", deliver_and_wait)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def shop(service: Service, acme: str) -> str:
 
 
 @pytest.fixture
-def operator(client_of: GenServe, service: Service, shop: str, acme: str, monkeypatch: pytest.MonkeyPatch) -> GenServe:
+def operator(client_cli: GenServe, service: Service, shop: str, acme: str, monkeypatch: pytest.MonkeyPatch) -> GenServe:
     """The same with an operator's key of the organization."""
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(shop, Role.OPERATOR, acme))
-    return client_of
+    return client_cli

@@ -16,9 +16,9 @@ from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.roles import Role
 
 
-def rows(ran: Any) -> list[dict[str, Any]]:
-    assert ran.code == 0
-    return ran.json
+def rows(result: Any) -> list[dict[str, Any]]:
+    assert result.code == 0
+    return result.json
 
 
 def test_organizations_are_made_and_listed_with_what_they_have(operator: GenServe, acme: str) -> None:
@@ -48,18 +48,18 @@ def test_an_organization_is_approved_and_held_to_levels(operator: GenServe, acme
 
 
 def test_projects_are_made_changed_and_listed(operator: GenServe, acme: str, shop: str) -> None:
-    made = operator("projects", "create", f"club-{shop}"[:60])
-    assert (made.code, made.out) == (0, f"{f'club-{shop}'[:60]}: made in {acme}\n")
+    result = operator("projects", "create", f"club-{shop}"[:60])
+    assert (result.code, result.out) == (0, f"{f'club-{shop}'[:60]}: made in {acme}\n")
     words = ("--weight", "2.5", "--statuses", "basic", "--max-active", "3", "--limit-day", "5", "--limit-month", "99.5")
     assert operator("projects", "set", shop, *words).out == f"{shop}: weight 2.5, basic statuses\n"
     assert operator("projects", "set", shop, "--closed").out == f"{shop}: weight 2.5, basic statuses, closed\n"
-    [club, found] = operator("projects", "list").table
-    assert found == [shop, "2.5", "basic", "3", "0 of 5", "0", "0 of 99.5"]
+    [club, project] = operator("projects", "list").table
+    assert project == [shop, "2.5", "basic", "3", "0 of 5", "0", "0 of 99.5"]
     none = ("--limit-day", "-1", "--limit-month", "-1", "--max-active", "0")
     assert operator("projects", "set", shop, *none).code == 0
-    [_, found] = rows(operator("projects", "list", "--json"))
-    assert found["today"] == {"spent": 0, "limit": None}
-    assert found["active_at_most"] == int(club[3])
+    [_, project] = rows(operator("projects", "list", "--json"))
+    assert project["today"] == {"spent": 0, "limit": None}
+    assert project["active_at_most"] == int(club[3])
 
 
 def test_a_project_is_erased(operator: GenServe, service: Service, acme: str) -> None:
@@ -68,8 +68,8 @@ def test_a_project_is_erased(operator: GenServe, service: Service, acme: str) ->
     service.worker.run(service.worker.tasks.submit(task))
     refused = operator("projects", "erase", project, "--confirm", "another")
     assert (refused.code, "nothing was erased" in refused.err) == (2, True)
-    ran = operator("projects", "erase", project, "--confirm", project)
-    assert ran.out.startswith(f"{project}: erased at ")
+    result = operator("projects", "erase", project, "--confirm", project)
+    assert result.out.startswith(f"{project}: erased at ")
     assert not service.worker.has(f"task:{task.id}")
     assert "closed" not in operator("projects", "set", project, "--open").out
 
@@ -138,7 +138,7 @@ def test_the_books_are_exported(operator: GenServe, here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "named"),
+    ("command", "message"),
     [
         ("organizations cap acme violence low", "tolerance"),
         ("projects set shop", "nothing to set"),
@@ -152,8 +152,8 @@ def test_the_books_are_exported(operator: GenServe, here: Path) -> None:
         ("organizations create -- ../x", "id"),
     ],
 )
-def test_a_mistake_is_named(operator: GenServe, shop: str, command: str, named: str) -> None:
-    ran = operator(*(shop if word == "shop" else word for word in command.split()))
-    assert ran.code in (1, 2)
-    assert ran.out == ""
-    assert named in ran.err
+def test_a_mistake_is_named(operator: GenServe, shop: str, command: str, message: str) -> None:
+    result = operator(*(shop if word == "shop" else word for word in command.split()))
+    assert result.code in (1, 2)
+    assert result.out == ""
+    assert message in result.err

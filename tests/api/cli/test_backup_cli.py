@@ -52,14 +52,14 @@ def other(
 
 
 def on(url: str, prefix: str, step: Callable[[TaskStore], Awaitable[T]]) -> T:
-    async def done() -> T:
+    async def wrapper() -> T:
         redis = connection.connect(url)
         try:
             return await step(TaskStore(redis, prefix))
         finally:
             await redis.aclose()
 
-    return asyncio.run(done())
+    return asyncio.run(wrapper())
 
 
 async def work(store: TaskStore) -> None:
@@ -71,7 +71,7 @@ async def work(store: TaskStore) -> None:
         await store.submit(task)
     for lease in await store.lease(QUEUE, 2, ALL):
         await store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING)
-    await store.complete(QUEUE, "ended", 1, Status.READY, result={"key": "results/ended/1/picture.png"})
+    await store.complete(QUEUE, "ended", 1, Status.READY, result={"key": "results/ended/1/image.png"})
     await store.submit(priced_task(25, id="waiting", idempotency_key="once", body_hash="b"))
 
 
@@ -93,11 +93,11 @@ async def finish(store: TaskStore) -> None:
 def copy(gen_serve: GenServe, redis_url: str, prefix: str, tmp_path: Path) -> str:
     """The folder of a backup of a service in the middle of its work, which had two objects."""
     objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
-    for key in ("results/a/1/picture.png", "results/b/1/picture.png"):
+    for key in ("results/a/1/image.png", "results/b/1/image.png"):
         asyncio.run(objects.put(key, b"x", "image/png"))
     on(redis_url, prefix, work)
-    ran = gen_serve("backup", str(tmp_path / "backup"))
-    assert (ran.code, "2 objects" in ran.out) == (0, True), ran.err
+    result = gen_serve("backup", str(tmp_path / "backup"))
+    assert (result.code, "2 objects" in result.out) == (0, True), result.err
     return str(tmp_path / "backup")
 
 
@@ -105,10 +105,10 @@ def test_a_service_goes_on_from_its_backup(
     other: GenServe, copy: str, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
 ) -> None:
     objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
-    asyncio.run(objects.delete(["results/a/1/picture.png"]))
-    ran = other("restore", copy)
-    assert ran.code == 0, ran.err
-    assert "1 of 2 objects are gone since: results/a/1/picture.png" in ran.out
+    asyncio.run(objects.delete(["results/a/1/image.png"]))
+    result = other("restore", copy)
+    assert result.code == 0, result.err
+    assert "1 of 2 objects are gone since: results/a/1/image.png" in result.out
     assert on(elsewhere.url, prefix, everything) == on(redis_url, prefix, everything)
 
     async def life_s(store: TaskStore) -> int:
@@ -120,10 +120,10 @@ def test_a_service_goes_on_from_its_backup(
 
 
 def test_a_store_and_a_folder_with_something_in_them_are_left_alone(gen_serve: GenServe, copy: str) -> None:
-    ran = gen_serve("restore", copy)
-    assert (ran.code, "not empty" in ran.err) == (1, True)
-    ran = gen_serve("backup", copy)
-    assert (ran.code, "is not empty" in ran.err) == (2, True)
+    result = gen_serve("restore", copy)
+    assert (result.code, "not empty" in result.err) == (1, True)
+    result = gen_serve("backup", copy)
+    assert (result.code, "is not empty" in result.err) == (2, True)
 
 
 class Away:
@@ -137,8 +137,8 @@ def test_with_the_object_store_away_both_say_so(
     gen_serve: GenServe, other: GenServe, copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve_app.cli.backup.objects_to_read", lambda config: Away())
-    for ran in (gen_serve("backup", f"{copy}-2"), other("restore", copy)):
-        assert (ran.code, ran.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
+    for result in (gen_serve("backup", f"{copy}-2"), other("restore", copy)):
+        assert (result.code, result.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
     monkeypatch.undo()
     assert gen_serve("backup", f"{copy}-2").code == other("restore", copy).code == 0, "and can be repeated"
 
@@ -167,5 +167,5 @@ def test_what_is_no_whole_backup_is_refused(other: GenServe, copy: str, fault: s
         (folder / "store.rdb").write_bytes(b"REDIS0011")
     if fault == "another prefix":
         other.config.write_text(re.sub(r'"prefix": "[^"]*"', '"prefix": "else:"', other.config.read_text()))
-    ran = other("restore", str(folder))
-    assert (ran.code, "backup" in ran.err) == (2, True)
+    result = other("restore", str(folder))
+    assert (result.code, "backup" in result.err) == (2, True)

@@ -15,7 +15,7 @@ import pytest
 from gen_serve_bench.workload import Arrival, read_trace, write_trace
 from support.command_line import GenServe
 from support.http_service import Service, serving
-from support.known_server import Act, KnownServer
+from support.known_server import Act, ScriptedServer
 
 from serve_app.cli import bench
 
@@ -24,9 +24,9 @@ EVERY_50_MS = ("--arrivals", "constant", "--rate", "20", *ONE)
 
 
 @contextmanager
-def known(*acts: Act) -> Iterator[tuple[KnownServer, tuple[str, ...]]]:
+def scripted_server(*acts: Act) -> Iterator[tuple[ScriptedServer, tuple[str, ...]]]:
     """A server, and the words that name it and the folder."""
-    server = KnownServer(*acts)
+    server = ScriptedServer(*acts)
     with serving(server.app) as base_url:
         yield server, ("--base-url", base_url, "--key", "secret", "--poll-every", "0.02", "-o", "out")
 
@@ -36,41 +36,41 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path) -> None:
-    with known("serve", "refuse", "serve", "moderate", "no result") as (server, where):
-        ran = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "2", "--warm-up", "1", *where, "--json")
-    assert ran.code == 0
-    figures = ran.json["figures"]
-    sent = rows(here / "out")
-    counted = Counter(each["end"] for each in sent if not each["warm_up"])
-    assert (len(server.bodies), len(sent), figures["requests"]) == (60, 60, 40)
-    assert Counter(each["end"] for each in sent) == {"served": 24, "refused": 12, "failed": 24}
-    assert figures["ends"] == dict(counted)
-    assert set(figures["failures"]) == {"Content Moderated", "unusable answer: Ready without a result"}
-    assert figures["attainment"] == round(counted["served"] / 40, 4)
-    assert figures["goodput_per_s"] == counted["served"] / 2
-    assert json.loads((here / "out" / "summary.json").read_text()) == ran.json
+    with scripted_server("serve", "refuse", "serve", "moderate", "no result") as (server, where):
+        result = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "2", "--warm-up", "1", *where, "--json")
+    assert result.code == 0
+    summary = result.json["figures"]
+    requests = rows(here / "out")
+    counted = Counter(each["end"] for each in requests if not each["warm_up"])
+    assert (len(server.bodies), len(requests), summary["requests"]) == (60, 60, 40)
+    assert Counter(each["end"] for each in requests) == {"served": 24, "refused": 12, "failed": 24}
+    assert summary["ends"] == dict(counted)
+    assert set(summary["failures"]) == {"Content Moderated", "unusable answer: Ready without a result"}
+    assert summary["attainment"] == round(counted["served"] / 40, 4)
+    assert summary["goodput_per_s"] == counted["served"] / 2
+    assert json.loads((here / "out" / "summary.json").read_text()) == result.json
     for name in ("report.html", "rows.jsonl", "rows.csv", "summary.json"):
         assert "secret" not in (here / "out" / name).read_text()
 
 
 def test_a_closed_loop_ends_with_1_when_a_threshold_is_crossed(gen_serve: GenServe, here: Path) -> None:
     loop = ("--concurrency", "4", "--num-requests", "20", "--fail-if", "p95>60", "--fail-if", "attainment<0.99")
-    with known("serve", "refuse") as (server, where):
-        ran = gen_serve("bench", "run", *ONE, *loop, *where)
+    with scripted_server("serve", "refuse") as (server, where):
+        result = gen_serve("bench", "run", *ONE, *loop, *where)
     assert len(server.bodies) == 20
-    assert ran.code == 1
-    assert ran.err == "error: gen-any, 4 at a time: attainment is 0.5 (--fail-if 'attainment<0.99')\n"
-    assert ["attainment", "0.5"] in ran.table
-    assert ran.out.endswith("report: out/report.html\n")
+    assert result.code == 1
+    assert result.err == "error: gen-any, 4 at a time: attainment is 0.5 (--fail-if 'attainment<0.99')\n"
+    assert ["attainment", "0.5"] in result.table
+    assert result.out.endswith("report: out/report.html\n")
 
 
 @pytest.mark.slow
 def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here: Path) -> None:
-    with known("serve") as (_, where):
+    with scripted_server("serve") as (_, where):
         words = ("--endpoint", "gen-any", "--arrivals", "constant", "--rates", "10,20", "--duration", "1")
-        told = gen_serve("bench", "sweep", *words, *where, "--json").json
-    found = [(each["rate"], each["requests"], each["attainment"]) for each in told["rates"]]
-    assert found == [(10, 10, 1), (20, 20, 1)]
+        output = gen_serve("bench", "sweep", *words, *where, "--json").json
+    rates = [(each["rate"], each["requests"], each["attainment"]) for each in output["rates"]]
+    assert rates == [(10, 10, 1), (20, 20, 1)]
     assert len(rows(here / "out" / "02-20-per-s")) == 20
 
 
@@ -80,37 +80,37 @@ def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path) -> None:
         for offset, endpoint, tenant in ((0, "gen-pro", 0), (0.5, "gen-2-max", 1), (1.0, "gen-pro", 0))
     ]
     write_trace(here / "trace.jsonl", recorded)
-    with known("serve") as (server, where):
-        told = gen_serve("bench", "replay", "trace.jsonl", "--speed", "5", *where, "--json").json
+    with scripted_server("serve") as (server, where):
+        output = gen_serve("bench", "replay", "trace.jsonl", "--speed", "5", *where, "--json").json
     assert [each["endpoint"] for each in rows(here / "out")] == ["gen-pro", "gen-2-max", "gen-pro"]
     assert [each["intended"] for each in rows(here / "out")] == pytest.approx([0, 0.1, 0.2])
     assert all((body["width"], body["height"]) == (512, 256) for body in server.bodies)
-    assert told["notes"] == ["2 tenants were recorded, and sent with 1 keys"]
+    assert output["notes"] == ["2 tenants were recorded, and sent with 1 keys"]
 
 
 @pytest.mark.slow
-def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_of: GenServe, service: Service, here: Path) -> None:
+def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_cli: GenServe, service: Service, here: Path) -> None:
     config, settings = here / "config.yaml", service.settings
-    told = {
+    config_body = {
         "data_dir": str(settings.data_dir),
         "catalog": str(settings.catalog),
         "redis": {"url": settings.redis_url, "prefix": settings.redis.prefix},
         "sealing": {"keys": [key.get_secret_value() for key in settings.sealing.keys]},
     }
-    config.write_text(json.dumps(told))
+    config.write_text(json.dumps(config_body))
     words = ("generate", "gen-3-image-klein", "prompt=a very private star", "width=512", "height=256", "--detach")
-    task = client_of(*words).out.strip()
+    task = client_cli(*words).out.strip()
     record = ("bench", "record", "-o", "trace.jsonl", "--config", str(config))
-    assert client_of(*record).code == 0
-    found, text = read_trace(here / "trace.jsonl"), (here / "trace.jsonl").read_text()
-    assert ("gen-3-image-klein", 512, 256) in {(each.endpoint, each.width, each.height) for each in found}
+    assert client_cli(*record).code == 0
+    trace, text = read_trace(here / "trace.jsonl"), (here / "trace.jsonl").read_text()
+    assert ("gen-3-image-klein", 512, 256) in {(each.endpoint, each.width, each.height) for each in trace}
     assert not any(secret in text for secret in (task, "private"))
-    again = client_of(*record)
+    again = client_cli(*record)
     assert (again.code, again.err) == (2, "error: trace.jsonl is there already; name another file with --output\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "expected"),
     [
         ("run", 2, "name what is sent: --mix FILE (configs/load.yaml is one), or --endpoint NAME"),
         ("run --endpoint a --size big", 2, "a size is written WIDTHxHEIGHT"),
@@ -120,11 +120,11 @@ def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_of: GenServe,
         ("run --mix nowhere.yaml", 2, "[Errno 2] No such file or directory: 'nowhere.yaml'"),
     ],
 )
-def test_mistakes_are_told_in_a_line(gen_serve: GenServe, here: Path, words: str, code: int, said: str) -> None:
-    ran = gen_serve("bench", *words.split(), "--key", "x")
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith(f"error: {said}")
-    assert ran.err.count("\n") == 1
+def test_mistakes_are_told_in_a_line(gen_serve: GenServe, here: Path, words: str, code: int, expected: str) -> None:
+    result = gen_serve("bench", *words.split(), "--key", "x")
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith(f"error: {expected}")
+    assert result.err.count("\n") == 1
     assert list(here.iterdir()) == []
 
 
@@ -134,9 +134,9 @@ def test_without_its_distribution_one_line_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "gen_serve_bench", None)
     try:
         importlib.reload(bench)
-        ran = gen_serve("bench", "run", "--endpoint", "a")
+        result = gen_serve("bench", "run", "--endpoint", "a")
     finally:
         monkeypatch.undo()
         importlib.reload(bench)
-    assert ran.code == 1
-    assert ran.err == "error: gen-serve bench is a distribution of its own: pip install ./benchmarks/load\n"
+    assert result.code == 1
+    assert result.err == "error: gen-serve bench is a distribution of its own: pip install ./benchmarks/load\n"

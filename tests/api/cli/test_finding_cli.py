@@ -11,7 +11,7 @@ import pytest
 from support.command_line import GenServe, write_config
 from support.http_service import Service
 
-from serve_app.launcher.running import RunningService, announced
+from serve_app.launcher.running import RunningService, announce
 
 Runs = Callable[[Path], RunningService]
 
@@ -27,11 +27,11 @@ def config(tmp_path: Path, repository: Path, redis_url: str, prefix: str) -> Pat
     """Settings whose paths are relative, as those of `configs/local.yaml`."""
     folder = tmp_path / "started-here"
     folder.mkdir()
-    written = write_config(folder, repository, redis_url, prefix)
-    settings = json.loads(written.read_text()) | {"data_dir": "data", "catalog": "catalog.yaml"}
+    config_file = write_config(folder, repository, redis_url, prefix)
+    settings = json.loads(config_file.read_text()) | {"data_dir": "data", "catalog": "catalog.yaml"}
     (folder / "catalog.yaml").write_text((repository / "configs/catalog.yaml").read_text())
-    written.write_text(json.dumps(settings))
-    return written
+    config_file.write_text(json.dumps(settings))
+    return config_file
 
 
 @pytest.fixture
@@ -51,17 +51,19 @@ def runs(service: Service) -> Iterator[Runs]:
                 data_dir=folder / "data",
                 catalog=folder / "catalog.yaml",
             )
-            stack.enter_context(announced(noted))
+            stack.enter_context(announce(noted))
             return noted
 
         yield start
 
 
-def test_without_settings_it_is_said_what_to_do(anywhere: GenServe, here: Path) -> None:
-    ran = anywhere("webhooks", "list")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    for hint in ("configs/local.yaml", "--config", "GEN_CONFIG"):
-        assert hint in ran.err
+def test_without_settings_those_that_came_with_the_package_count(anywhere: GenServe, here: Path) -> None:
+    result = anywhere("webhooks", "list")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    for hint in (f"no data in {here}/.gen", "gen-serve up", "--config"):
+        assert hint in result.err
+    assert anywhere("openapi").json == anywhere("openapi", "--config", "configs/local.yaml").json
+    assert anywhere("openapi", "--config", "configs/none.yaml").err == "error: no such config file: configs/none.yaml\n"
     assert list(here.iterdir()) == []
 
 
@@ -70,13 +72,13 @@ def test_the_service_that_runs_comes_after_what_is_named_and_before_the_folder(
 ) -> None:
     (here / "configs").mkdir()
     (here / "configs" / "local.yaml").write_text("service: {port: nonsense}")
-    ran = anywhere("webhooks", "list")
-    assert (ran.code, ran.err.count("\n"), "service.port" in ran.err) == (2, 1, True)
+    result = anywhere("webhooks", "list")
+    assert (result.code, result.err.count("\n"), "service.port" in result.err) == (2, 1, True)
     runs(config)
     assert anywhere("webhooks", "list").code == 0
     assert anywhere("openapi", "--config", str(config)).json["info"]["title"], "relative paths are those of the service"
-    with monkeypatch.context() as named:
-        named.setenv("GEN_CATALOG", "mine.yaml")
+    with monkeypatch.context() as patch:
+        patch.setenv("GEN_CATALOG", "mine.yaml")
         assert anywhere("openapi").err == f"error: no such catalog: {here}/mine.yaml\n"
     monkeypatch.setenv("GEN_CONFIG", str(tmp_path / "missing.yaml"))
     assert anywhere("webhooks", "list").err == f"error: no such config file: {tmp_path}/missing.yaml\n"
@@ -100,8 +102,8 @@ def test_between_several_services_one_has_to_be_chosen(
 def test_what_needs_only_http_finds_the_service_that_runs(
     anywhere: GenServe, config: Path, runs: Runs, here: Path, command: str
 ) -> None:
-    ran = anywhere(*command.split())
-    assert (ran.code, ran.err.count("\n")) != (0, 0)
+    result = anywhere(*command.split())
+    assert (result.code, result.err.count("\n")) != (0, 0)
     noted = runs(config)
     assert anywhere(*command.split()).code == 0
     assert anywhere(*command.split(), "--base-url", noted.base_url.replace("127.0.0.1", "localhost")).code == 0
@@ -114,8 +116,8 @@ def test_an_address_and_a_key_are_enough(
     words = ("credits", "show", "--json", "--base-url", service.base_url)
     assert anywhere(*words, "--key", key).json == [{"left": 100}]
     for variable in ("GEN_KEY", "GEN_API_KEY"):
-        with monkeypatch.context() as told:
-            told.setenv(variable, key)
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, key)
             assert anywhere(*words).json == [{"left": 100}]
 
 
@@ -123,18 +125,18 @@ def test_a_local_key_is_shown_to_no_other_service(anywhere: GenServe, config: Pa
     runs(config)
     (here / ".gen").mkdir()
     (here / ".gen" / "key").write_text("gen_of_this_machine")
-    ran = anywhere("tasks", "list", "--base-url", "http://media.example.com")
-    assert (ran.code, "no API key" in ran.err) == (2, True)
+    result = anywhere("tasks", "list", "--base-url", "http://media.example.com")
+    assert (result.code, "no API key" in result.err) == (2, True)
 
 
 def test_an_address_that_is_none_or_where_nobody_is_is_named(anywhere: GenServe) -> None:
     for address in ("localhost:8000", "ftp://example.com", "http://"):
-        ran = anywhere("tasks", "list", "--key", "k", "--base-url", address)
-        assert (ran.code, f"--base-url {address} is no address" in ran.err) == (2, True)
-    ran = anywhere("tasks", "list", "--key", "k", "--base-url", "http://127.0.0.1:1")
-    assert (ran.code, ran.err.count("\n")) == (1, 1)
+        result = anywhere("tasks", "list", "--key", "k", "--base-url", address)
+        assert (result.code, f"--base-url {address} is no address" in result.err) == (2, True)
+    result = anywhere("tasks", "list", "--key", "k", "--base-url", "http://127.0.0.1:1")
+    assert (result.code, result.err.count("\n")) == (1, 1)
     for hint in ("http://127.0.0.1:1", "gen-serve up", "--base-url"):
-        assert hint in ran.err
+        assert hint in result.err
 
 
 @pytest.mark.parametrize("command", ["webhooks list", "backup copy"])
@@ -143,9 +145,9 @@ def test_no_data_are_made_by_looking_for_some(
 ) -> None:
     config = tmp_path / "fresh.yaml"
     config.write_text(json.dumps({"catalog": str(repository / "configs/catalog.yaml")}))
-    ran = anywhere(*command.split(), "--config", str(config))
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert f"there is no data in {here}/.gen" in ran.err
+    result = anywhere(*command.split(), "--config", str(config))
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert f"there is no data in {here}/.gen" in result.err
     assert list(here.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from gen_serve_client.types import Submission
 from PIL import Image
 from support.command_line import GenServe
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 
 from serve_app.cli.service import Client
 from serve_app.tasks.task import Status
@@ -24,18 +24,18 @@ STAR = ("generate", ENDPOINT, "prompt=a red star", "seed=7")
 @pytest.fixture
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What is submitted. Every answer has a warning."""
-    submit, seen = Client.submit, []
+    submit, calls = Client.submit, []
 
-    def noted(client: Client, endpoint: str, body: dict[str, Any]) -> Submission:
-        seen.append(body)
+    def record_submit(client: Client, endpoint: str, body: dict[str, Any]) -> Submission:
+        calls.append(body)
         return submit(client, endpoint, body) | {"warnings": ["too dark"]}  # type: ignore[return-value]
 
-    monkeypatch.setattr(Client, "submit", noted)
-    return seen
+    monkeypatch.setattr(Client, "submit", record_submit)
+    return calls
 
 
 @pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the result is waited for."""
 
     def wait(*_: Any, **__: Any) -> None:
@@ -51,36 +51,36 @@ def only_task(gen_serve: GenServe) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "form"), [("star.png", "PNG"), ("star.JPEG", "JPEG"), ("star.webp", "WEBP")])
 @pytest.mark.usefixtures("model")
-def test_the_suffix_says_which_format_is_made(client_of: GenServe, here: Path, name: str, form: str) -> None:
-    ran = client_of(*STAR, "-o", name, notes=True)
-    assert (ran.code, ran.out) == (0, f"{name}\n")
-    assert ran.err == f"seed 7 · 0.9 credits · 1.5 s · id {only_task(client_of)['id']}\n"
-    with Image.open(here / name) as made:
-        assert made.format == form
-    ran = client_of(*STAR, "-o", name, "--json")
-    assert (ran.code, ran.err, ran.json["file"]) == (0, "", name)
-    assert (ran.json["status"], ran.json["cost"], ran.json["result"]["seed"]) == ("Ready", 0.9, 7)
+def test_the_suffix_says_which_format_is_made(client_cli: GenServe, here: Path, name: str, form: str) -> None:
+    result = client_cli(*STAR, "-o", name, notes=True)
+    assert (result.code, result.out) == (0, f"{name}\n")
+    assert result.err == f"seed 7 · 0.9 credits · 1.5 s · id {only_task(client_cli)['id']}\n"
+    with Image.open(here / name) as image:
+        assert image.format == form
+    result = client_cli(*STAR, "-o", name, "--json")
+    assert (result.code, result.err, result.json["file"]) == (0, "", name)
+    assert (result.json["status"], result.json["cost"], result.json["result"]["seed"]) == ("Ready", 0.9, 7)
 
 
 @pytest.mark.usefixtures("model")
-def test_without_a_name_it_is_called_by_its_id(client_of: GenServe, here: Path) -> None:
-    ran = client_of(*STAR, notes=True)
-    assert ran.out == f"{only_task(client_of)['id']}.jpeg\n"
+def test_without_a_name_it_is_called_by_its_id(client_cli: GenServe, here: Path) -> None:
+    result = client_cli(*STAR, notes=True)
+    assert result.out == f"{only_task(client_cli)['id']}.jpeg\n"
     (here / "stars").mkdir()
-    ran = client_of(*STAR, "-o", "stars", "output_format=png", notes=True)
-    [made] = (here / "stars").iterdir()
-    assert (ran.out, made.suffix) == (f"stars/{made.name}\n", ".png")
+    result = client_cli(*STAR, "-o", "stars", "output_format=png", notes=True)
+    [file] = (here / "stars").iterdir()
+    assert (result.out, file.suffix) == (f"stars/{file.name}\n", ".png")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("-o", "missing/star.png"), "there is no folder missing for star.png"),
         (("-o", "star.mp4"), f"{ENDPOINT} makes jpeg, png, webp, and no star.mp4"),
         (("-o", "star.png", "output_format=jpeg"), "star.png is no name for a file of output_format=jpeg"),
         (("-o", "star.png", "--detach"), "with --detach nothing is saved"),
         (("images=@missing.png",), "images: no such file: missing.png"),
-        (("images=@text.png",), "images: text.png is not a JPEG, PNG or WebP picture"),
+        (("images=@text.png",), "images: text.png is not a JPEG, PNG or WebP image"),
         (("images=@large.png",), "images: large.png has 21.0 MB; at most 20 MB are taken"),
         (("images=text.png",), "images=@text.png sends what is in it"),
         (("steps:=many",), "steps:=many is not JSON"),
@@ -88,64 +88,64 @@ def test_without_a_name_it_is_called_by_its_id(client_of: GenServe, here: Path) 
     ],
 )
 def test_mistakes_cost_nothing(
-    client_of: GenServe, bodies: list[dict[str, Any]], here: Path, words: tuple[str, ...], said: str
+    client_cli: GenServe, bodies: list[dict[str, Any]], here: Path, words: tuple[str, ...], expected: str
 ) -> None:
-    (here / "text.png").write_text("not a picture")
+    (here / "text.png").write_text("not an image")
     with (here / "large.png").open("wb") as large:
-        large.write(picture())
+        large.write(image_file())
         large.truncate(21 * 2**20)
     before = sorted(here.iterdir())
-    ran = client_of(*STAR, *words)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert said in ran.err
+    result = client_cli(*STAR, *words)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert expected in result.err
     assert bodies == []
     assert sorted(here.iterdir()) == before
 
 
-def test_a_folder_that_can_not_be_written_is_named(client_of: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_written_is_named(client_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
-    ran = client_of(*STAR)
-    assert (ran.code, "nothing can be written in" in ran.err) == (2, True)
+    result = client_cli(*STAR)
+    assert (result.code, "nothing can be written in" in result.err) == (2, True)
 
 
-def test_what_is_refused_or_came_to_nothing_is_told_in_a_line(client_of: GenServe, service: Service) -> None:
-    ran = client_of(*STAR, "steps=99")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert ran.err.startswith("error: HTTP 422: body.steps: ")
-    task_id = client_of(*STAR, "--detach").out.strip()
+def test_what_is_refused_or_came_to_nothing_is_told_in_a_line(client_cli: GenServe, service: Service) -> None:
+    result = client_cli(*STAR, "steps=99")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith("error: HTTP 422: body.steps: ")
+    task_id = client_cli(*STAR, "--detach").out.strip()
     service.worker.end(task_id, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
-    ran = client_of("tasks", "wait", task_id)
-    assert (ran.code, ran.out, ran.err) == (1, "", "error: Content Moderated: violence\n")
+    result = client_cli("tasks", "wait", task_id)
+    assert (result.code, result.out, result.err) == (1, "", "error: Content Moderated: violence\n")
 
 
-def test_values_have_the_type_of_their_field(client_of: GenServe, bodies: list[dict[str, Any]], here: Path) -> None:
-    (here / "a.png").write_bytes(picture())
-    (here / "b.webp").write_bytes(picture(form="WEBP"))
+def test_values_have_the_type_of_their_field(client_cli: GenServe, bodies: list[dict[str, Any]], here: Path) -> None:
+    (here / "a.png").write_bytes(image_file())
+    (here / "b.webp").write_bytes(image_file(form="WEBP"))
     prompts = ("1984", "null", '"quoted"', "[1, 2].", "@home", "a=b")
     for prompt in prompts:
-        client_of("generate", ENDPOINT, f"prompt={prompt}", "--detach", notes=True)
+        client_cli("generate", ENDPOINT, f"prompt={prompt}", "--detach", notes=True)
     assert bodies == [{"prompt": prompt} for prompt in prompts]
     others = ("steps=4", "seed=null", "user=4711", "aspect_ratio=16:9", "images=@a.png", "images=@b.webp")
-    client_of("generate", ENDPOINT, 'prompt:="as JSON"', *others, "--detach", notes=True)
+    client_cli("generate", ENDPOINT, 'prompt:="as JSON"', *others, "--detach", notes=True)
     images = bodies[-1].pop("images")
     assert bodies[-1] == {"prompt": "as JSON", "steps": 4, "seed": None, "user": "4711", "aspect_ratio": "16:9"}
-    assert [base64.b64decode(image) for image in images] == [picture(), picture(form="WEBP")]
+    assert [base64.b64decode(image) for image in images] == [image_file(), image_file(form="WEBP")]
 
 
-def test_a_detached_task_is_fetched_later(client_of: GenServe, service: Service, here: Path) -> None:
-    task_id = client_of(*STAR, "--detach").out.strip()
-    assert task_id == only_task(client_of)["id"]
+def test_a_detached_task_is_fetched_later(client_cli: GenServe, service: Service, here: Path) -> None:
+    task_id = client_cli(*STAR, "--detach").out.strip()
+    assert task_id == only_task(client_cli)["id"]
     assert list(here.iterdir()) == []
-    service.worker.deliver(task_id, picture(form="JPEG"))
-    ran = client_of("tasks", "wait", task_id, "-o", "star.png", notes=True)
-    assert (ran.code, ran.out) == (0, "star.jpeg\n"), "it is named by what it is"
-    assert (here / "star.jpeg").read_bytes() == picture(form="JPEG")
-    assert client_of("tasks", "wait", task_id, "--json").json["file"] == f"{task_id}.jpeg"
-    assert client_of(*STAR, "--detach", "--json").json["polling_url"]
+    service.worker.deliver(task_id, image_file(form="JPEG"))
+    result = client_cli("tasks", "wait", task_id, "-o", "star.png", notes=True)
+    assert (result.code, result.out) == (0, "star.jpeg\n"), "it is named by what it is"
+    assert (here / "star.jpeg").read_bytes() == image_file(form="JPEG")
+    assert client_cli("tasks", "wait", task_id, "--json").json["file"] == f"{task_id}.jpeg"
+    assert client_cli(*STAR, "--detach", "--json").json["polling_url"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "said"),
+    ("answer", "status", "expected"),
     [
         (True, "Error", "cancelled "),
         (False, "Pending", "gen-serve tasks wait "),
@@ -156,34 +156,34 @@ def test_a_detached_task_is_fetched_later(client_of: GenServe, service: Service,
     ],
     ids=["yes", "no", "another interrupt", "an end of input", "nobody there", "too late"],
 )
-@pytest.mark.usefixtures("interrupted")
+@pytest.mark.usefixtures("interrupt")
 def test_an_interrupt_cancels_if_wanted_or_where_nobody_answers(
-    client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, answer: Any, status: str, said: str
+    client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, answer: Any, status: str, expected: str
 ) -> None:
     def confirm(*_: Any, **__: Any) -> bool:
         if isinstance(answer, BaseException):
             raise answer
         if answer == "too late":
-            service.worker.deliver(only_task(client_of)["id"], picture(form="JPEG"))
+            service.worker.deliver(only_task(client_cli)["id"], image_file(form="JPEG"))
         return bool(answer)
 
     monkeypatch.setattr("typer.confirm", confirm)
     if answer is not None:
         monkeypatch.setattr("serve_app.cli.output._someone_answers", lambda: True)
-    ran = client_of(*STAR)
-    task = only_task(client_of)
-    assert (ran.code, ran.out, task["status"]) == (130, "", status)
-    assert said in ran.err.replace(task["id"], "")
+    result = client_cli(*STAR)
+    task = only_task(client_cli)
+    assert (result.code, result.out, task["status"]) == (130, "", status)
+    assert expected in result.err.replace(task["id"], "")
 
 
-@pytest.mark.usefixtures("interrupted", "bodies")
-def test_warnings_come_before_the_wait(client_of: GenServe) -> None:
-    assert client_of(*STAR).err.startswith("warning: too dark\n")
+@pytest.mark.usefixtures("interrupt", "bodies")
+def test_warnings_come_before_the_wait(client_cli: GenServe) -> None:
+    assert client_cli(*STAR).err.startswith("warning: too dark\n")
 
 
-@pytest.mark.usefixtures("interrupted")
-def test_an_interrupt_of_waiting_leaves_the_task(client_of: GenServe) -> None:
-    task_id = client_of(*STAR, "--detach").out.strip()
-    ran = client_of("tasks", "wait", task_id)
-    assert (ran.code, only_task(client_of)["status"]) == (130, "Pending")
-    assert f"gen-serve tasks wait {task_id}" in ran.err
+@pytest.mark.usefixtures("interrupt")
+def test_an_interrupt_of_waiting_leaves_the_task(client_cli: GenServe) -> None:
+    task_id = client_cli(*STAR, "--detach").out.strip()
+    result = client_cli("tasks", "wait", task_id)
+    assert (result.code, only_task(client_cli)["status"]) == (130, "Pending")
+    assert f"gen-serve tasks wait {task_id}" in result.err

@@ -34,21 +34,21 @@ def test_a_level_of_logs_is_set_listed_and_taken_back(gen_serve: GenServe) -> No
     assert gen_serve("logs", "level", "deployments", "warning").code == 0
     assert gen_serve("logs", "levels").table == [["deployments", "warning"], ["serve_app.dispatcher", "debug"]]
     assert gen_serve("logs", "level", "serve_app.dispatcher", "default").out == "serve_app.dispatcher: default\n"
-    for words, named in (
+    for words, message in (
         ("redis debug", "serve_app, deployments"),
         ("serve_app.dispatcher loud", "debug, info, warning"),
     ):
         wrong = gen_serve("logs", "level", *words.split())
-        assert (wrong.code, named in wrong.err) == (2, True)
+        assert (wrong.code, message in wrong.err) == (2, True)
     assert gen_serve("logs", "levels").table == [["deployments", "warning"]]
 
 
-def test_tuned_models_are_listed_and_deleted(client_of: GenServe, service: Service) -> None:
+def test_tuned_models_are_listed_and_deleted(client_cli: GenServe, service: Service) -> None:
     project = service.worker.new_project(DEFAULT_ORGANIZATION)
     finetune_id = service.worker.new_finetune(project)
     words = ("finetunes", "list", "--key", service.worker.new_key(project))
-    [finetune] = client_of(*words, "--json").json
+    [finetune] = client_cli(*words, "--json").json
     assert (finetune["id"], finetune["rank"], finetune["MB"]) == (finetune_id, 4, 0)
     assert finetune["uploaded"] == pytest.approx(time.time(), abs=300)
-    assert client_of(*words).ids == [finetune_id]
-    assert client_of("finetunes", "remove", finetune_id, *words[2:]).out == f"deleted {finetune_id}\n"
+    assert client_cli(*words).ids == [finetune_id]
+    assert client_cli("finetunes", "remove", finetune_id, *words[2:]).out == f"deleted {finetune_id}\n"

@@ -22,10 +22,10 @@ from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.running import listen
 
 
-def test_endpoints_are_listed_with_their_prices(client_of: GenServe) -> None:
-    rows = {row[0]: row[1:] for row in client_of("models").table}
-    assert rows["gen-3-image-klein"][:4] == ["0.9", "picture", "0.18", "0.1"]
-    listed = {(each["endpoint"], each["mode"]): each for each in client_of("models", "--json").json}
+def test_endpoints_are_listed_with_their_prices(client_cli: GenServe) -> None:
+    rows = {row[0]: row[1:] for row in client_cli("models").table}
+    assert rows["gen-3-image-klein"][:4] == ["0.9", "image", "0.18", "0.1"]
+    listed = {(each["endpoint"], each["mode"]): each for each in client_cli("models", "--json").json}
     assert listed["gen-3-image-klein", None]["credits"] == 0.9
     assert listed["gen-3-image-klein", None]["further_MP"] == 0.18
     assert listed["gen-3-video", "draft"]["per"] == "second"
@@ -33,57 +33,61 @@ def test_endpoints_are_listed_with_their_prices(client_of: GenServe) -> None:
 
 
 def test_another_service_of_the_dialect_may_describe_nothing(
-    client_of: GenServe, monkeypatch: pytest.MonkeyPatch, service: Service
+    client_cli: GenServe, monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:
     monkeypatch.setattr(service.app, "openapi", lambda: {"paths": {}})
     monkeypatch.setattr(service.app, "openapi_schema", None)
-    assert client_of("models", "--json").json == []
-    assert client_of("generate", "gen-3-image-klein", "prompt=a red star", "steps=4", "--detach").code == 0
+    assert client_cli("models", "--json").json == []
+    assert client_cli("generate", "gen-3-image-klein", "prompt=a red star", "steps=4", "--detach").code == 0
 
 
-def test_a_service_that_is_ready(client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    client_of("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
-    with service.figures() as figures:
-        metrics = ("--metrics-url", f"{str(figures.base_url).rstrip('/')}/metrics")
-        ran = client_of("status", *metrics)
-        queued = {row[0]: int(row[1]) for row in ran.table[1:]}
-        status = client_of("status", "--json", *metrics).json
-    assert ran.out.startswith(f"{service.base_url}: ready\n")
-    assert (ran.code, queued[QUEUE] >= 1) == (0, True)
+def test_a_service_that_is_ready(client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    client_cli("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
+    with service.metrics() as metrics_client:
+        metrics = ("--metrics-url", f"{str(metrics_client.base_url).rstrip('/')}/metrics")
+        result = client_cli("status", *metrics)
+        queued = {row[0]: int(row[1]) for row in result.table[1:]}
+        status = client_cli("status", "--json", *metrics).json
+    assert result.out.startswith(f"{service.base_url}: ready\n")
+    assert (result.code, queued[QUEUE] >= 1) == (0, True)
     assert (status["base_url"], status["ready"]) == (service.base_url, True)
     assert status["models"][QUEUE].keys() == {"queued", "leased", "quarantined"}
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(service.worker.new_project("default"), Role.OPERATOR))
-    heading = client_of("status").out.splitlines()[1]
-    assert all(name in heading for name in ("wait s", "replicas", "last error")), "what operators see"
-    queue = client_of("status", "--json").json["models"][QUEUE]
+    heading = client_cli("status").out.splitlines()[1]
+    assert all(name in heading for name in ("wait p50/p95", "replicas", "last error")), "what operators see"
+    assert client_cli("status", "--window", "24h").code == 0
+    queue = client_cli("status", "--json").json["models"][QUEUE]
     assert queue["queued"] >= 1
-    assert {"predicted_wait_s", "replicas", "failures"} <= set(queue)
+    assert {"predicted_wait_s", "windows", "what_if", "failures"} <= set(queue)
 
 
-def test_without_figures_it_is_said_why(client_of: GenServe) -> None:
-    ran = client_of("status", notes=True)
-    assert ran.code == 0
-    assert "--metrics-url" in ran.err
-    out = client_of("status", "--metrics-url", "http://127.0.0.1:1/metrics", "--json")
+def test_without_figures_it_is_said_why(client_cli: GenServe) -> None:
+    result = client_cli("status", notes=True)
+    assert result.code == 0
+    assert "--metrics-url" in result.err
+    out = client_cli("status", "--metrics-url", "http://127.0.0.1:1/metrics", "--json")
     assert out.json["models"] is None
 
 
-def test_a_service_that_is_not_there(client_of: GenServe) -> None:
-    ran = client_of("status", "--base-url", "http://127.0.0.1:1", "--json")
-    assert (ran.code, ran.json["ready"]) == (1, False)
-    assert ran.err == "error: http://127.0.0.1:1 is not ready, or not there; gen-serve up starts a service\n"
+def test_a_service_that_is_not_there(client_cli: GenServe) -> None:
+    result = client_cli("status", "--base-url", "http://127.0.0.1:1", "--json")
+    assert (result.code, result.json["ready"]) == (1, False)
+    assert result.err == "error: http://127.0.0.1:1 is not ready, or not there; gen-serve up starts a service\n"
 
 
 def test_figures_that_ask_for_a_token(
-    redis_url: str, repository: Path, tmp_path: Path, client_of: GenServe, monkeypatch: pytest.MonkeyPatch
+    redis_url: str, repository: Path, tmp_path: Path, client_cli: GenServe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = MetricsSettings(token=SecretStr("let me in"))
-    with running(tmp_path / "data", redis_url, repository, metrics=metrics) as service, service.figures() as figures:
-        monkeypatch.setenv("GEN_METRICS_URL", f"{str(figures.base_url).rstrip('/')}/metrics")
+    with (
+        running(tmp_path / "data", redis_url, repository, metrics=metrics) as service,
+        service.metrics() as metrics_client,
+    ):
+        monkeypatch.setenv("GEN_METRICS_URL", f"{str(metrics_client.base_url).rstrip('/')}/metrics")
         words = ("status", "--base-url", service.base_url)
-        assert "--metrics-token" in client_of(*words, notes=True).err
+        assert "--metrics-token" in client_cli(*words, notes=True).err
         monkeypatch.setenv("GEN_METRICS__TOKEN", "let me in")
-        assert json.loads(client_of(*words, "--json").out)["models"]
+        assert json.loads(client_cli(*words, "--json").out)["models"]
 
 
 MAIN = "from serve_app.cli import main; main()"
@@ -97,8 +101,8 @@ def test_the_figures_are_served_until_it_is_stopped(gen_serve: GenServe) -> None
             assert process.stdout
             url = process.stdout.readline().removeprefix("figures: ").strip()
             assert httpx2.get(url, timeout=60).status_code == 401
-            told = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
-            assert 'gen_tasks_queued{model="flux3-klein"} 0.0' in told.text
+            response = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
+            assert 'gen_tasks_queued{model="flux3-klein"} 0.0' in response.text
         finally:
             process.send_signal(signal.SIGTERM)
     assert process.returncode == -signal.SIGTERM
@@ -111,9 +115,9 @@ def test_what_is_missing_or_taken_is_named(gen_serve: GenServe, monkeypatch: pyt
     port = free_port()
     with listen("127.0.0.1", port, "metrics.port"):
         monkeypatch.setenv("GEN_METRICS__PORT", str(port))
-        ran = gen_serve("metrics")
-    assert (ran.code, f"127.0.0.1:{port} is in use; choose another with metrics.port" in ran.err) == (2, True)
+        result = gen_serve("metrics")
+    assert (result.code, f"127.0.0.1:{port} is in use; choose another with metrics.port" in result.err) == (2, True)
     assert gen_serve.config
     gen_serve.config.write_text("{}")
-    ran = gen_serve("metrics")
-    assert (ran.code, ran.err.startswith("error: redis.url is not set: gen-serve up")) == (2, True)
+    result = gen_serve("metrics")
+    assert (result.code, result.err.startswith("error: redis.url is not set: gen-serve up")) == (2, True)

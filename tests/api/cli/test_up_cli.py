@@ -35,18 +35,18 @@ def test_a_machine_too_busy_for_ray_is_told_so(gen_serve: GenServe, monkeypatch:
     monkeypatch.setattr("ray.init", init)
     monkeypatch.setenv("GEN_SERVICE__PORT", str(free_port()))
     monkeypatch.setenv("GEN_METRICS__PORT", str(free_port()))
-    ran = gen_serve("up")
-    assert ran.code == 1
-    assert ran.err == f"error: Ray did not start: {BUSY} Nothing is lost; try again\n"
+    result = gen_serve("up")
+    assert result.code == 1
+    assert result.err == f"error: Ray did not start: {BUSY} Nothing is lost; try again\n"
 
 
 def test_other_commands_find_the_service_until_it_is_stopped(
     gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
 ) -> None:
-    found = []
+    services = []
 
     def serve(_: Launcher) -> None:
-        found.extend(running())
+        services.extend(running())
         raise Stopped
 
     monkeypatch.setattr(Launcher, "_start", lambda _: None)
@@ -54,7 +54,7 @@ def test_other_commands_find_the_service_until_it_is_stopped(
     monkeypatch.setenv("GEN_SERVICE__PORT", "8123")
     monkeypatch.setenv("GEN_METRICS__PORT", "9123")
     assert gen_serve("up").code == 0
-    [service] = found
+    [service] = services
     assert (service.base_url, service.metrics_url) == ("http://127.0.0.1:8123", "http://127.0.0.1:9123/metrics")
     assert (service.config, service.data_dir) == (tmp_path / "config.yaml", tmp_path / "data")
     assert (service.key_file, service.catalog) == (tmp_path / "data/key", repository / "configs/catalog.yaml")
@@ -68,6 +68,6 @@ def test_ctrl_c_while_ray_is_busy_is_a_stop_and_no_crash(gen_serve: GenServe, mo
         raise SystemError("returned a result with an exception set") from Stopped()
 
     monkeypatch.setattr(Launcher, "_start", start)
-    ran = gen_serve("up")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.endswith("stopped; nothing accepted is lost\n")
+    result = gen_serve("up")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("stopped; nothing accepted is lost\n")

@@ -8,30 +8,30 @@ from io import StringIO
 from typing import TypeAlias
 
 import pytest
-from support.command_line import A_MINUTE, GenServe, Ran
-from support.deliveries import one_ended
+from support.command_line import A_MINUTE, CommandResult, GenServe
+from support.deliveries import end_one_task
 
 from serve_app.encryption import SealingSettings
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome
 
-Webhooks: TypeAlias = Callable[..., Ran]
-Ended: TypeAlias = Callable[..., list[str]]
+Webhooks: TypeAlias = Callable[..., CommandResult]
+EndTasks: TypeAlias = Callable[..., list[str]]
 
 DESTINATION = "https://hooks.test:443"
 SECRET = "a secret, sealed or not, is nobody's business"
 
 
 @pytest.fixture
-def ended(redis_url: str, prefix: str) -> Ended:
+def end_tasks(redis_url: str, prefix: str) -> EndTasks:
     """The ids of tasks that have just ended, the oldest first, after one attempt each where there is an outcome."""
 
-    def ended(n: int = 1, outcome: Outcome | None = None, attempt: DeliveryAttempt | None = None) -> list[str]:
+    def create(n: int = 1, outcome: Outcome | None = None, attempt: DeliveryAttempt | None = None) -> list[str]:
         async def end() -> list[str]:
             redis = connection.connect(redis_url)
             store, outbox = TaskStore(redis, prefix), Outbox(redis, prefix)
-            ids = [await one_ended(store, "https://hooks.test/x", secret=SECRET) for _ in range(n)]
+            ids = [await end_one_task(store, "https://hooks.test/x", secret=SECRET) for _ in range(n)]
             while outcome and (claims := await outbox.claim(n)):
                 for claim in claims:
                     await outbox.record(claim, attempt or DeliveryAttempt(1.0, 500), outcome, wait_s=3600)
@@ -40,7 +40,7 @@ def ended(redis_url: str, prefix: str) -> Ended:
 
         return asyncio.run(end())
 
-    return ended
+    return create
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def states(webhooks: Webhooks) -> dict[str, str]:
     return {row[0]: row[2] for row in webhooks("list").table}
 
 
-def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, ended: Ended) -> None:
-    [delivered] = ended(1, "delivered", DeliveryAttempt(1.0, 204))
-    [failed] = ended(1, "failed", DeliveryAttempt(1.0, error="could not connect"))
-    [retried] = ended(1, "retry", DeliveryAttempt(1.0, 503, text="later"))
-    [fresh] = ended()
+def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, end_tasks: EndTasks) -> None:
+    [delivered] = end_tasks(1, "delivered", DeliveryAttempt(1.0, 204))
+    [failed] = end_tasks(1, "failed", DeliveryAttempt(1.0, error="could not connect"))
+    [retried] = end_tasks(1, "retry", DeliveryAttempt(1.0, 503, text="later"))
+    [fresh] = end_tasks()
     listed = webhooks("list")
     rows = {row[0]: row[1:] for row in listed.table}
     assert rows[delivered] == [DESTINATION, "delivered", "1", "HTTP 204"]
@@ -72,9 +72,9 @@ def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, ended: End
 
 @pytest.mark.parametrize("options", [(), ("--failed",)])
 def test_longer_lists_go_on_where_the_page_before_ended(
-    webhooks: Webhooks, ended: Ended, options: tuple[str, ...]
+    webhooks: Webhooks, end_tasks: EndTasks, options: tuple[str, ...]
 ) -> None:
-    ids = ended(3, "failed" if options else None)
+    ids = end_tasks(3, "failed" if options else None)
     first = webhooks("list", "--limit", "2", *options)
     prompt, _, cursor = first.out.splitlines()[-1].rpartition(" ")
     assert prompt == " ".join(("more: gen-serve webhooks list", *options, "--cursor"))
@@ -83,38 +83,38 @@ def test_longer_lists_go_on_where_the_page_before_ended(
     assert sorted(first.ids + rest.ids) == sorted(ids)
 
 
-def test_named_deliveries_are_sent_again(webhooks: Webhooks, ended: Ended) -> None:
-    failed, other = ended(2, "failed")
-    [delivered] = ended(1, "delivered")
-    ran = webhooks("replay", failed, delivered)
-    assert (ran.code, ran.out) == (0, "2 to be sent again\n")
+def test_named_deliveries_are_sent_again(webhooks: Webhooks, end_tasks: EndTasks) -> None:
+    failed, other = end_tasks(2, "failed")
+    [delivered] = end_tasks(1, "delivered")
+    result = webhooks("replay", failed, delivered)
+    assert (result.code, result.out) == (0, "2 to be sent again\n")
     assert states(webhooks) == {failed: "waiting", other: "failed", delivered: "waiting"}
-    ran = webhooks("replay", "nonsense", other, "unheard-of")
-    assert (ran.code, ran.out) == (1, "1 to be sent again\n")
-    assert ran.err == "error: no delivery of nonsense, unheard-of\n"
+    result = webhooks("replay", "nonsense", other, "unheard-of")
+    assert (result.code, result.out) == (1, "1 to be sent again\n")
+    assert result.err == "error: no delivery of nonsense, unheard-of\n"
     assert states(webhooks)[other] == "waiting"
 
 
 def test_all_that_were_given_up_are_sent_again_once_it_is_confirmed(
-    webhooks: Webhooks, ended: Ended, monkeypatch: pytest.MonkeyPatch
+    webhooks: Webhooks, end_tasks: EndTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = ended(3, "failed")
-    [delivered] = ended(1, "delivered")
+    failed = end_tasks(3, "failed")
+    [delivered] = end_tasks(1, "delivered")
     monkeypatch.setattr("sys.stdin", StringIO("n\n"))
-    ran = webhooks("replay", "--failed")
-    assert (ran.code, ran.out.strip()) == (1, "")
-    assert "Send 3 webhooks of every project again (3 of p)?" in ran.err
+    result = webhooks("replay", "--failed")
+    assert (result.code, result.out.strip()) == (1, "")
+    assert "Send 3 webhooks of every project again (3 of p)?" in result.err
     assert webhooks("replay", "--failed", "--project", "another").out == "0 to be sent again\n"
     assert sorted(webhooks("list", "--failed").ids) == sorted(failed)
     assert webhooks("replay", "--failed", "--project", "p").out == "3 to be sent again\n"
     assert states(webhooks) == dict.fromkeys(failed, "waiting") | {delivered: "delivered"}
-    more = ended(2, "failed")
+    more = end_tasks(2, "failed")
     assert webhooks("replay", "--failed", "--yes").out == f"{len(more) + len(failed)} to be sent again\n"
     assert webhooks("replay", "--failed").out == "0 to be sent again\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "expected"),
     [
         ("replay", "name the ids of tasks"),
         ("replay x --failed", "name the ids of tasks"),
@@ -124,10 +124,10 @@ def test_all_that_were_given_up_are_sent_again_once_it_is_confirmed(
         ("new-key surplus", "surplus"),
     ],
 )
-def test_wrong_usage_is_explained(webhooks: Webhooks, words: str, named: str) -> None:
-    ran = webhooks(*words.split())
-    assert (ran.code, ran.out) == (2, "")
-    assert named in ran.err
+def test_wrong_usage_is_explained(webhooks: Webhooks, words: str, expected: str) -> None:
+    result = webhooks(*words.split())
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
 def test_a_new_key_fits_the_settings_and_is_another_every_time(webhooks: Webhooks) -> None:

@@ -59,7 +59,7 @@ async def test_a_broken_replica_is_replaced_and_ends_no_task(
     for n in range(len(ids), TASKS):
         ids += await scene.submit()
         await scene.until(lambda n=n: replicas.called > n)
-    tasks = await scene.ended(ids)
+    tasks = await scene.wait_for_end(ids)
     assert {task.status for task in tasks} == {Status.READY}
     assert replicas.replaced == 1
     # What fails first on a model that was proven to run may be to blame; a device that breaks blames nobody.
@@ -70,10 +70,10 @@ class Ending:
     """A stream of these events."""
 
     def __init__(self, *events: Event) -> None:
-        self._told = events
+        self._stream = events
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        for event in self._told:
+        for event in self._stream:
             yield event
 
     def cancel(self) -> None:
@@ -86,10 +86,10 @@ async def test_storage_that_is_away_and_what_is_refused_before_it_began_count_fo
 ) -> None:
     monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     attempts = 2 * scene.store.limits.max_interruptions
-    left = iter([Ending(*failing) for _ in range(attempts)])
-    scene.call = lambda job: next(left, None) or scene.model.generate(job)
+    streams = iter([Ending(*failing) for _ in range(attempts)])
+    scene.call = lambda job: next(streams, None) or scene.model.generate(job)
     scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit())
+    (task,) = await scene.wait_for_end(await scene.submit())
     assert (task.status, task.attempt, task.crashes) == (Status.READY, attempts + 1, 0)
     assert not int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task.id}", "interruptions") or 0)  # type: ignore[misc]
 
@@ -100,6 +100,6 @@ async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_cra
     monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
     scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit())
+    (task,) = await scene.wait_for_end(await scene.submit())
     assert (task.status, task.attempt, task.crashes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
     assert task.details == {"error": DEVICE_BROKEN.reason}

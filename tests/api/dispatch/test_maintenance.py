@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from support.job_records import new_job
 from support.tasks import QUEUE, new_task
 
 from deployments.contract.objects import ObjectStore
@@ -27,12 +28,12 @@ async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        left = set(loops)
-        while left:
+        pending = set(loops)
+        while pending:
             # Again and again: before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow one.
-            for loop in left:
+            for loop in pending:
                 loop.cancel()
-            _, left = await asyncio.wait(left, timeout=0.5)
+            _, pending = await asyncio.wait(pending, timeout=0.5)
 
 
 async def until_event(store: TaskStore, event: str) -> None:
@@ -41,13 +42,13 @@ async def until_event(store: TaskStore, event: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def ended(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
+async def end_tasks(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
     """Tasks with an input and a result."""
     for task_id in ids:
         await store.submit(new_task(id=task_id))
         await store.lease(QUEUE, 1, 10)
         await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
-        await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
+        await objects.put(f"results/{task_id}/1/image.png", b"out", "image/png")
         await store.complete(QUEUE, task_id, 1, Status.READY, result={})
 
 
@@ -117,7 +118,7 @@ async def test_sweeping_deletes_objects_records_and_folders_past_what_can_not_be
     redis: Redis, prefix: str, tmp_path: Path
 ) -> None:
     store, objects = TaskStore(redis, prefix), Locked(tmp_path.as_uri())
-    await ended(store, objects, "locked", "old", "older", "new")
+    await end_tasks(store, objects, "locked", "old", "older", "new")
     await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
     await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
@@ -129,15 +130,36 @@ async def test_sweeping_deletes_objects_records_and_folders_past_what_can_not_be
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["locked", "new"]
 
 
-async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redis, prefix: str, tmp_path: Path) -> None:
-    store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
-    for task_id in ("waiting", "cancelled", "working"):
-        await store.submit(new_task(id=task_id))
-    await store.lease(QUEUE, 1, 10)
-    await store.cancel("cancelled", "p")
-    for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):
-        await objects.put(f"checkpoints/{name}", b"latents", "application/octet-stream")
+class Unlisted(ObjectStore):
+    """Says which folders are listed."""
+
+    listed: tuple[str, ...] = ()
+
+    async def keys(self, prefix: str) -> list[str]:
+        self.listed = (*self.listed, prefix)
+        return await super().keys(prefix)
+
+
+async def test_files_of_tasks_are_deleted_by_their_names_and_listed_only_where_an_attempt_came_to_nothing(
+    redis: Redis, prefix: str
+) -> None:
+    store, objects = TaskStore(redis, prefix), Unlisted("memory:///")
+    job = new_job(references=("inputs/done/0.png", "inputs/other/0.png"), mask="inputs/done/1.png")
+    result = {"key": "results/done/1/image.png", "files": ["image.png", "thumbnail.jpeg", "preview-2.jpeg"]}
+    for task_id in ("done", "refused", "lost"):
+        await store.submit(new_task(id=task_id, job=job.encode()))
+        [lease] = await store.lease(QUEUE, 1, 10)
+        if task_id == "lost":
+            await store.release(QUEUE, task_id, 1, crash=True)
+            [lease] = await store.lease(QUEUE, 1, 10)
+        status = Status.REQUEST_MODERATED if task_id == "refused" else Status.READY
+        assert await store.complete(QUEUE, task_id, lease.attempt, status, result=result)
+    names = [f"results/done/1/{name}" for name in result["files"]]
+    for key in (*names, *job.inputs, "results/lost/1/image.png", "checkpoints/lost.safetensors"):
+        await objects.put(key, b"x", "image/png")
+    await redis.zadd(f"{prefix}retention", dict.fromkeys(("done", "refused", "lost"), 1))
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while len(left := await objects.keys("checkpoints")) > 3:
+        while await store.get("done") or await store.get("refused") or await store.get("lost"):
             await asyncio.sleep(0.02)
-    assert sorted(left) == ["checkpoints/waiting.safetensors", "checkpoints/working.safetensors", "checkpoints/x"]
+    assert objects.listed == ("inputs/lost", "results/lost")
+    assert await objects.keys("") == ["inputs/other/0.png"], "of another task"

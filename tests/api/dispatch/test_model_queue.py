@@ -17,7 +17,7 @@ from support.tasks import QUEUE, make_due, new_task
 from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import Thresholds
 from deployments.contract.objects import ObjectStore
-from deployments.telemetry.tracing import TracingSpec, tracer_of
+from deployments.telemetry.tracing import TracingSpec, create_tracer
 from serve_app.dispatcher import queue
 from serve_app.dispatcher.attempt import Stream, Write
 from serve_app.moderation.gate import Gate
@@ -43,10 +43,10 @@ async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> No
     await scene.until(lambda: len(scene.model.waiting) == 8)
     assert (await scene.store.counts(QUEUE))["leased"] == 8
     scene.model.admitting.set()
-    tasks = await scene.ended(ids)
+    tasks = await scene.wait_for_end(ids)
     assert {(task.status, task.cost, task.attempt) for task in tasks} == {(Status.READY, PRICE, 1)}
     assert tasks[0].result is not None
-    assert tasks[0].result["key"] == f"results/{tasks[0].id}/1/picture.png"
+    assert tasks[0].result["key"] == f"results/{tasks[0].id}/1/image.png"
     assert set(scene.model.finished.values()) == {1}
 
 
@@ -55,13 +55,13 @@ async def test_a_dead_replica_costs_its_tasks_one_crash_and_they_run_again_at_on
     ids = await at_work(scene, 10)
     scene.model.die()
     scene.model.finishing.set()
-    tasks = await scene.ended(ids)
+    tasks = await scene.wait_for_end(ids)
     assert {(task.status, task.attempt, task.crashes) for task in tasks} == {(Status.READY, 2, 1)}
 
 
 async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next_lies_beside_it(scene: Scene) -> None:
     with collecting() as collector:
-        scene.tracer = tracer_of(TracingSpec(collector.url), "dispatcher")
+        scene.tracer = create_tracer(TracingSpec(collector.url), "dispatcher")
         scene.model.finishing.clear()
         dispatcher = scene.dispatcher()
         task = new_task(job=new_job(prompt="a secret star").encode(), price=PRICE, traceparent=PARENT)
@@ -70,11 +70,11 @@ async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next
         await scene.until(lambda: scene.model.running)
         scene.model.die()
         scene.model.finishing.set()
-        await scene.ended([task.id])
+        await scene.wait_for_end([task.id])
         await asyncio.to_thread(scene.tracer.close)
     attempts = [span for span in collector.spans if span.name == "attempt"]
-    told = [(span.attributes["gen.attempt"], span.failed, "error.type" in span.attributes) for span in attempts]
-    assert told == [(1, True, True), (2, False, False)]
+    outcomes = [(span.attributes["gen.attempt"], span.failed, "error.type" in span.attributes) for span in attempts]
+    assert outcomes == [(1, True, True), (2, False, False)]
     assert {(span.trace, span.parent, span.attributes["gen.queue"]) for span in attempts} == {
         ("a" * 32, "b" * 16, QUEUE)
     }
@@ -95,7 +95,7 @@ async def test_a_dead_dispatcher_is_followed_by_another(scene: Scene) -> None:
         return (await scene.store.counts(QUEUE)).get("reaped", 0) == 8
 
     await scene.until(all_reaped)
-    assert {task.status for task in await scene.ended(ids)} == {Status.READY}
+    assert {task.status for task in await scene.wait_for_end(ids)} == {Status.READY}
 
 
 async def test_poison_ends_alone_and_no_batch_mate_with_it(scene: Scene) -> None:
@@ -103,18 +103,18 @@ async def test_poison_ends_alone_and_no_batch_mate_with_it(scene: Scene) -> None
     ids = await scene.submit(30)
     (poison,) = await scene.submit(1, prompt="poison")
     ids += await scene.submit(30)
-    (ended,) = await scene.ended([poison])
+    (ended,) = await scene.wait_for_end([poison])
     assert (ended.status, ended.details is None) == (Status.ERROR, False)
-    assert {task.status for task in await scene.ended(ids)} == {Status.READY}
+    assert {task.status for task in await scene.wait_for_end(ids)} == {Status.READY}
     assert scene.model.deaths <= 3
 
 
-@pytest.mark.parametrize("told", ["by message", "by heartbeat"])
-async def test_cancelling_stops_the_work(scene: Scene, told: str) -> None:
+@pytest.mark.parametrize("channel", ["by message", "by heartbeat"])
+async def test_cancelling_stops_the_work(scene: Scene, channel: str) -> None:
     dispatcher = scene.dispatcher()
     (task_id,) = await at_work(scene)
     await scene.store.cancel(task_id, "p")
-    if told == "by message":
+    if channel == "by message":
         dispatcher.stop(task_id)
     await scene.until(lambda: not scene.model.running)
     assert (await scene.task(task_id)).details == {"error": "Cancelled by the client"}
@@ -126,7 +126,7 @@ async def test_a_silent_model_counts_as_lost(scene: Scene) -> None:
     (task_id,) = await at_work(scene)
     await scene.until(lambda: scene.model.started[task_id] == 2)
     scene.model.finishing.set()
-    (task,) = await scene.ended([task_id])
+    (task,) = await scene.wait_for_end([task_id])
     assert (task.status, task.crashes >= 1) == (Status.READY, True)
 
 
@@ -140,7 +140,7 @@ async def test_a_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
 
     await scene.until(tried_twice)
     scene.model.admitting.set()
-    (task,) = await scene.ended([task_id])
+    (task,) = await scene.wait_for_end([task_id])
     assert (task.status, task.crashes) == (Status.READY, 0)
 
 
@@ -150,17 +150,17 @@ async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> Non
     await scene.store.submit(newer)
     dispatcher.wake.set()
 
-    async def was_given_back() -> bool:
+    async def was_released() -> bool:
         return (await scene.task(newer.id)).attempt > 0 and (await scene.store.counts(QUEUE)).get("put_back", 0) > 0
 
-    await scene.until(was_given_back)
+    await scene.until(was_released)
     task = await scene.task(newer.id)
     assert (task.status, task.crashes, task.job) == (Status.PENDING, 0, newer.job)
 
 
 async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scene: Scene) -> None:
     dispatcher = scene.dispatcher(headroom=3)
-    begun = await at_work(scene, 2)
+    running = await at_work(scene, 2)
     scene.model.admitting.clear()
     waiting = await scene.submit(5)
     await scene.until(lambda: len(scene.model.waiting) == 3)
@@ -168,9 +168,9 @@ async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scen
     await scene.until(lambda: not scene.model.waiting)
     scene.model.finishing.set()
     await drained
-    assert {(await scene.task(task_id)).status for task_id in begun} == {Status.READY}
-    left = [await scene.task(task_id) for task_id in waiting]
-    assert {(task.status, task.crashes) for task in left} == {(Status.PENDING, 0)}
+    assert {(await scene.task(task_id)).status for task_id in running} == {Status.READY}
+    pending = [await scene.task(task_id) for task_id in waiting]
+    assert {(task.status, task.crashes) for task in pending} == {(Status.PENDING, 0)}
     assert (await scene.store.counts(QUEUE))["leased"] == 0
 
 
@@ -217,15 +217,15 @@ async def test_a_drain_gives_back_what_waits_for_a_classifier(scene: Scene, monk
     assert (await scene.store.counts(QUEUE))["leased"] == 0
 
 
-def jobs_of(scene: Scene) -> list[GenerationJob]:
+def record_jobs(scene: Scene) -> list[GenerationJob]:
     """Those that reach the model from now on."""
     jobs, call = list[GenerationJob](), scene.call
 
-    def noted(job: GenerationJob) -> Stream:
+    def record(job: GenerationJob) -> Stream:
         jobs.append(job)
         return call(job)
 
-    scene.call = noted
+    scene.call = record
     return jobs
 
 
@@ -265,7 +265,7 @@ async def test_a_prompt_is_rewritten_where_that_is_asked_for_and_possible(
 ) -> None:
     scene.rewrite, scene.rewrite_edit = rewrite, rewrite_edit
     scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit(**job))
+    (task,) = await scene.wait_for_end(await scene.submit(**job))
     assert task.result is not None
     assert task.result["prompt"] == prompt
 
@@ -289,45 +289,45 @@ FREE = {"width": None, "height": None, "area": 1024**2}
 async def test_a_ratio_is_the_rewriters_else_that_of_the_words_else_wide(
     scene: Scene, prompt: str, ratio: Write | None, size: tuple[int, int]
 ) -> None:
-    jobs, scene.ratio = jobs_of(scene), ratio
+    jobs, scene.ratio = record_jobs(scene), ratio
     scene.dispatcher()
-    (task,) = await scene.ended(await scene.submit(prompt=prompt, **FREE))
+    (task,) = await scene.wait_for_end(await scene.submit(prompt=prompt, **FREE))
     assert task.result is not None
     assert task.result["prompt"] == prompt
-    await scene.ended(await scene.submit(width=80, height=80))
+    await scene.wait_for_end(await scene.submit(width=80, height=80))
     assert [(job.width, job.height) for job in jobs] == [size, (80, 80)], "what was asked for is no choice"
 
 
 async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
-    seen = list[str]()
+    prompts = list[str]()
 
     async def note(prompt: str, seed: int) -> str:
-        seen.append(prompt.strip())
+        prompts.append(prompt.strip())
         return ""
 
     scene.ratio = note
     scene.dispatcher()
     prompt = 'a giraffe [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "16:9"}]'
-    await scene.ended(await scene.submit(prompt=prompt, width=None, height=None, structured=True))
-    assert seen == ["a giraffe"]
+    await scene.wait_for_end(await scene.submit(prompt=prompt, width=None, height=None, structured=True))
+    assert prompts == ["a giraffe"]
 
 
 @pytest.mark.parametrize("end", ["cancelled", "overdue"])
-@pytest.mark.parametrize("told", ["by message", "by heartbeat"])
+@pytest.mark.parametrize("channel", ["by message", "by heartbeat"])
 async def test_a_slow_rewriter_keeps_no_model_idle_and_what_ends_meanwhile_never_reaches_it(
-    scene: Scene, end: str, told: str
+    scene: Scene, end: str, channel: str
 ) -> None:
     scene.rewrite = hang
     dispatcher = scene.dispatcher(headroom=2, rewrite_s=60)
     (task_id,) = await scene.submit(rewrite=True)
-    assert {task.status for task in await scene.ended(await scene.submit(3))} == {Status.READY}
+    assert {task.status for task in await scene.wait_for_end(await scene.submit(3))} == {Status.READY}
     called = len(scene.model.called)
     if end == "cancelled":
         await scene.store.cancel(task_id, "p")
     else:
         await make_due(scene.store, f"deadlines:{QUEUE}")
         assert await scene.store.end_overdue(QUEUE) == 1
-    if told == "by message":
+    if channel == "by message":
         dispatcher.stop(task_id)
     await scene.until(lambda: not dispatcher._attempts)
     assert len(scene.model.called) == called == 3
@@ -335,13 +335,13 @@ async def test_a_slow_rewriter_keeps_no_model_idle_and_what_ends_meanwhile_never
 
 async def test_a_queue_leases_only_while_its_model_has_its_turn(scene: Scene) -> None:
     turns = iter([False, False, True])
-    asked = list[bool]()
+    answers = list[bool]()
 
     async def has_turn() -> bool:
-        asked.append(next(turns, True))
-        return asked[-1]
+        answers.append(next(turns, True))
+        return answers[-1]
 
     scene.has_turn = has_turn
     scene.dispatcher()
-    await scene.ended(await scene.submit(3))
-    assert asked[:3] == [False, False, True]
+    await scene.wait_for_end(await scene.submit(3))
+    assert answers[:3] == [False, False, True]

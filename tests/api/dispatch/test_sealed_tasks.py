@@ -21,7 +21,7 @@ def reading(store: TaskStore, *keys: str) -> TaskStore:
     return TaskStore(store.redis, store.prefix, store.limits, at_rest=AtRest(keys, sealing=bool(keys)))
 
 
-async def submitted(scene: Scene, *keys: str) -> str:
+async def submit_with_keys(scene: Scene, *keys: str) -> str:
     """The id of a task that was submitted while these were the keys."""
     now, scene.store = scene.store, reading(scene.store, *keys)
     [task_id] = await scene.submit()
@@ -31,29 +31,29 @@ async def submitted(scene: Scene, *keys: str) -> str:
 
 async def test_a_task_whose_key_is_gone_is_an_error_and_all_others_are_done(scene: Scene) -> None:
     scene.store = reading(scene.store, NEW, OLD)
-    ids = [await submitted(scene, *keys) for keys in ((), (OLD,), (LOST,), (NEW, OLD))]
+    ids = [await submit_with_keys(scene, *keys) for keys in ((), (OLD,), (LOST,), (NEW, OLD))]
     scene.dispatcher()
-    tasks = await scene.ended(ids)
+    tasks = await scene.wait_for_end(ids)
     assert [task.status for task in tasks] == [Status.READY, Status.READY, Status.ERROR, Status.READY]
     assert {task.attempt for task in tasks} == {1}
     assert (tasks[2].details, tasks[2].crashes) == ({"error": UNREADABLE}, 0)
-    of_old_job = await reading(scene.store, NEW).get(ids[1])
-    assert of_old_job is not None
-    assert (of_old_job.status, of_old_job.job, of_old_job.result is None) == (Status.READY, "", False)
-    left = await Credits(scene.store.redis, scene.store.prefix).balance("default")
-    assert (left.held, left.spent) == (0, 3 * PRICE), "nothing is charged for it"
+    old_task = await reading(scene.store, NEW).get(ids[1])
+    assert old_task is not None
+    assert (old_task.status, old_task.job, old_task.result is None) == (Status.READY, "", False)
+    balance = await Credits(scene.store.redis, scene.store.prefix).balance("default")
+    assert (balance.held, balance.spent) == (0, 3 * PRICE), "nothing is charged for it"
 
 
 async def test_a_result_whose_key_is_gone_is_shown_as_an_error(scene: Scene) -> None:
     scene.store = reading(scene.store, OLD)
     scene.dispatcher()
-    [task] = await scene.ended(await scene.submit())
+    [task] = await scene.wait_for_end(await scene.submit())
     assert (task.status, (task.result or {})["prompt"]) == (Status.READY, "a star")
-    left = await reading(scene.store, NEW).get(task.id)
-    assert left is not None
-    assert (left.status, left.result, left.details) == (Status.ERROR, None, {"error": UNREADABLE})
+    stored_task = await reading(scene.store, NEW).get(task.id)
+    assert stored_task is not None
+    assert (stored_task.status, stored_task.result, stored_task.details) == (Status.ERROR, None, {"error": UNREADABLE})
     [listed], _ = await reading(scene.store, NEW).list_tasks("p", limit=10)
-    assert listed == left
+    assert listed == stored_task
 
 
 async def test_a_repeated_submission_whose_reply_is_unreadable_is_refused(store: TaskStore) -> None:

@@ -23,14 +23,14 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.deletion import Eraser, Erasure
-from serve_app.dispatcher.generation import checkpoint_of
+from serve_app.dispatcher.generation import checkpoint_key
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
-from serve_app.submission.errors import StorageOutOfReach
+from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.limits import ProjectClosed
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Webhook
@@ -72,21 +72,21 @@ class House:
         eraser = Eraser(self.redis, self.prefix, self.objects)
         return await eraser.erase(await self.projects.find(PROJECT.id) or PROJECT, "test", within_s)
 
-    async def found(self, word: str) -> list[str]:
+    async def find_word(self, word: str) -> list[str]:
         """Where the word stands, in names and contents: keys of Redis, and of objects.
 
         But for replies to calls of dispatchers and senders, which expire within seconds.
         """
-        kept = await values(self.redis, self.prefix)
+        entries = await values(self.redis, self.prefix)
         calls = f"{self.prefix}call:"
-        named = [
-            key for key, value in kept.items() if (word in key or word in repr(value)) and not key.startswith(calls)
+        files = [
+            key for key, value in entries.items() if (word in key or word in repr(value)) and not key.startswith(calls)
         ]
         for file in self.folder.rglob("*"):
             data = file.read_bytes() if file.is_file() else b""
             if word.encode() in data or word in file.name:
-                named.append(str(file.relative_to(self.folder)))
-        return sorted(named)
+                files.append(str(file.relative_to(self.folder)))
+        return sorted(files)
 
     async def _make_key(self, project: str, word: str) -> None:
         await KeyStore(self.redis, self.prefix).create(f"key of {word}", project, organization=ORGANIZATION)
@@ -94,21 +94,21 @@ class House:
     async def _move_in(self, project: str, word: str) -> None:
         for _ in range(2):
             await self._make_key(project, word)
-        delivered = await self._submitted(project, word)
-        await self._ended(delivered, word, Status.READY)
+        delivered = await self._submit(project, word)
+        await self._end(delivered, word, Status.READY)
         outbox = Outbox(self.redis, self.prefix)
         [claim] = await outbox.claim(1)
         await outbox.record(claim, DeliveryAttempt(1.0, 200, text=word), "delivered")
-        undelivered = await self._submitted(project, word)
-        await self._ended(undelivered, word, Status.REQUEST_MODERATED)
+        undelivered = await self._submit(project, word)
+        await self._end(undelivered, word, Status.REQUEST_MODERATED)
         [claim] = await outbox.claim(1)
         await outbox.record(claim, DeliveryAttempt(1.0, 500, text=word), "retry", wait_s=3600, down=True)
-        running = await self._submitted(project, word)
+        running = await self._submit(project, word)
         [self.leased[project]] = await self.tasks.lease(QUEUE, 1, 100)
         assert self.leased[project].id == running.id
         await self.tasks.advance(QUEUE, running.id, 1, Status.GENERATING)
-        await self.objects.put(checkpoint_of(running.id), word.encode(), "application/octet-stream")
-        await self._submitted(project, word, queue="another")
+        await self.objects.put(checkpoint_key(running.id), word.encode(), "application/octet-stream")
+        await self._submit(project, word, queue="another")
         reserved = new_task(project=project).id
         await self.tasks.reserve(reserved, project)
         await self.objects.put(f"inputs/{reserved}/0.png", word.encode(), "image/png")
@@ -116,7 +116,7 @@ class House:
         await self.objects.put(finetune.key, word.encode(), "application/octet-stream")
         await self.finetunes.finish(finetune, rank=1, layers=1, size=1)
 
-    async def _submitted(self, project: str, word: str, queue: str = QUEUE) -> NewTask:
+    async def _submit(self, project: str, word: str, queue: str = QUEUE) -> NewTask:
         url = f"http://{word.lower()}.test/{word}"
         task = new_task(
             project=project,
@@ -126,18 +126,17 @@ class House:
             job=f'{{"prompt": "{word}"}}',
             user=word,
             reply=f'{{"webhook_url": "{url}"}}',
-            webhook=Webhook(url, destination_of(url), "http://service.test"),
+            webhook=Webhook(url, parse_destination(url), "http://service.test"),
         )
         await self.objects.put(f"inputs/{task.id}/0.png", word.encode(), "image/png")
         await self.tasks.submit(replace(task, idempotency_key=task.id, body_hash="x"))
         return task
 
-    async def _ended(self, task: NewTask, word: str, status: Status) -> None:
+    async def _end(self, task: NewTask, word: str, status: Status) -> None:
         [lease] = await self.tasks.lease(QUEUE, 1, 100)
-        for place in ("results", "unmoderated"):
-            await self.objects.put(f"{place}/{task.id}/1/picture.png", word.encode(), "image/png")
-        told = {"prompt": word, "key": f"results/{task.id}/1/picture.png"}
-        assert await self.tasks.complete(QUEUE, lease.id, lease.attempt, status, result=told, details={"why": word})
+        await self.objects.put(f"results/{task.id}/1/image.png", word.encode(), "image/png")
+        result = {"prompt": word, "key": f"results/{task.id}/1/image.png"}
+        assert await self.tasks.complete(QUEUE, lease.id, lease.attempt, status, result=result, details={"why": word})
 
 
 @pytest.fixture
@@ -148,16 +147,16 @@ async def house(redis: Redis, prefix: str, tmp_path: Path) -> House:
 
 
 async def test_all_that_a_project_has_is_gone_and_its_neighbour_has_what_it_had(house: House) -> None:
-    whole = await house.found(MARK)
+    whole = await house.find_word(MARK)
     assert len(whole) > 15
-    before = await house.found("beside")
+    before = await house.find_word("beside")
     erasure = await house.erase()
-    assert await house.found(MARK) == await house.found(MARK.lower()) == []
-    assert await house.found("beside") == before
+    assert await house.find_word(MARK) == await house.find_word(MARK.lower()) == []
+    assert await house.find_word("beside") == before
     assert (erasure.project, erasure.by) == (PROJECT.id, "test")
     assert erasure.done is not None
-    left = await assert_books_balance(house.credits)
-    assert (left.held, left.spent) == (2 * PRICE, 2 * PRICE), "the neighbour's two, and a picture of each"
+    balance = await assert_books_balance(house.credits)
+    assert (balance.held, balance.spent) == (2 * PRICE, 2 * PRICE), "the neighbour's two, and an image of each"
 
 
 async def test_who_made_which_key_is_known_still(house: House) -> None:
@@ -175,7 +174,7 @@ async def test_who_made_which_key_is_known_still(house: House) -> None:
 
 
 async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_time_was_over(house: House) -> None:
-    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
+    finetune = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
     first = await house.erase(within_s=0)
     assert first.done is None
     with pytest.raises(ProjectClosed):
@@ -183,13 +182,13 @@ async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_t
     with pytest.raises(registry.ProjectClosed):
         await house.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
-    assert await Eraser(house.redis, house.prefix, house.objects).is_under_way(PROJECT.id)
+    assert await Eraser(house.redis, house.prefix, house.objects).is_running(PROJECT.id)
     second = await house.erase()
     assert second.began == first.began
     assert await house.erase() == second
     with pytest.raises(Removed):
-        await house.finetunes.finish(begun, rank=1, layers=1, size=1)
-    assert await house.found(MARK) == []
+        await house.finetunes.finish(finetune, rank=1, layers=1, size=1)
+    assert await house.find_word(MARK) == []
 
 
 async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> None:
@@ -207,12 +206,12 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     await house.erase()
     assert await house.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
     assert not await house.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, 0.5, {"key": MARK})
-    late = [f"results/{task_id}/1/picture.png", f"unmoderated/{task_id}/1/preview.png", checkpoint_of(task_id)]
+    late = [f"results/{task_id}/1/image.png", f"results/{task_id}/1/preview-1.jpeg", checkpoint_key(task_id)]
     for key in late:
         await house.objects.put(key, MARK.encode(), "image/png")
     assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result={"prompt": MARK})
     assert await house.tasks.release(QUEUE, task_id, attempt, crash=True) == 0
-    assert sorted(await house.found(MARK)) == sorted(late)
+    assert sorted(await house.find_word(MARK)) == sorted(late)
 
     await make_due(house.tasks, "retention")
     sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [QUEUE]).sweep())
@@ -222,7 +221,7 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     while not sweep.done():
         sweep.cancel()
         await asyncio.wait([sweep], timeout=0.5)
-    assert await house.found(MARK) == []
+    assert await house.find_word(MARK) == []
 
 
 async def test_while_the_object_store_is_away_nothing_is_forgotten(
@@ -231,13 +230,13 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
     async def away(*_: object) -> None:
         raise OSError("no route")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(ObjectStore, "delete_prefixes", away)
-        with pytest.raises(StorageOutOfReach):
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete_prefixes", away)
+        with pytest.raises(StorageUnreachable):
             await house.erase()
     assert house.leased[PROJECT.id].id in repr(await house.tasks.list_tasks(PROJECT.id, limit=10))
     assert (await house.erase()).done is not None
-    assert await house.found(MARK) == []
+    assert await house.find_word(MARK) == []
 
 
 @pytest.mark.slow
@@ -257,7 +256,7 @@ async def test_killed_at_any_call_it_is_done_by_the_next(
         else:
             break
         await house.erase()
-        assert await house.found(MARK) == []
+        assert await house.find_word(MARK) == []
         await assert_books_balance(house.credits)
     assert died > 25
 
@@ -278,8 +277,8 @@ async def test_the_servers_files_tell_nothing_either(tmp_path: Path, prefix: str
         async for key in redis.scan_iter(f"{prefix}call:*"):  # as they do within seconds
             await redis.delete(key)
         await house.erase()
-        with BlockingRedis.from_url(server.url, decode_responses=True) as asked:
-            until(lambda: not asked.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
+        with BlockingRedis.from_url(server.url, decode_responses=True) as client:
+            until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
         assert MARK.encode() not in files()
     finally:
         await redis.aclose()

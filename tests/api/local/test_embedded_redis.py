@@ -42,8 +42,8 @@ def test_it_wants_a_password_keeps_it_to_itself_and_never_evicts(server: Embedde
         assert (server.folder / name).stat().st_mode & 0o077 == 0
     with connect(server.url) as client:
         config: Any = client.config_get("*")
-    kept = [config[name] for name in ("bind", "appendonly", "appendfsync", "maxmemory-policy")]
-    assert kept == ["127.0.0.1", "yes", "everysec", "noeviction"]
+    values = [config[name] for name in ("bind", "appendonly", "appendfsync", "maxmemory-policy")]
+    assert values == ["127.0.0.1", "yes", "everysec", "noeviction"]
 
 
 def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) -> None:

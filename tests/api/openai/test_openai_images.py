@@ -1,4 +1,4 @@
-"""`POST /v1/images/generations` and `/v1/images/edits`: pictures as OpenAI's clients ask for them."""
+"""`POST /v1/images/generations` and `/v1/images/edits`: images as OpenAI's clients ask for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from PIL import Image
 from support.client import Client
 from support.http_service import Service, StartService
+from support.images import encode_image, image_file
 from support.openai_calls import EDITS, GENERATIONS, PATIENCE_S, active, error, waiting
-from support.pictures import file_of, picture
 from support.worker import Worker
 
 from serve_app.config.settings import OpenAISettings, ServiceSettings, TaskSettings
 from serve_app.tasks.task import Status
 
-PICTURE = picture(form="PNG")
+IMAGE = image_file(form="PNG")
 
 
 def generate(client: Client, headers: dict[str, str] | None = None, **body: Any) -> httpx2.Response:
@@ -28,17 +28,17 @@ def generate(client: Client, headers: dict[str, str] | None = None, **body: Any)
 
 
 def edit(client: Client, files: Any = None, **fields: Any) -> httpx2.Response:
-    sent = {"image": ("photo.png", PICTURE, "image/png")} if files is None else files
-    return client.post(EDITS, data={"prompt": "make it winter", **fields}, files=sent)
+    uploads = {"image": ("photo.png", IMAGE, "image/png")} if files is None else files
+    return client.post(EDITS, data={"prompt": "make it winter", **fields}, files=uploads)
 
 
-def opened(data: bytes) -> Image.Image:
+def open_image(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def test_a_picture_in_base64_or_as_a_link(client: Client, worker: Worker) -> None:
+def test_an_image_in_base64_or_as_a_link(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
-        worker.deliver(task_id, PICTURE, "png")
+        worker.deliver(task_id, IMAGE, "png")
     response = answer.result()
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
@@ -46,15 +46,15 @@ def test_a_picture_in_base64_or_as_a_link(client: Client, worker: Worker) -> Non
     body = response.json()
     assert body.pop("created") == pytest.approx(time.time(), abs=PATIENCE_S)
     assert body == {
-        "data": [{"id": task_id, "b64_json": base64.b64encode(PICTURE).decode()}],
+        "data": [{"id": task_id, "b64_json": base64.b64encode(IMAGE).decode()}],
         "output_format": "png",
     }
     assert client.poll(task_id).json()["cost"] == 0.9, "it is a task as any other"
     with waiting(client, lambda: generate(client, response_format="url")) as (answer, (task_id,)):
-        worker.deliver(task_id, PICTURE, "png")
-    (told,) = answer.result().json()["data"]
-    assert set(told) == {"id", "url"}
-    assert httpx2.get(told["url"], trust_env=False, timeout=60).content == PICTURE
+        worker.deliver(task_id, IMAGE, "png")
+    (entry,) = answer.result().json()["data"]
+    assert set(entry) == {"id", "url"}
+    assert httpx2.get(entry["url"], trust_env=False, timeout=60).content == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_what_is_asked_for(
     body = {**body, "webhook_url": "https://hooks.test/done"}
     with waiting(client, lambda: generate(client, **body)) as (_, (task_id,)):
         (task,) = client.get("/v1/tasks").json()["tasks"]
-        made = worker.job(task_id)
+        actual = worker.job(task_id)
         destination = client.get(f"/v1/tasks/{task_id}/deliveries").json()["destination"]
         client.delete(f"/v1/tasks/{task_id}")
-    assert made.items() >= job.items()
+    assert actual.items() >= job.items()
     assert (task["endpoint"], destination) == (endpoint, "https://hooks.test:443")
 
 
@@ -89,21 +89,21 @@ def test_a_default_that_does_not_fit_stops_the_start(start_service: StartService
         start_service(openai=OpenAISettings(image_model=name))
 
 
-def test_several_pictures_have_seeds_of_their_own(client: Client, worker: Worker) -> None:
+def test_several_images_have_seeds_of_their_own(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client, n=3, seed=7), count=3) as (answer, ids):
         seeds = {task_id: worker.job(task_id)["seed"] for task_id in ids}
         for number, task_id in enumerate(ids):
-            worker.deliver(task_id, picture(10 + number), "png")
-    told = answer.result().json()["data"]
-    assert [seeds[each["id"]] for each in told] == [7, 8, 9]
+            worker.deliver(task_id, image_file(10 + number), "png")
+    entries = answer.result().json()["data"]
+    assert [seeds[each["id"]] for each in entries] == [7, 8, 9]
 
 
 def test_a_request_is_accepted_whole_or_not_at_all(start_service: StartService) -> None:
     service = start_service(tasks=TaskSettings(max_active=2))
     organization = service.worker.new_organization(credits=100)
     with service.client(organization=organization) as client:
-        told = error(generate(client, n=3), 429)
-        assert "2 at a time" in told["message"]
+        body = error(generate(client, n=3), 429)
+        assert "2 at a time" in body["message"]
         assert active(client) == []
         assert client.get("/v1/credits").json() == {"credits": 100}, "nothing is held"
 
@@ -111,21 +111,21 @@ def test_a_request_is_accepted_whole_or_not_at_all(start_service: StartService) 
 def test_what_is_ready_is_answered_though_another_failed(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client, n=2), count=2) as (answer, (first, second)):
         worker.end(first, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
-        worker.deliver(second, PICTURE, "png")
+        worker.deliver(second, IMAGE, "png")
     assert [each["id"] for each in answer.result().json()["data"]] == [second]
 
 
-def test_a_picture_that_was_moderated_or_failed(client: Client, worker: Worker) -> None:
+def test_an_image_that_was_moderated_or_failed(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
         worker.end(task_id, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
-    told = error(answer.result(), 400)
-    assert (told["code"], "violence" in told["message"]) == ("moderation_blocked", True)
+    body = error(answer.result(), 400)
+    assert (body["code"], "violence" in body["message"]) == ("moderation_blocked", True)
     with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
         worker.end(task_id, Status.ERROR, details={"error": "out of paint"})
     response = answer.result()
-    told = error(response, 500)
-    assert told["type"] == "server_error"
-    assert all(part in told["message"] for part in ("out of paint", task_id))
+    body = error(response, 500)
+    assert body["type"] == "server_error"
+    assert all(part in body["message"] for part in ("out of paint", task_id))
     assert response.headers["x-should-retry"] == "false"
 
 
@@ -133,14 +133,14 @@ def test_what_takes_too_long_goes_on_and_is_named(start_service: StartService) -
     service = start_service(openai=OpenAISettings(wait_s=0.05))
     with service.client() as client:
         response = generate(client, n=2)
-        told = error(response, 504)
+        body = error(response, 504)
         assert response.headers["x-should-retry"] == "false", "a repetition would cost twice"
         ids = active(client)
         assert len(ids) == 2
-        assert all(task_id in told["message"] for task_id in ids)
+        assert all(task_id in body["message"] for task_id in ids)
 
 
-def left(service: Service, client: Client, *headers: str) -> str:
+def hang_up(service: Service, client: Client, *headers: str) -> str:
     """The task of a client that goes away while it waits."""
     body = b'{"prompt": "a red star"}'
     lines = [f"POST {GENERATIONS} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {client.secret}", *headers]
@@ -154,16 +154,16 @@ def left(service: Service, client: Client, *headers: str) -> str:
 
 
 def test_a_client_that_leaves_leaves_no_work(client: Client, service: Service) -> None:
-    task_id = left(service, client)
+    task_id = hang_up(service, client)
     ended = client.poll(task_id, wait=PATIENCE_S).json()
     assert (ended["status"], ended["details"]) == ("Error", {"error": "Cancelled by the client"})
 
 
 def test_a_client_with_an_idempotency_key_may_come_back(client: Client, service: Service) -> None:
-    task_id = left(service, client, "Idempotency-Key: again")
+    task_id = hang_up(service, client, "Idempotency-Key: again")
     with waiting(client, lambda: generate(client, {"Idempotency-Key": "again"})) as (answer, ids):
         assert ids == [task_id]
-        service.worker.deliver(task_id, PICTURE, "png")
+        service.worker.deliver(task_id, IMAGE, "png")
     assert [each["id"] for each in answer.result().json()["data"]] == [task_id]
 
 
@@ -188,85 +188,85 @@ def test_a_client_with_an_idempotency_key_may_come_back(client: Client, service:
     ],
 )
 def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str, code: str) -> None:
-    with service.unchanged():
-        told = error(generate(client, **body), 400)
-    assert (told["param"], told["code"], told["type"]) == (param, code, "invalid_request_error")
-    assert param in told["message"] or param == "model"
+    with service.assert_unchanged():
+        details = error(generate(client, **body), 400)
+    assert (details["param"], details["code"], details["type"]) == (param, code, "invalid_request_error")
+    assert param in details["message"] or param == "model"
 
 
 def test_other_errors_have_the_same_form(client: Client, service: Service) -> None:
     for model in ("gpt-image-1", ""):
-        told = error(generate(client, model=model), 404)
-        assert (told["param"], told["code"]) == ("model", "model_not_found")
+        body = error(generate(client, model=model), 404)
+        assert (body["param"], body["code"]) == ("model", "model_not_found")
     for content, kind in ((b"{", "application/json"), (b"[1]", "application/json"), (b"a=b", "text/plain")):
         error(client.post(GENERATIONS, content=content, headers={"Content-Type": kind}), 400)
     error(client.get(GENERATIONS), 405)
     error(client.post("/v1/images/variations"), 404)
     with Client(service.base_url, "", "") as nobody:
         for headers in ({}, {"Authorization": "Bearer EMPTY"}):
-            told = error(nobody.post(GENERATIONS, json={"prompt": "x"}, headers=headers), 401)
-            assert told["code"] == "invalid_api_key"
+            body = error(nobody.post(GENERATIONS, json={"prompt": "x"}, headers=headers), 401)
+            assert body["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize(
     ("field", "model"), [("image", "gen-3-image-klein"), ("image[]", "gen-2-pro"), ("image[]", "gen-kontext-pro")]
 )
-def test_several_pictures_to_edit(client: Client, worker: Worker, field: str, model: str) -> None:
-    files = [(field, (f"{width}.png", picture(width), "image/png")) for width in (100, 200, 300)]
+def test_several_images_to_edit(client: Client, worker: Worker, field: str, model: str) -> None:
+    files = [(field, (f"{width}.png", image_file(width), "image/png")) for width in (100, 200, 300)]
     with waiting(client, lambda: edit(client, files, model=model, seed="7", n="1")) as (answer, (task_id,)):
         job = worker.job(task_id)
         stored = [worker.run(worker.objects.get(key)) for key in job["references"]]
-        worker.deliver(task_id, PICTURE, "png")
+        worker.deliver(task_id, IMAGE, "png")
     assert answer.result().json()["data"][0]["id"] == task_id
     assert (job["prompt"], job["seed"]) == ("make it winter", 7)
-    assert [opened(data).width for data in stored] == [100, 200, 300]
+    assert [open_image(data).width for data in stored] == [100, 200, 300]
 
 
-def masked(box: tuple[int, int, int, int] | None) -> bytes:
+def make_mask(box: tuple[int, int, int, int] | None) -> bytes:
     """A mask as OpenAI has it: transparent in the box, opaque and black around it."""
     mask = Image.new("RGBA", (96, 64), (0, 0, 0, 255))
     if box is not None:
         mask.paste((0, 0, 0, 0), box)
-    return file_of(mask)
+    return encode_image(mask)
 
 
 def test_a_mask_says_where_by_what_is_transparent(client: Client, worker: Worker) -> None:
-    files = {"image": ("photo.png", PICTURE), "mask": ("mask.png", masked((10, 10, 30, 20)))}
+    files = {"image": ("photo.png", IMAGE), "mask": ("mask.png", make_mask((10, 10, 30, 20)))}
     with waiting(client, lambda: edit(client, files)) as (_, (task_id,)):
         (task,) = client.get("/v1/tasks").json()["tasks"]
         stored = worker.run(worker.objects.get(worker.job(task_id)["mask"]))
         client.delete(f"/v1/tasks/{task_id}")
     assert task["endpoint"] == "gen-pro-1.0-fill", "the first that takes one"
-    assert opened(stored).convert("L").getbbox() == (10, 10, 30, 20)
+    assert open_image(stored).convert("L").getbbox() == (10, 10, 30, 20)
 
 
 @pytest.mark.parametrize(
     ("files", "fields", "param"),
     [
         ({}, {}, "Content-Type"),
-        ({"mask": ("m.png", masked((1, 1, 9, 9)))}, {}, "image"),
-        ({"image": ("i.png", PICTURE), "mask": ("m.png", masked(None))}, {}, "mask"),
-        ({"image": ("i.png", PICTURE), "mask": ("m.png", picture(10, mode="RGBA"))}, {}, "mask"),
-        ({"image": ("i.png", PICTURE), "mask": ("m.png", masked((1, 1, 9, 9)))}, {"model": "gen-2-max"}, "model"),
-        ({"image": ("i.png", b"no picture")}, {}, "image"),
+        ({"mask": ("m.png", make_mask((1, 1, 9, 9)))}, {}, "image"),
+        ({"image": ("i.png", IMAGE), "mask": ("m.png", make_mask(None))}, {}, "mask"),
+        ({"image": ("i.png", IMAGE), "mask": ("m.png", image_file(10, mode="RGBA"))}, {}, "mask"),
+        ({"image": ("i.png", IMAGE), "mask": ("m.png", make_mask((1, 1, 9, 9)))}, {"model": "gen-2-max"}, "model"),
+        ({"image": ("i.png", b"no image")}, {}, "image"),
         ({"image": ("i.png", b"\0" * (20 * 2**20 + 1))}, {}, "image"),
-        ({"image": ("i.png", PICTURE), "markup": ("m.png", PICTURE)}, {}, "markup"),
-        ([("image[]", ("i.png", PICTURE))] * 5, {"model": "gen-kontext-pro"}, "image"),
-        ({"image": ("i.png", PICTURE)}, {"n": "two"}, "n"),
-        ({"image": ("i.png", PICTURE)}, {"prompt": ["a", "b"]}, "prompt"),
-        ({"image": ("i.png", PICTURE)}, {"prompt": "a\0b"}, "prompt"),
+        ({"image": ("i.png", IMAGE), "markup": ("m.png", IMAGE)}, {}, "markup"),
+        ([("image[]", ("i.png", IMAGE))] * 5, {"model": "gen-kontext-pro"}, "image"),
+        ({"image": ("i.png", IMAGE)}, {"n": "two"}, "n"),
+        ({"image": ("i.png", IMAGE)}, {"prompt": ["a", "b"]}, "prompt"),
+        ({"image": ("i.png", IMAGE)}, {"prompt": "a\0b"}, "prompt"),
     ],
 )
 def test_edits_that_are_refused(
     client: Client, service: Service, files: Any, fields: dict[str, Any], param: str
 ) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         assert error(edit(client, files, **fields), 400)["param"] == param
 
 
 def test_a_form_of_more_than_a_body_may_have(client: Client, service: Service) -> None:
-    with service.unchanged():
-        error(edit(client, [("image[]", ("i.png", PICTURE))] * 18), 400)
+    with service.assert_unchanged():
+        error(edit(client, [("image[]", ("i.png", IMAGE))] * 18), 400)
         error(edit(client, prompt="x" * (256 * 1024 + 1)), 400)
         error(edit(client, **{f"field-{number}": "x" for number in range(65)}), 400)
 
@@ -274,5 +274,5 @@ def test_a_form_of_more_than_a_body_may_have(client: Client, service: Service) -
 def test_a_body_that_is_too_large(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(max_body_mb=1))
     with service.client() as client:
-        told = error(edit(client, {"image": ("i.png", b"x" * 2**20)}), 413)
-    assert told["code"] == "request_too_large"
+        body = error(edit(client, {"image": ("i.png", b"x" * 2**20)}), 413)
+    assert body["code"] == "request_too_large"

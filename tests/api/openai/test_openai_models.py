@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from support.client import Client
 from support.http_service import StartService
+from support.images import image_file
 from support.openai_calls import error
-from support.pictures import picture
 from support.worker import QUEUE
 
 from serve_app.accounts.roles import Role
@@ -19,9 +19,9 @@ from serve_app.config.settings import ServiceSettings
 from serve_app.tasks.task import Status
 
 
-def shown(name: str) -> dict[str, Any]:
-    told = {"id": name, "object": "model", "created": 0, "owned_by": "gen-serve", "shutdown_date": None}
-    return {**told, "state": None, "predicted_wait_s": None}  # no Ray is here, and nothing was ever made
+def model_entry(name: str) -> dict[str, Any]:
+    entry = {"id": name, "object": "model", "created": 0, "owned_by": "gen-serve", "shutdown_date": None}
+    return {**entry, "state": None, "predicted_wait_s": None}  # no Ray is here, and nothing was ever made
 
 
 def test_every_endpoint_is_a_model(start_service: StartService) -> None:
@@ -30,7 +30,7 @@ def test_every_endpoint_is_a_model(start_service: StartService) -> None:
         body = client.get("/v1/models").json()
     with Client(service.base_url, "", "") as nobody:
         error(nobody.get("/v1/models"), 401)
-    assert body == {"object": "list", "data": [shown(name) for name in catalog.load(service.settings).served]}
+    assert body == {"object": "list", "data": [model_entry(name) for name in catalog.load(service.settings).served]}
 
 
 def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_service: StartService) -> None:
@@ -40,29 +40,29 @@ def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_
     async def replicas() -> dict[str, dict[str, int]]:
         return {QUEUE: {"STARTING": 1}}
 
-    known = ModelStates(services.tasks, service.settings, services.catalog.models, replicas)
-    service.app.state.services = dataclasses.replace(services, models=known)
+    states = ModelStates(services.tasks, services.windows, service.settings, services.catalog.models, replicas)
+    service.app.state.services = dataclasses.replace(services, models=states)
     with service.client() as client, service.client(role=Role.OPERATOR) as operator:
-        made = client.accepted()
-        service.worker.advance(made, Status.GENERATING, progress=0.0)
-        service.worker.deliver(made, picture(form="JPEG"))
-        assert client.accepted(), "one that waits"
+        ready_id = client.create_task()
+        service.worker.advance(ready_id, Status.GENERATING, progress=0.0)
+        service.worker.deliver(ready_id, image_file(form="JPEG"))
+        assert client.create_task(), "one that waits"
         fleet = operator.get("/v1/admin/fleet").json()
-        told = client.get("/v1/models/gen-3-image-klein").json()
+        model = client.get("/v1/models/gen-3-image-klein").json()
         other = client.get("/v1/models/gen-2-max").json()
     [predicted] = [queue["predicted_wait_s"] for queue in fleet["models"] if queue["model"] == QUEUE]
     assert predicted is not None
-    assert (told["state"], told["predicted_wait_s"]) == ("starting", predicted)
+    assert (model["state"], model["predicted_wait_s"]) == ("starting", predicted)
     assert (other["state"], other["predicted_wait_s"]) == (None, None)
 
 
 def test_one_model(client: Client, start_service: StartService) -> None:
     names = {"2-max": "gen-2-max", "gen-pro-1.1": "gen-pro", "gen-tools%2Ferase-v1": "gen-tools/erase-v1"}
-    for named, name in (names | dict.fromkeys(["gen-2-max", "gen-tools/erase-v1"], None)).items():
-        told = client.get(f"/v1/models/{named}").json()
-        assert (told["id"], told["object"]) == (name or named, "model")
-    told = error(client.get("/v1/models/gpt-image-1"), 404)
-    assert (told["param"], told["code"]) == ("model", "model_not_found")
+    for alias, name in (names | dict.fromkeys(["gen-2-max", "gen-tools/erase-v1"], None)).items():
+        model = client.get(f"/v1/models/{alias}").json()
+        assert (model["id"], model["object"]) == (name or alias, "model")
+    model = error(client.get("/v1/models/gpt-image-1"), 404)
+    assert (model["param"], model["code"]) == ("model", "model_not_found")
     with start_service(service=ServiceSettings(path_aliases=["flux"])).client() as other:
         assert other.get("/v1/models/flux-kontext-pro").json()["id"] == "gen-kontext-pro"
 

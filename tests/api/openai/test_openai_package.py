@@ -12,12 +12,12 @@ from support import published_clients
 from support.client import Client
 from support.documents import scripts
 from support.http_service import Service
+from support.images import image_base64, image_file
 from support.openai_calls import active
-from support.pictures import picture, sent
 from support.worker import Worker
 
-STAR = picture(64, 64)
-CLIP = b"\0\0\0\x18ftypmp42 and so on"
+STAR = image_file(64, 64)
+VIDEO = b"\0\0\0\x18ftypmp42 and so on"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def serve_until(answer: Future[dict[str, Any]], client: Client, worker: Worker) 
             if job["prompt"] == "nothing":
                 continue
             if job["output_format"] == "mp4":
-                worker.deliver_clip(task_id, CLIP)
+                worker.deliver_video(task_id, VIDEO)
             else:
                 worker.deliver(task_id, STAR, job["output_format"])
 
@@ -44,25 +44,25 @@ def test_the_package_and_the_examples(
 ) -> None:
     hole = Image.new("RGBA", (64, 64))
     example = scripts(repository / "docs/api.md", "python")
-    asked = {"example": example, "folder": str(tmp_path), "mask": sent(hole)}
+    payload = {"example": example, "folder": str(tmp_path), "mask": image_base64(hole)}
     environment = {"OPENAI_BASE_URL": f"{service.base_url}/v1", "OPENAI_API_KEY": client.secret}
     script = repository / "tests/clients/openai/generate.py"
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(published_clients.run_python, python, script, asked, **environment)
+        answer = pool.submit(published_clients.run_python, python, script, payload, **environment)
         serve_until(answer, client, worker)
-    told = answer.result()
+    output = answer.result()
 
     assert (tmp_path / "star.png").read_bytes() == (tmp_path / "red.png").read_bytes() == STAR
-    assert (tmp_path / "star.mp4").read_bytes() == CLIP
-    assert {"gen-3-image-klein", "gen-3-video"} <= set(told["models"])
-    assert told["model"] == "gen-tools/erase-v1"
-    assert told["masked"] == "jpeg"
-    assert len(told["both"]) == 2
-    assert client.get(told["both"][0]).content == STAR
-    assert len(told["videos"]) == 1
-    assert told["unwanted"] is True
-    quality, no_model, no_key = told["quality"], told["no model"], told["no key"]
+    assert (tmp_path / "star.mp4").read_bytes() == VIDEO
+    assert {"gen-3-image-klein", "gen-3-video"} <= set(output["models"])
+    assert output["model"] == "gen-tools/erase-v1"
+    assert output["masked"] == "jpeg"
+    assert len(output["both"]) == 2
+    assert client.get(output["both"][0]).content == STAR
+    assert len(output["videos"]) == 1
+    assert output["unwanted"] is True
+    quality, no_model, no_key = output["quality"], output["no model"], output["no key"]
     assert (quality["kind"], quality["param"], quality["code"]) == ("BadRequestError", "quality", "invalid_value")
     assert (no_model["kind"], no_model["code"]) == ("NotFoundError", "model_not_found")
     assert (no_key["kind"], no_key["code"]) == ("AuthenticationError", "invalid_api_key")
-    assert (told["no video"]["kind"], told["no video"]["status"]) == ("NotFoundError", 404)
+    assert (output["no video"]["kind"], output["no video"]["status"]) == ("NotFoundError", 404)

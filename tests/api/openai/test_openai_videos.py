@@ -9,22 +9,22 @@ import httpx2
 import pytest
 from support.client import Client
 from support.http_service import Service
+from support.images import image_file, to_base64
 from support.openai_calls import PATIENCE_S, error
-from support.pictures import encoded, picture
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
 VIDEOS = "/v1/videos"
-PICTURE = picture(96, 64)
-CLIP = b"\0\0\0\x18ftypmp42 and so on"
+IMAGE = image_file(96, 64)
+VIDEO = b"\0\0\0\x18ftypmp42 and so on"
 
 
 def create(client: Client, **body: Any) -> httpx2.Response:
     return client.post(VIDEOS, json={"prompt": "waves", **body})
 
 
-def created(client: Client, **body: Any) -> str:
+def create_video(client: Client, **body: Any) -> str:
     response = create(client, **body)
     assert response.status_code == 200, response.text
     return response.json()["id"]
@@ -52,20 +52,20 @@ def test_a_video_that_has_just_begun(client: Client) -> None:
 
 
 def test_a_video_on_its_way_and_at_its_end(client: Client, worker: Worker, service: Service) -> None:
-    task_id = created(client)
+    task_id = create_video(client)
     worker.advance(task_id, Status.GENERATING, progress=0.5)
     video = client.get(f"{VIDEOS}/{task_id}").json()
     assert (video["status"], video["progress"], video["completed_at"]) == ("in_progress", 50, None)
     assert error(client.get(f"{VIDEOS}/{task_id}/content"), 400)["code"] == "video_not_ready"
-    worker.deliver_clip(task_id, CLIP)
+    worker.deliver_video(task_id, VIDEO)
     video = client.get(f"{VIDEOS}/{task_id}").json()
     assert (video["status"], video["progress"]) == ("completed", 100)
-    kept_s = service.settings.tasks.limits().retention_s
-    assert video["expires_at"] - video["completed_at"] == pytest.approx(kept_s, abs=1)
+    retention_s = service.settings.tasks.limits().retention_s
+    assert video["expires_at"] - video["completed_at"] == pytest.approx(retention_s, abs=1)
     response = client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "video"})
     assert response.status_code == 302
     file = httpx2.get(response.headers["location"], trust_env=False, timeout=60)
-    assert (file.status_code, file.headers["content-type"], file.content) == (200, "video/mp4", CLIP)
+    assert (file.status_code, file.headers["content-type"], file.content) == (200, "video/mp4", VIDEO)
 
 
 @pytest.mark.parametrize(
@@ -82,36 +82,36 @@ def test_a_video_on_its_way_and_at_its_end(client: Client, worker: Worker, servi
 def test_a_video_that_came_to_nothing(
     client: Client, worker: Worker, status: Status, details: dict[str, Any], problem: dict[str, str]
 ) -> None:
-    task_id = created(client)
+    task_id = create_video(client)
     worker.end(task_id, status, details=details)
     video = client.get(f"{VIDEOS}/{task_id}").json()
     assert (video["status"], video["error"]) == ("failed", problem)
-    told = error(client.get(f"{VIDEOS}/{task_id}/content"), 400)
-    assert (told["code"], problem["message"] in told["message"]) == ("video_not_ready", True)
+    body = error(client.get(f"{VIDEOS}/{task_id}/content"), 400)
+    assert (body["code"], problem["message"] in body["message"]) == ("video_not_ready", True)
 
 
 def test_what_is_asked_for_as_json_or_in_a_form(client: Client, worker: Worker) -> None:
-    job = worker.job(created(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
+    job = worker.job(create_video(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
     assert (job["width"], job["height"], job["seed"]) == (704, 1280, 7)
-    assert (job["clip"]["seconds"], job["clip"]["sound"]) == (6, False)
+    assert (job["video"]["seconds"], job["video"]["audio"]) == (6, False)
     fields = {"prompt": "7", "seconds": "6", "size": "1920x1080", "seed": "7", "generate_audio": "false"}
     response = client.post(VIDEOS, files={name: (None, value) for name, value in fields.items()})
     assert response.status_code == 200, response.text
     assert response.json()["size"] == "1920x1088", "what it has in truth"
     job = worker.job(response.json()["id"])
-    assert (job["prompt"], job["seed"], job["clip"]["sound"]) == ("7", 7, False)
+    assert (job["prompt"], job["seed"], job["video"]["audio"]) == ("7", 7, False)
     assert create(client, size="auto").json()["size"] == "auto"
 
 
-def test_a_video_that_begins_with_a_picture(client: Client, worker: Worker) -> None:
-    address = "data:image/png;base64," + encoded(PICTURE)
+def test_a_video_that_begins_with_an_image(client: Client, worker: Worker) -> None:
+    address = "data:image/png;base64," + to_base64(IMAGE)
     ways: list[dict[str, Any]] = [
-        {"data": {"prompt": "waves"}, "files": {"input_reference": ("first.png", PICTURE, "image/png")}},
+        {"data": {"prompt": "waves"}, "files": {"input_reference": ("first.png", IMAGE, "image/png")}},
         {"data": {"prompt": "waves", "input_reference[image_url]": address}, "files": {"seed": (None, "7")}},
         {"json": {"prompt": "waves", "input_reference": {"image_url": address}}},
     ]
-    for way in ways:
-        response = client.post(VIDEOS, **way)
+    for options in ways:
+        response = client.post(VIDEOS, **options)
         assert response.status_code == 200, response.text
         assert len(worker.job(response.json()["id"])["references"]) == 1
 
@@ -131,9 +131,9 @@ def test_a_video_that_begins_with_a_picture(client: Client, worker: Worker) -> N
     ],
 )
 def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str) -> None:
-    with service.unchanged():
+    with service.assert_unchanged():
         assert error(create(client, **body), 400)["param"] == param
-    files = {"video": ("a.mp4", CLIP)}
+    files = {"video": ("a.mp4", VIDEO)}
     assert error(client.post(VIDEOS, data={"prompt": "x"}, files=files), 400)["param"] == "video"
 
 
@@ -143,7 +143,7 @@ def test_a_repetition_makes_no_second_video(client: Client) -> None:
     assert first == second
 
 
-def listed(client: Client, **query: Any) -> dict[str, Any]:
+def list_videos(client: Client, **query: Any) -> dict[str, Any]:
     response = client.get(VIDEOS, params=query)
     assert response.status_code == 200, response.text
     page = response.json()
@@ -153,28 +153,28 @@ def listed(client: Client, **query: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("limit", [2, 5])
 def test_the_list_holds_every_video_once(client: Client, limit: int) -> None:
-    videos = {created(client) for _ in range(5)}
-    client.accepted()  # a picture is no video
-    page = listed(client, limit=limit, order="desc")
-    found = [video["id"] for video in page["data"]]
+    videos = {create_video(client) for _ in range(5)}
+    client.create_task()  # an image is no video
+    page = list_videos(client, limit=limit, order="desc")
+    ids = [video["id"] for video in page["data"]]
     while page["has_more"]:
-        page = listed(client, limit=limit, after=page["last_id"])
-        found += [video["id"] for video in page["data"]]
-    assert (len(found), set(found)) == (5, videos)
+        page = list_videos(client, limit=limit, after=page["last_id"])
+        ids += [video["id"] for video in page["data"]]
+    assert (len(ids), set(ids)) == (5, videos)
 
 
 def test_a_video_that_is_not_wanted_any_more(client: Client, worker: Worker) -> None:
-    task_id = created(client)
+    task_id = create_video(client)
     response = client.delete(f"{VIDEOS}/{task_id}")
     assert response.json() == {"id": task_id, "object": "video.deleted", "deleted": True}
     assert client.get(f"{VIDEOS}/{task_id}").json()["status"] == "failed"
-    ended = created(client)
-    worker.deliver_clip(ended, CLIP)
+    ended = create_video(client)
+    worker.deliver_video(ended, VIDEO)
     error(client.delete(f"{VIDEOS}/{ended}"), 409)
 
 
 def test_what_is_no_video_of_the_project(client: Client, other_client: Client) -> None:
-    for task_id in ("none", client.accepted(), created(other_client)):
+    for task_id in ("none", client.create_task(), create_video(other_client)):
         for method, path in (("GET", ""), ("GET", "/content"), ("DELETE", "")):
-            told = error(client.request(method, f"{VIDEOS}/{task_id}{path}"), 404)
-            assert told["message"] == "Video not found"
+            body = error(client.request(method, f"{VIDEOS}/{task_id}{path}"), 404)
+            assert body["message"] == "Video not found"

@@ -10,7 +10,13 @@ from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
 from serve_app.cluster.finding import Verdict
-from serve_app.cluster.preflight import check_clock, check_objects, check_redis, delete_seen, write_seen
+from serve_app.cluster.preflight import (
+    check_clock,
+    check_objects,
+    check_redis,
+    delete_shared_object,
+    write_shared_object,
+)
 from serve_app.config.settings import ObjectSettings, RedisSettings, Settings
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 
@@ -23,41 +29,41 @@ def forgetful(tmp_path: Path) -> Iterator[str]:
     server.stop()
 
 
-async def seen(url: str, replicas: int = 0) -> dict[str, Verdict]:
+async def check_verdicts(url: str, replicas: int = 0) -> dict[str, Verdict]:
     settings = Settings(redis=RedisSettings(url=url, replicas=replicas))
     return {each.what: each.verdict for each in await check_redis(settings, "here")}
 
 
 async def test_the_embedded_one_is_fit(redis_url: str) -> None:
-    found = await seen(redis_url)
-    found.pop("latency of Redis")  # is what it is on a busy machine
-    assert set(found.values()) == {Verdict.FINE}
-    assert {"Redis", "persistence", "eviction", "clock"} <= set(found)
+    verdicts = await check_verdicts(redis_url)
+    verdicts.pop("latency of Redis")  # is what it is on a busy machine
+    assert set(verdicts.values()) == {Verdict.FINE}
+    assert {"Redis", "persistence", "eviction", "clock"} <= set(verdicts)
 
 
 async def test_one_that_forgets_is_refused(forgetful: str) -> None:
     client = Redis.from_url(forgetful)
     await client.config_set("maxmemory-policy", "allkeys-lru")
     await client.aclose()
-    found = await seen(forgetful)
-    assert (found["persistence"], found["eviction"]) == (Verdict.REFUSED, Verdict.REFUSED)
+    verdicts = await check_verdicts(forgetful)
+    assert (verdicts["persistence"], verdicts["eviction"]) == (Verdict.REFUSED, Verdict.REFUSED)
 
 
 async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_url: str) -> None:
-    assert (await seen(redis_url, replicas=1))["replicas of Redis"] is Verdict.REFUSED
+    assert (await check_verdicts(redis_url, replicas=1))["replicas of Redis"] is Verdict.REFUSED
 
 
 async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
     settings = Settings(redis=RedisSettings(url=f"redis://:secret@127.0.0.1:{free_port()}/0"))
-    [found] = await check_redis(settings, "here")
-    assert (found.verdict, "secret" in found.message) == (Verdict.REFUSED, False)
+    [finding] = await check_redis(settings, "here")
+    assert (finding.verdict, "secret" in finding.message) == (Verdict.REFUSED, False)
 
 
 @pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.WARNING), (40.0, Verdict.REFUSED)])
 def test_clocks_are_compared(skew_s: float, verdict: Verdict) -> None:
-    found = check_clock(skew_s, "here")
-    assert found.verdict is verdict
-    assert ("behind" in found.message) == (skew_s > 2)
+    finding = check_clock(skew_s, "here")
+    assert finding.verdict is verdict
+    assert ("behind" in finding.message) == (skew_s > 2)
 
 
 def at(folder: Path) -> Settings:
@@ -66,22 +72,22 @@ def at(folder: Path) -> Settings:
 
 async def test_one_that_all_see_is_fit_and_left_as_it_was(tmp_path: Path) -> None:
     settings = at(tmp_path)
-    seen = await write_seen(settings)
-    assert seen is not None
-    [found] = await check_objects(settings, "here", seen)
-    assert found.verdict is Verdict.FINE
-    await delete_seen(settings, seen)
+    marker = await write_shared_object(settings)
+    assert marker is not None
+    [finding] = await check_objects(settings, "here", marker)
+    assert finding.verdict is Verdict.FINE
+    await delete_shared_object(settings, marker)
     assert await ObjectStore(tmp_path.as_uri()).keys("") == []
 
 
 async def test_a_folder_of_each_nodes_own_is_refused(tmp_path: Path) -> None:
-    seen = await write_seen(at(tmp_path / "one"))
-    [found] = await check_objects(at(tmp_path / "other"), "here", seen)
-    assert (found.verdict, "another node wrote" in found.message) == (Verdict.REFUSED, True)
+    marker = await write_shared_object(at(tmp_path / "one"))
+    [finding] = await check_objects(at(tmp_path / "other"), "here", marker)
+    assert (finding.verdict, "another node wrote" in finding.message) == (Verdict.REFUSED, True)
 
 
 async def test_one_that_is_out_of_reach_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    [found] = await check_objects(at(tmp_path / "file"), "here")
-    assert (found.verdict, found.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
-    assert await write_seen(at(tmp_path / "file")) is None
+    [finding] = await check_objects(at(tmp_path / "file"), "here")
+    assert (finding.verdict, finding.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
+    assert await write_shared_object(at(tmp_path / "file")) is None

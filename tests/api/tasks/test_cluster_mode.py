@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from redis.asyncio import Redis
 from support.books import ORGANIZATION, PROJECT, assert_books_balance
-from support.deliveries import claimed, hooked_task, outbox_of
+from support.deliveries import claim_one, hooked_task, make_outbox
 from support.redis_process import RedisProcess, until
 from support.tasks import QUEUE, lease_one, make_due
 
@@ -63,12 +63,12 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     assert await store.reap(QUEUE) == 1
     lease = await lease_one(store)
     assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
-    outbox = outbox_of(store)
-    claim = await claimed(outbox)
+    outbox = make_outbox(store)
+    claim = await claim_one(outbox)
     await outbox.prolong([claim])
     assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
     assert await outbox.replay(task.id)
-    assert await outbox.record(await claimed(outbox), DeliveryAttempt(1.0, 204), "delivered")
+    assert await outbox.record(await claim_one(outbox), DeliveryAttempt(1.0, 204), "delivered")
     await make_due(store, "retention")
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []
@@ -90,7 +90,7 @@ async def test_accounts_licences_and_tuned_models_are_kept(redis: Redis) -> None
     await licences.license("acme", "model", "test")
     await licences.report("acme", "model", 3)
     today = datetime.now(UTC).date()
-    assert [row.count for row in await licences.reported("acme", today, today)] == [3]
+    assert [row.count for row in await licences.list_generations("acme", today, today)] == [3]
     registry = FinetuneRegistry(redis, PREFIX)
-    begun = await registry.begin("ink", "site", "gen-test", QUEUE)
-    assert (await registry.finish(begun, rank=4, layers=1, size=1)).id == begun.id
+    finetune = await registry.begin("ink", "site", "gen-test", QUEUE)
+    assert (await registry.finish(finetune, rank=4, layers=1, size=1)).id == finetune.id

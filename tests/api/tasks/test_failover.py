@@ -54,7 +54,7 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     acknowledged: list[str] = []
     ended: set[str] = set()
 
-    async def insisted(step: Callable[[], Awaitable[T]]) -> T:
+    async def retry(step: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await step()
@@ -64,23 +64,23 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     async def produce() -> None:
         for _ in range(TASKS // PRODUCERS):
             task = priced_task(PRICE)
-            await insisted(lambda task=task: store.submit(task))
+            await retry(lambda task=task: store.submit(task))
             acknowledged.append(task.id)
 
     async def consume() -> None:
         while len(ended) < TASKS:
-            await insisted(lambda: store.reap(QUEUE))
-            for lease in await insisted(lambda: store.lease(QUEUE, 4, ALL)):
+            await retry(lambda: store.reap(QUEUE))
+            for lease in await retry(lambda: store.lease(QUEUE, 4, ALL)):
                 outcome = (QUEUE, lease.id, lease.attempt, Status.READY)
-                if await insisted(lambda outcome=outcome: store.complete(*outcome, result={})):
+                if await retry(lambda outcome=outcome: store.complete(*outcome, result={})):
                     ended.add(lease.id)
 
     async def fail_over() -> None:
         while len(ended) < TASKS // 4:
             await asyncio.sleep(0.01)
-        gone = await asyncio.to_thread(servers.kill_primary)
-        await asyncio.to_thread(servers.await_failover, gone)
-        await asyncio.to_thread(servers.return_as_replica, gone)
+        old_primary = await asyncio.to_thread(servers.kill_primary)
+        await asyncio.to_thread(servers.await_failover, old_primary)
+        await asyncio.to_thread(servers.return_as_replica, old_primary)
 
     async with asyncio.timeout(240):
         await asyncio.gather(

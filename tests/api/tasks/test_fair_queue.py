@@ -6,7 +6,7 @@ import math
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import QUEUE, lease_one, new_task, stored
+from support.tasks import QUEUE, get_task, lease_one, new_task
 
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -31,7 +31,7 @@ async def order(store: TaskStore) -> list[str]:
     """The projects of all waiting tasks, in the order in which single leases take them."""
     order: list[str] = []
     while leases := await store.lease(QUEUE, 1, 10_000):
-        order.append((await stored(store, leases[0].id)).project)
+        order.append((await get_task(store, leases[0].id)).project)
     return order
 
 
@@ -98,19 +98,19 @@ async def test_virtual_time_that_has_come_far_begins_anew_without_a_change_of_or
     await store.redis.set(f"{store.prefix}clock:{QUEUE}", FAR - 1.5)
     for project in ("first", "second"):
         await submit(store, project, 6)
-    taken = await order(store)
-    assert len(taken) == 12
+    owners = await order(store)
+    assert len(owners) == 12
     for n in range(1, 12):
-        ahead = taken[:n].count("first") - taken[:n].count("second")
-        assert abs(ahead) <= 2 or len(set(taken[n:])) == 1, taken
+        ahead = owners[:n].count("first") - owners[:n].count("second")
+        assert abs(ahead) <= 2 or len(set(owners[n:])) == 1, owners
     assert float(await store.redis.get(f"{store.prefix}clock:{QUEUE}") or 0) < 100
 
 
 async def test_no_weight_goes_past_its_bounds_and_work_is_finite_and_positive(store: TaskStore) -> None:
     for weight in (5e-324, 0.0, -1.0, math.nan, math.inf, 1e300):
         (task_id,) = await submit(store, "odd", weight=weight)
-        share = await store.redis.hget(f"{store.prefix}task:{task_id}", "share")  # type: ignore[misc]
-        assert 0.01 <= float(str(share)) <= 100
+        stored_share = await store.redis.hget(f"{store.prefix}task:{task_id}", "share")  # type: ignore[misc]
+        assert 0.01 <= float(str(stored_share)) <= 100
     for work in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="work"):
             new_task(work=work)

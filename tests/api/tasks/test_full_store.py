@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
-from support.deliveries import claimed, found, hooked_task, outbox_of
-from support.tasks import ALL, QUEUE, lease_one, new_task, stored
+from support.deliveries import claim_one, get_delivery, hooked_task, make_outbox
+from support.tasks import ALL, QUEUE, get_task, lease_one, new_task
 
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
-from serve_app.inputs.links import shared_secret
+from serve_app.inputs.links import get_link_secret
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.limits import Limits, StoreFull
@@ -40,10 +40,11 @@ async def store(own_server: EmbeddedRedis, prefix: str) -> AsyncIterator[TaskSto
     await redis.aclose()
 
 
-async def use(store: TaskStore, share: float) -> None:
+async def use(store: TaskStore, used_fraction: float) -> None:
     """From now on this share of what the server may use is used."""
     used, _ = await store.memory()
-    await store.redis.config_set("maxmemory", int(used / share))
+    await store.redis.config_set("maxmemory", int(used / used_fraction))
+    await store.redis.delete(f"{store.prefix}memory")  # in place of waiting for the reading to expire
 
 
 async def assert_full(redis: Redis) -> None:
@@ -57,21 +58,21 @@ async def fall_due(store: TaskStore, index: str, task_id: str) -> None:
     await cast(Awaitable[int], store.redis.eval(script, 1, f"{store.prefix}{index}", task_id))
 
 
-async def submitted(store: TaskStore) -> str:
+async def submit_task(store: TaskStore) -> str:
     task = new_task()
     await store.submit(task)
     return task.id
 
 
 async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_goes_on(store: TaskStore) -> None:
-    task_id = await submitted(store)
+    task_id = await submit_task(store)
     await use(store, 0.85)
     with pytest.raises(StoreFull):
-        await submitted(store)
+        await submit_task(store)
     lease = await lease_one(store)
     assert await store.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
     await use(store, 0.75)
-    waiting = await submitted(store)
+    waiting = await submit_task(store)
     await use(store, 0.95)
     assert await store.lease(QUEUE, 1, ALL) == []
     await use(store, 0.5)
@@ -84,7 +85,7 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
     keys, credits = KeyStore(redis, prefix), Credits(redis, prefix)
 
     async def start() -> bytes:
-        secret = await shared_secret(redis, prefix)
+        secret = await get_link_secret(redis, prefix)
         await credits.grant("default", "first", 1000, by="settings", note="first")
         return secret
 
@@ -93,14 +94,14 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
     await use(store, 1.5)
     await assert_full(redis)
     assert await start() == secret
-    await store.dispatcher_is_here()
+    await store.mark_dispatcher_present()
     assert await store.has_dispatcher()
     with pytest.raises(StoreFull):
-        await submitted(store)
+        await submit_task(store)
 
 
 async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
-    ready, given_back, lost, cancelled, overdue = [await submitted(store) for _ in range(5)]
+    ready, released, expired, cancelled, overdue = [await submit_task(store) for _ in range(5)]
     leases = {lease.id: lease for lease in await store.lease(QUEUE, 5, ALL)}
     await use(store, 1.5)
     await assert_full(store.redis)
@@ -108,21 +109,21 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
         assert await store.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
         assert await store.advance(QUEUE, task_id, lease.attempt, Status.REASONING, progress=0.5)
     assert await store.complete(QUEUE, ready, 1, Status.READY, result={"key": "k" * 1000})
-    assert await store.release(QUEUE, given_back, 1, crash=False) == 1
+    assert await store.release(QUEUE, released, 1, crash=False) == 1
     assert await store.cancel(cancelled, "p") == 1
     await fall_due(store, f"deadlines:{QUEUE}", overdue)
     assert await store.end_overdue(QUEUE) == 1
-    await fall_due(store, f"leased:{QUEUE}", lost)
+    await fall_due(store, f"leased:{QUEUE}", expired)
     assert await store.reap(QUEUE) == 1
-    statuses = {task_id: (await stored(store, task_id)).status for task_id in leases}
+    statuses = {task_id: (await get_task(store, task_id)).status for task_id in leases}
     assert statuses == {
         ready: Status.READY,
-        given_back: Status.PENDING,
-        lost: Status.PENDING,
+        released: Status.PENDING,
+        expired: Status.PENDING,
         cancelled: Status.ERROR,
         overdue: Status.ERROR,
     }
-    assert {(await stored(store, task_id)).crashes for task_id in leases} == {0}
+    assert {(await get_task(store, task_id)).crashes for task_id in leases} == {0}
 
 
 async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None:
@@ -131,11 +132,11 @@ async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None
     lease = await lease_one(store)
     await use(store, 1.5)
     assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
-    outbox = outbox_of(store)
-    claim = await claimed(outbox)
+    outbox = make_outbox(store)
+    claim = await claim_one(outbox)
     await outbox.prolong([claim])
     assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
-    assert (await found(outbox, task.id)).state is State.DELIVERED
+    assert (await get_delivery(outbox, task.id)).state is State.DELIVERED
     await fall_due(store, "retention", task.id)
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []

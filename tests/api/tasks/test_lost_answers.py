@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.deliveries import ended, members, outbox_of
+from support.deliveries import end_tasks, make_outbox, members
 from support.lost_answers import LosingAnswers
-from support.tasks import ALL, QUEUE, lease_one, limited, new_task
+from support.tasks import ALL, QUEUE, lease_one, new_task, with_limits
 
 from serve_app.storage import connection
 from serve_app.tasks.admission import CLAIM_S
 from serve_app.tasks.limits import StillInWork
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Accepted, NewTask, Status
+from serve_app.tasks.task import AcceptedTask, NewTask, Status
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def losing(repeating: TaskStore) -> LosingAnswers:
     return LosingAnswers(repeating.redis)
 
 
-async def submitted(store: TaskStore, n: int) -> list[str]:
+async def submit_tasks(store: TaskStore, n: int) -> list[str]:
     tasks = [new_task() for _ in range(n)]
     for task in tasks:
         await store.submit(task)
@@ -39,37 +39,37 @@ async def submitted(store: TaskStore, n: int) -> list[str]:
 async def test_a_repeated_lease_hands_out_the_same_tasks_and_no_more(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
-    await submitted(store, 8)
+    await submit_tasks(store, 8)
     leases = await repeating.lease(QUEUE, 3, ALL)
-    assert losing.lost
+    assert losing.lost_count
     assert [lease.attempt for lease in leases] == [1, 1, 1]
     assert sorted(await members(store.redis, f"{store.prefix}leased:{QUEUE}")) == sorted(lease.id for lease in leases)
     assert {lease.id for lease in await repeating.lease(QUEUE, 3, ALL)}.isdisjoint(lease.id for lease in leases)
 
 
 async def test_what_a_lease_handed_out_is_remembered_no_longer_than_the_lease(store: TaskStore) -> None:
-    await submitted(store, 1)
-    await limited(store, lease_s=7).lease(QUEUE, 1, ALL)
-    [kept] = [key async for key in store.redis.scan_iter(f"{store.prefix}call:*", count=1000)]
-    assert 0 < await store.redis.pttl(kept) <= 7000
+    await submit_tasks(store, 1)
+    await with_limits(store, lease_s=7).lease(QUEUE, 1, ALL)
+    [call_key] = [key async for key in store.redis.scan_iter(f"{store.prefix}call:*", count=1000)]
+    assert 0 < await store.redis.pttl(call_key) <= 7000
 
 
 async def test_a_repeated_claim_hands_out_the_same_deliveries(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
-    ids = await ended(store, 4)
-    claims = [claim for _ in range(2) for claim in await outbox_of(repeating).claim(2)]
+    ids = await end_tasks(store, 4)
+    claims = [claim for _ in range(2) for claim in await make_outbox(repeating).claim(2)]
     assert sorted(claim.id for claim in claims) == sorted(ids)
     assert {claim.attempt for claim in claims} == {1}
 
 
 async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: LosingAnswers) -> None:
-    [task_id] = await submitted(repeating, 1)
+    [task_id] = await submit_tasks(repeating, 1)
     lease = await lease_one(repeating)
     assert await repeating.advance(QUEUE, task_id, lease.attempt, Status.GENERATING, progress=0.5)
     assert await repeating.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
     assert await repeating.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
-    [other] = await submitted(repeating, 1)
+    [other] = await submit_tasks(repeating, 1)
     assert await repeating.cancel(other, "p") == 1
     counts = await repeating.counts(QUEUE)
     assert (counts["Ready"], counts["cancelled"]) == (1, 1)
@@ -103,16 +103,16 @@ async def test_a_key_is_kept_and_given_up_however_often_the_answers_are_lost(
     assert (await repeating.submit(second)).created
     await repeating.give_up_key(second.project, "once", second.id)
     assert await look(repeating, first) == second.reply, "the key of a task that was made is not given up"
-    assert losing.lost
+    assert losing.lost_count
 
 
 async def test_of_two_requests_on_their_way_the_first_to_be_submitted_counts(store: TaskStore) -> None:
     slow, fast = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
     await look(store, slow)
-    [kept] = [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency:*", count=1000)]
-    assert 0 < await store.redis.pttl(kept) <= CLAIM_S * 1000, "of a request that died it is free after a while"
-    await store.redis.delete(kept)
+    [claim_key] = [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency:*", count=1000)]
+    assert 0 < await store.redis.pttl(claim_key) <= CLAIM_S * 1000, "of a request that died it is free after a while"
+    await store.redis.delete(claim_key)
     await look(store, fast)
     assert (await store.submit(slow)).created
-    assert await store.redis.pttl(kept) > CLAIM_S * 1000
-    assert await store.submit(fast) == Accepted(slow.reply, created=False)
+    assert await store.redis.pttl(claim_key) > CLAIM_S * 1000
+    assert await store.submit(fast) == AcceptedTask(slow.reply, created=False)

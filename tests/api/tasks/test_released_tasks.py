@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.tasks import QUEUE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
+from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -12,10 +12,10 @@ from serve_app.tasks.task import Status
 @pytest.fixture
 def short(store: TaskStore) -> TaskStore:
     """Tasks may wait for 1000 s and work for 50 s."""
-    return limited(store, queue_s=1000, run_s=50)
+    return with_limits(store, queue_s=1000, run_s=50)
 
 
-async def submitted(store: TaskStore, n: int = 1) -> list[str]:
+async def submit_tasks(store: TaskStore, n: int = 1) -> list[str]:
     tasks = [new_task() for _ in range(n)]
     for task in tasks:
         await store.submit(task)
@@ -37,9 +37,9 @@ async def deadline(store: TaskStore, task_id: str) -> float:
 
 
 async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None:
-    quarantined = await submitted(store, 3)
+    quarantined = await submit_tasks(store, 3)
     await crash_twice(store, 3)
-    [other] = await submitted(store)
+    [other] = await submit_tasks(store)
     first, second = await store.lease(QUEUE, 5, 100)
     assert {first.id: first.exclusive, second.id: second.exclusive} == {quarantined[0]: True, other: False}
     assert await store.lease(QUEUE, 3, 100) == []
@@ -48,30 +48,30 @@ async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None
 
 
 async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) -> None:
-    [task_id] = await submitted(store)
-    most = store.limits.max_losses
+    [task_id] = await submit_tasks(store)
+    most = store.limits.max_total_crashes
     for attempt in range(1, most + 1):
         await lease_one(store)
         ended = await store.release(QUEUE, task_id, attempt, crash=True, alone=False)
         assert ended == (2 if attempt == most else 1)
-    assert await status_of(store, task_id) is Status.ERROR
+    assert await get_status(store, task_id) is Status.ERROR
 
 
 async def test_the_third_crash_alone_ends_a_task(store: TaskStore) -> None:
-    [task_id] = await submitted(store)
+    [task_id] = await submit_tasks(store)
     await crash_twice(store)
     await lease_one(store)
     assert await store.release(QUEUE, task_id, 3, crash=True, alone=True) == 2
-    record = await stored(store, task_id)
+    record = await get_task(store, task_id)
     assert (record.status, "worker" in (record.details or {})["error"]) == (Status.ERROR, True)
-    await assert_gone_from_indexes(store, task_id)
+    await assert_not_indexed(store, task_id)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_given_back_does_not(
     store: TaskStore, interrupted: bool
 ) -> None:
-    [task_id] = await submitted(store)
+    [task_id] = await submit_tasks(store)
     most = store.limits.max_interruptions
     for attempt in range(1, most + 1):
         lease = await lease_one(store)
@@ -81,50 +81,50 @@ async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_g
             QUEUE, task_id, attempt, crash=False, interrupted=interrupted, reason="the model broke"
         )
         assert ended == (2 if interrupted and attempt == most else 1)
-    record = await stored(store, task_id)
+    record = await get_task(store, task_id)
     assert (record.status, record.crashes) == (Status.ERROR if interrupted else Status.PENDING, 0)
     if interrupted:
         assert record.details == {"error": "the model broke"}
         assert (await store.counts(QUEUE))["interruptions"] == most
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("started", [False, True])
 async def test_only_work_that_had_begun_costs_a_crash_when_its_dispatcher_is_lost(
-    store: TaskStore, begun: bool
+    store: TaskStore, started: bool
 ) -> None:
-    [task_id] = await submitted(store)
+    [task_id] = await submit_tasks(store)
     lease = await lease_one(store)
     await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING)
     assert await store.release(QUEUE, task_id, lease.attempt, crash=False) == 1, "what another began is no crash"
     for _ in range(2):
         lease = await lease_one(store)
-        await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING if begun else Status.REASONING)
+        await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING if started else Status.REASONING)
         await make_due(store, f"leased:{QUEUE}")
         assert await store.reap(QUEUE) == 1
-    task = await stored(store, task_id)
-    assert (task.status, task.crashes) == (Status.PENDING, 2 if begun else 0)
+    task = await get_task(store, task_id)
+    assert (task.status, task.crashes) == (Status.PENDING, 2 if started else 0)
 
 
 async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskStore) -> None:
-    [task_id] = await submitted(short)
+    [task_id] = await submit_tasks(short)
     in_queue = await deadline(short, task_id)
-    assert (await lease_one(short)).left_s is None, "the start of its work sets its deadline"
+    assert (await lease_one(short)).remaining_s is None, "the start of its work sets its deadline"
     assert await deadline(short, task_id) == in_queue, "a lease is not yet a start"
     await short.advance(QUEUE, task_id, 1, Status.GENERATING)
     started = await deadline(short, task_id)
     assert 900 < in_queue - started < 1000
     await short.release(QUEUE, task_id, 1, crash=True)
     await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -20_000, task_id)
-    left_s = (await lease_one(short)).left_s
-    assert left_s is not None
-    assert 0 < left_s <= 30
+    remaining_s = (await lease_one(short)).remaining_s
+    assert remaining_s is not None
+    assert 0 < remaining_s <= 30
     await short.advance(QUEUE, task_id, 2, Status.GENERATING)
     assert await deadline(short, task_id) == started - 20
 
 
 async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_turn(short: TaskStore) -> None:
     """Each is alone with a worker, so the last of many waits long for what one of the others did."""
-    both = await submitted(short, 2)
+    both = await submit_tasks(short, 2)
     for attempt in (1, 2):
         for lease in await short.lease(QUEUE, 2, 100):
             await short.advance(QUEUE, lease.id, attempt, Status.GENERATING)
@@ -136,8 +136,8 @@ async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_tu
     for last in (False, True):
         lease = await lease_one(short)
         assert lease.exclusive
-        assert lease.left_s is not None
-        assert 25 < lease.left_s <= 30, "of 50 s, 20 were spent at work"
+        assert lease.remaining_s is not None
+        assert 25 < lease.remaining_s <= 30, "of 50 s, 20 were spent at work"
         if not last:
             assert await short.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
         else:
@@ -148,7 +148,7 @@ async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_tu
 async def test_work_may_be_given_longer_than_other_work(short: TaskStore) -> None:
     deadlines = []
     for run_s in (None, 500):
-        [task_id] = await submitted(short)
+        [task_id] = await submit_tasks(short)
         await lease_one(short)
         assert await short.advance(QUEUE, task_id, 1, Status.GENERATING, run_s=run_s)
         started = await short.redis.hget(f"{short.prefix}task:{task_id}", "started")  # type: ignore[misc]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import QUEUE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
+from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage.pages import page
@@ -15,7 +15,7 @@ from serve_app.tasks.task import Status
 from serve_app.tasks.views import WAIT, WORK, timings
 
 
-async def submitted(store: TaskStore, **changes: Any) -> str:
+async def submit_task(store: TaskStore, **changes: Any) -> str:
     task = new_task(**changes)
     await store.submit(task)
     return task.id
@@ -26,18 +26,18 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     task = new_task(job='{"steps": 4}', price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     accepted = await store.submit(task)
     assert (accepted.created, accepted.reply) == (True, task.reply)
-    assert await status_of(store, task.id) is Status.PENDING
+    assert await get_status(store, task.id) is Status.PENDING
 
     lease = await lease_one(store)
     assert (lease.id, lease.attempt, lease.exclusive, lease.job) == (task.id, 1, False, task.job)
     assert (lease.project, lease.traceparent) == (task.project, task.traceparent)
     assert lease.created <= lease.began
     assert await store.advance(QUEUE, task.id, 1, Status.REASONING)
-    assert await status_of(store, task.id) is Status.REASONING
+    assert await get_status(store, task.id) is Status.REASONING
     assert await store.advance(QUEUE, task.id, 1, Status.GENERATING, progress=0.5)
     assert await store.complete(QUEUE, task.id, 1, Status.READY, result={"key": "k"})
 
-    record = await stored(store, task.id)
+    record = await get_task(store, task.id)
     assert (record.status, record.result, record.cost, record.attempt) == (Status.READY, {"key": "k"}, 900, 1)
     assert record.started is not None
     assert record.finished is not None
@@ -46,7 +46,7 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
 
 
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
-    task_id = await submitted(store)
+    task_id = await submit_task(store)
     await lease_one(store)
     assert await store.release(QUEUE, task_id, 1, crash=False) == 1
     await lease_one(store)
@@ -56,34 +56,34 @@ async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
     assert await store.heartbeat(QUEUE, [(task_id, 2)]) == []
     assert await store.complete(QUEUE, task_id, 2, Status.READY, result={"key": "right"})
-    record = await stored(store, task_id)
+    record = await get_task(store, task_id)
     assert (record.result, record.crashes) == ({"key": "right"}, 0)
 
 
 async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reaper_still_counts(
     store: TaskStore,
 ) -> None:
-    task_id = await submitted(store)
+    task_id = await submit_task(store)
     await lease_one(store)
     await make_due(store, f"leased:{QUEUE}")
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == []
     assert await store.reap(QUEUE) == 0
     await make_due(store, f"leased:{QUEUE}")
     assert await store.reap(QUEUE) == 1
-    assert await status_of(store, task_id) is Status.PENDING
+    assert await get_status(store, task_id) is Status.PENDING
     assert await store.complete(QUEUE, task_id, 1, Status.READY, result={"key": "k"})
     assert await store.lease(QUEUE, 1, 100) == []
-    await assert_gone_from_indexes(store, task_id)
+    await assert_not_indexed(store, task_id)
 
 
 async def test_the_window_bounds_all_leases_of_a_queue(store: TaskStore) -> None:
     for _ in range(5):
-        await submitted(store)
+        await submit_task(store)
     assert [len(await store.lease(QUEUE, n, 3)) for n in (2, 4, 1)] == [2, 1, 0]
 
 
 async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
-    task_id = await submitted(store)
+    task_id = await submit_task(store)
     await lease_one(store)
     async with store.redis.pubsub() as pubsub:
         await pubsub.subscribe(store.channel("stop"))
@@ -94,50 +94,50 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
     assert message["data"] == task_id
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
     assert not await store.complete(QUEUE, task_id, 1, Status.READY, result={})
-    assert await status_of(store, task_id) is Status.ERROR
+    assert await get_status(store, task_id) is Status.ERROR
 
 
 async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
     await store.reserve("lost", "p")
-    kept = new_task()
-    await store.reserve(kept.id, kept.project)
-    await store.submit(kept)
+    task = new_task()
+    await store.reserve(task.id, task.project)
+    await store.submit(task)
     await make_due(store, "retention")
     assert await store.sweep() == ["lost"]
 
 
 async def test_lists_page_through_everything_once(store: TaskStore) -> None:
-    store = limited(store, max_active=100)
-    ids = [await submitted(store) for _ in range(9)]
+    store = with_limits(store, max_active=100)
+    ids = [await submit_task(store) for _ in range(9)]
     await store.cancel(ids[3], "p")
-    seen, cursor = await store.list_tasks("p", limit=4)
+    entries, cursor = await store.list_tasks("p", limit=4)
     while cursor is not None:
         more, cursor = await store.list_tasks("p", limit=4, cursor=cursor)
-        seen = [*seen, *more]
-    assert sorted(task.id for task in seen) == sorted(ids)
+        entries = [*entries, *more]
+    assert sorted(task.id for task in entries) == sorted(ids)
     active, _ = await store.list_tasks("p", limit=100, active=True)
     assert {task.id for task in active} == {*ids} - {ids[3]}
     await make_due(store, "retention")
     await store.sweep(await store.sweep())
-    left, _ = await store.list_tasks("p", limit=100)
-    assert ids[3] not in {task.id for task in left}
+    remaining, _ = await store.list_tasks("p", limit=100)
+    assert ids[3] not in {task.id for task in remaining}
     with pytest.raises(ValueError, match="cursor"):
         await store.list_tasks("p", limit=7, cursor="nonsense")
 
 
 async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(store: TaskStore) -> None:
-    store = limited(store, max_active=2000, max_queued=2000)
-    wanted = await submitted(store, endpoint="gen-rare")
+    store = with_limits(store, max_active=2000, max_queued=2000)
+    rare_id = await submit_task(store, endpoint="gen-rare")
     for _ in range(1200):
-        await submitted(store)
+        await submit_task(store)
     first, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"])
     assert (first, cursor is None) == ([], False)
     rest, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
-    assert ([task.id for task in rest], cursor) == ([wanted], None)
+    assert ([task.id for task in rest], cursor) == ([rare_id], None)
 
 
 async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:
-    quick = limited(store, retention_s=1, queue_s=1000, run_s=100)
+    quick = with_limits(store, retention_s=1, queue_s=1000, run_s=100)
     draft, other = new_task(), new_task()
     for task in (draft, other):
         await quick.submit(task)
@@ -150,7 +150,7 @@ async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) 
     assert until is not None
     assert until - before == pytest.approx(1_099_000, abs=60_000)
     assert await store.redis.zscore(key, other.id) == before
-    await limited(store, queue_s=1, run_s=1).submit(new_task(needs=draft.id))
+    await with_limits(store, queue_s=1, run_s=1).submit(new_task(needs=draft.id))
     assert await store.redis.zscore(key, draft.id) == until, "never sooner"
     await make_due(store, "retention")
     await store.sweep(await store.sweep())
@@ -166,10 +166,10 @@ class Growing:
         self._newest = 1000
 
     async def zrange(self, *args: Any, **options: Any) -> Any:
-        found = await self._redis.zrange(*args, **options)
+        result = await self._redis.zrange(*args, **options)
         self._newest += 1
         await self._redis.zadd(self._index, {f"new-{self._newest}": self._newest})
-        return found
+        return result
 
 
 @pytest.mark.parametrize(("count", "limit"), [(1, 1), (2, 1), (7, 1), (7, 2), (7, 3), (3, 20)])
@@ -181,17 +181,17 @@ async def test_in_a_list_that_grows_nothing_is_twice_or_left_out(
     there: dict[Any, float] = {f"task-{number}": 10 + number // 2 for number in range(count)}
     await redis.zadd(index, there)
     growing = cast(Redis, Growing(redis, index))
-    seen, cursor = await page(growing, index, limit, None)
+    ids, cursor = await page(growing, index, limit, None)
     while cursor is not None:
-        shown, cursor = await page(growing, index, limit, cursor)
-        seen = [*seen, *shown]
-    assert len(seen) == len(set(seen))
-    assert set(there) <= set(seen)
+        more, cursor = await page(growing, index, limit, cursor)
+        ids = [*ids, *more]
+    assert len(ids) == len(set(ids))
+    assert set(there) <= set(ids)
 
 
-async def started(store: TaskStore, waited_ms: int = 0) -> str:
+async def start_task(store: TaskStore, waited_ms: int = 0) -> str:
     """A task that was begun after so long a wait."""
-    task_id = await submitted(store)
+    task_id = await submit_task(store)
     await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -waited_ms)  # type: ignore[misc]
     await lease_one(store)
     for progress in (0.0, 0.5):
@@ -202,17 +202,17 @@ async def started(store: TaskStore, waited_ms: int = 0) -> str:
 async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(store: TaskStore) -> None:
     statuses = {0: Status.READY, 700: Status.ERROR, 7_200_000: Status.CONTENT_MODERATED}
     for waited_ms, status in statuses.items():
-        await store.complete(QUEUE, await started(store, waited_ms), 1, status)
-    await store.cancel(await submitted(store), "p")
-    found = await timings(store.redis, store.prefix, QUEUE)
-    counted = dict(found[WAIT].buckets)
+        await store.complete(QUEUE, await start_task(store, waited_ms), 1, status)
+    await store.cancel(await submit_task(store), "p")
+    histograms = await timings(store.redis, store.prefix, QUEUE)
+    counted = dict(histograms[WAIT].buckets)
     assert (counted[0.5], counted[1.0], counted[3600.0], counted[float("inf")]) == (1, 2, 2, 3)
-    assert found[WAIT].sum >= 2 * 3600 + 0.7
-    assert found[WORK].buckets[-1] == (float("inf"), 1)
+    assert histograms[WAIT].sum >= 2 * 3600 + 0.7
+    assert histograms[WORK].buckets[-1] == (float("inf"), 1)
 
 
 async def test_a_dispatcher_is_there_once_it_says_so_and_not_for_ever(store: TaskStore) -> None:
     assert not await store.has_dispatcher()
-    await store.dispatcher_is_here()
+    await store.mark_dispatcher_present()
     assert await store.has_dispatcher()
     assert 0 < await store.redis.pttl(f"{store.prefix}dispatcher") <= 5000

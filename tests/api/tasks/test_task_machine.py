@@ -16,7 +16,7 @@ from serve_app.tasks.limits import Limits, TooLate, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
 
-LIMITS = Limits(max_active=6, max_crashes=3, max_losses=5, max_interruptions=4)
+LIMITS = Limits(max_active=6, max_crashes=3, max_total_crashes=5, max_interruptions=4)
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -28,13 +28,13 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             super().__init__(redis_url, retries=0, timeout_s=60)
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.ids: list[str] = []
-            self.seen: dict[str, Task] = {}
+            self.last_tasks: dict[str, Task] = {}
             self.published: dict[str, int] = {}
             self.leased: Counter[str] = Counter()
             """How often each task was."""
             self.losses: Counter[str] = Counter()
             """How often each was lost with a worker, or a dispatcher after it had begun."""
-            self.begun: set[tuple[str, int]] = set()
+            self.started_attempts: set[tuple[str, int]] = set()
             self.swept: set[str] = set()
 
         # Ids are drawn, too: they order tasks of one millisecond, and what failed shall fail again.
@@ -46,7 +46,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             try:
                 self.do(self.store.submit(task))
             except TooManyActive:
-                active = sum(t.project == project and not t.status.terminal for t in self.seen.values())
+                active = sum(t.project == project and not t.status.terminal for t in self.last_tasks.values())
                 assert active == LIMITS.max_active
                 return
             except TooLate:  # after a stall; then nothing was written, as `one_place` sees
@@ -67,11 +67,11 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def advance(self, lease: Lease, progress: float, phase: Status) -> None:
             current = self.do(self.store.advance(QUEUE, lease.id, lease.attempt, phase, progress=progress))
             if current and phase is Status.GENERATING:
-                self.begun.add((lease.id, lease.attempt))
+                self.started_attempts.add((lease.id, lease.attempt))
 
         @rule(lease=leases, outcome=st.sampled_from((Status.READY, Status.ERROR, Status.CONTENT_MODERATED)))
         def complete(self, lease: Lease, outcome: Status) -> None:
-            before = lease.id in self.swept or self.seen[lease.id].status.terminal
+            before = lease.id in self.swept or self.last_tasks[lease.id].status.terminal
             published = self.do(
                 self.store.complete(QUEUE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
             )
@@ -84,16 +84,16 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @rule(lease=consumes(leases), why=st.sampled_from(("crash", "interrupted", "given back")))
         def release(self, lease: Lease, why: str) -> None:
             crash, interrupted, alone = why == "crash", why == "interrupted", lease.exclusive
-            held = (QUEUE, lease.id, lease.attempt)
-            taken = self.do(self.store.release(*held, crash=crash, alone=alone, interrupted=interrupted))
-            self.losses[lease.id] += crash and taken != 0
+            lease_key = (QUEUE, lease.id, lease.attempt)
+            released = self.do(self.store.release(*lease_key, crash=crash, alone=alone, interrupted=interrupted))
+            self.losses[lease.id] += crash and released != 0
 
         @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
         def cancel(self, pick: int, project: str) -> None:
             if self.ids:
                 task_id = self.ids[pick % len(self.ids)]
                 outcome = self.do(self.store.cancel(task_id, project))
-                assert (outcome == 0) == (self.seen[task_id].project != project)
+                assert (outcome == 0) == (self.last_tasks[task_id].project != project)
                 if outcome:
                     assert self.do(self.store.get(task_id)).status.terminal
 
@@ -102,7 +102,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             key = f"{self.store.prefix}leased:{QUEUE}"
             for member in self.do(self.redis.zrange(key, 0, -1)):
                 self.do(self.redis.zadd(key, {member: 1}))
-                self.losses[member] += (member, self.leased[member]) in self.begun
+                self.losses[member] += (member, self.leased[member]) in self.started_attempts
             self.do(self.store.reap(QUEUE))
 
         @rule()
@@ -128,13 +128,13 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for task_id in self.ids:
                 task = self.do(self.store.get(task_id))
                 assert task is not None
-                before = self.seen.get(task_id)
+                before = self.last_tasks.get(task_id)
                 if before is not None:
                     assert task.status is before.status or reachable(before.status, task.status)
                     assert (task.progress or 0) >= (before.progress or 0)
                     if before.status.terminal:
                         assert task == before
-                self.seen[task_id] = task
+                self.last_tasks[task_id] = task
 
         @invariant()
         def gone_for_good(self) -> None:
@@ -142,7 +142,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert self.do(self.store.get(task_id)) is None
 
         @invariant()
-        def fenced(self) -> None:
+        def fencing_holds(self) -> None:
             for task_id in self.ids:
                 assert self.do(self.store.get(task_id)).attempt == self.leased[task_id]
 

@@ -55,7 +55,7 @@ async def test_a_process_logs_as_was_asked_for_last(following: LogLevels, redis:
     await operator.set(OTHER, "info")
     await comes_to(MODULE, logging.DEBUG)
     await comes_to(OTHER, logging.INFO)
-    assert following.told == ((MODULE, "debug"), (OTHER, "info"))
+    assert following.levels == ((MODULE, "debug"), (OTHER, "info"))
     for module, level in (("redis", "debug"), (MODULE, "loud"), ("redis", None)):
         with pytest.raises(ValueError, match=r"redis|loud"):
             await operator.set(module, level)
@@ -63,12 +63,12 @@ async def test_a_process_logs_as_was_asked_for_last(following: LogLevels, redis:
     await operator.set(OTHER, None)
     await comes_to(MODULE, logging.NOTSET)
     await comes_to(OTHER, logging.ERROR)
-    assert following.told == ()
+    assert following.levels == ()
 
 
 async def test_a_model_learns_with_its_next_job() -> None:
     media = MediaModel.__new__(MediaModel)
-    await MediaModel.__init__(media, ModelSpec("simulated/1ms", "memory:///"))
+    await MediaModel.__init__(media, ModelSpec(checkpoint="simulated/1ms", objects_url="memory:///"))
     engine = logging.getLogger("deployments.engine")
     try:
         for levels, level in (((("deployments.engine", "debug"),), logging.DEBUG), ((), logging.NOTSET)):

@@ -14,16 +14,16 @@ from support.client import HOOK_HOST
 from support.destination import Destination, Received, receiving
 from support.http_service import Service, running
 from support.otlp_collector import Collector, collecting
-from support.sender import outcome_of
 from support.sender import running as sending
+from support.sender import wait_for_states
 
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import Thresholds
 from deployments.replica import MediaModel
-from deployments.telemetry.tracing import tracer_of
-from serve_app.config.models import ModelSettings
+from deployments.telemetry.tracing import create_tracer
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import DispatcherSettings, TracingSettings
 from serve_app.dispatcher.attempt import Dependencies, Timeouts
 from serve_app.dispatcher.queue import ModelQueue
@@ -71,8 +71,10 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     outbox = Outbox(redis, prefix, settings.webhooks, settings.at_rest())
     objects = service.worker.objects
     media = MediaModel.__new__(MediaModel)
-    await MediaModel.__init__(media, ModelSpec("simulated/1ms", settings.objects_url, tracing=spec))
-    dispatching, telling = tracer_of(spec, "dispatcher"), tracer_of(spec, "webhook-sender")
+    await MediaModel.__init__(
+        media, ModelSpec(checkpoint="simulated/1ms", objects_url=settings.objects_url, tracing=spec)
+    )
+    dispatching, telling = create_tracer(spec, "dispatcher"), create_tracer(spec, "webhook-sender")
     gate = Gate(unsuspicious, unsuspicious, Thresholds({}), objects)
     jobs: list[GenerationJob] = []
 
@@ -90,7 +92,7 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         async with sending(sender), asyncio.timeout(60):
             while not await outbox.get(task_id):
                 await asyncio.sleep(0.01)
-            await outcome_of(outbox, [task_id])
+            await wait_for_states(outbox, [task_id])
         await queue.drain(0)
     finally:
         leasing.cancel()
@@ -101,20 +103,22 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     return jobs
 
 
-def submitted(service: Service, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
+def submit_traced(service: Service, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
     """The task's id, and the key it was submitted with."""
     with service.client(headers=headers) as client:
-        return client.accepted(prompt=PROMPT, webhook_url=f"http://{HOOK_HOST}:{destination.port}/done"), client.secret
+        return client.create_task(
+            prompt=PROMPT, webhook_url=f"http://{HOOK_HOST}:{destination.port}/done"
+        ), client.secret
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedTask:
     task: str
     key: str
     """What it was submitted with."""
     job: GenerationJob
     """What the model was asked for."""
-    told: Received
+    delivery: Received
     """The webhook."""
 
 
@@ -125,16 +129,16 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def trace(tmp_path: Path, redis_url: str, repository: Path) -> Callable[..., Traced]:
+def trace(tmp_path: Path, redis_url: str, repository: Path) -> Callable[..., TracedTask]:
     """Sees a task through, submitted with these headers."""
 
-    def trace(headers: dict[str, str], **settings: Any) -> Traced:
-        async def through(service: Service) -> Traced:
+    def trace(headers: dict[str, str], **settings: Any) -> TracedTask:
+        async def through(service: Service) -> TracedTask:
             async with receiving() as destination:
-                task, key = await asyncio.to_thread(submitted, service, destination, headers)
+                task, key = await asyncio.to_thread(submit_traced, service, destination, headers)
                 [job] = await worked_off(service, task)
-                [told] = destination.received
-            return Traced(task, key, job, told)
+                [delivery] = destination.received
+            return TracedTask(task, key, job, delivery)
 
         with running(tmp_path / "data", redis_url, repository, **settings) as service:
             return asyncio.run(through(service))
@@ -142,9 +146,9 @@ def trace(tmp_path: Path, redis_url: str, repository: Path) -> Callable[..., Tra
     return trace
 
 
-def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., Traced], collector: Collector) -> None:
+def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., TracedTask], collector: Collector) -> None:
     tracing = TracingSettings(endpoint=collector.url)
-    seen = trace({"traceparent": f"00-{TRACE}-{PARENT}-01"}, tracing=tracing)
+    traced = trace({"traceparent": f"00-{TRACE}-{PARENT}-01"}, tracing=tracing)
 
     assert {span.trace for span in collector.spans} == {TRACE}
     by_id = {span.id: span.name for span in collector.spans} | {PARENT: "the client's"}
@@ -166,29 +170,29 @@ def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., Traced],
     }
     assert len(collector.spans) == len(tree), "each once"
     assert not [span.name for span in collector.spans if span.failed]
-    assert {span.attributes["gen.task"] for span in collector.spans} == {seen.task}
+    assert {span.attributes["gen.task"] for span in collector.spans} == {traced.task}
     for name in ("queue", "attempt", "moderate request", "model", "moderate result", "publish", "webhook"):
-        said = collector.one(name).attributes
-        assert (said["gen.queue"], said["gen.attempt"]) == (QUEUE, 1)
-        assert said["gen.project"] == collector.one("submit").attributes["gen.project"]
+        attributes = collector.one(name).attributes
+        assert (attributes["gen.queue"], attributes["gen.attempt"]) == (QUEUE, 1)
+        assert attributes["gen.project"] == collector.one("submit").attributes["gen.project"]
     assert collector.one("publish").attributes["gen.status"] == "Ready"
     assert collector.one("webhook").attributes["http.response.status_code"] == 204
     stages = [collector.one(name) for name in ("wait", "encode", "steps", "finish", "store")]
     for before, after in itertools.pairwise(stages):
         assert before.began_ns <= before.ended_ns <= after.began_ns <= after.ended_ns
 
-    assert seen.told.headers["traceparent"] == f"00-{TRACE}-{collector.one('webhook').id}-01"
-    sent = b"".join(collector.bodies)
-    for private in (PROMPT, "lighthouse", seen.key, seen.key[4:], HOOK_HOST, "sig="):
-        assert private.encode() not in sent
+    assert traced.delivery.headers["traceparent"] == f"00-{TRACE}-{collector.one('webhook').id}-01"
+    payload = b"".join(collector.bodies)
+    for private in (PROMPT, "lighthouse", traced.key, traced.key[4:], HOOK_HOST, "sig="):
+        assert private.encode() not in payload
 
 
 def test_what_a_client_does_not_want_written_is_not_but_keeps_its_trace_and_off_nothing_is_passed_on(
-    trace: Callable[..., Traced], collector: Collector
+    trace: Callable[..., TracedTask], collector: Collector
 ) -> None:
-    seen = trace({"traceparent": f"00-{TRACE}-{PARENT}-00"}, tracing=TracingSettings(endpoint=collector.url))
+    traced = trace({"traceparent": f"00-{TRACE}-{PARENT}-00"}, tracing=TracingSettings(endpoint=collector.url))
     assert collector.spans == []
-    version, its_trace, _, flags = seen.told.headers["traceparent"].split("-")
+    version, its_trace, _, flags = traced.delivery.headers["traceparent"].split("-")
     assert (version, its_trace, flags) == ("00", TRACE, "00")
-    seen = trace({"traceparent": f"00-{TRACE}-{PARENT}-01"})
-    assert (seen.job.traceparent, "traceparent" in seen.told.headers) == ("", False)
+    traced = trace({"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    assert (traced.job.traceparent, "traceparent" in traced.delivery.headers) == ("", False)

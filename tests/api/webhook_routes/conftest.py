@@ -29,7 +29,7 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 def hook() -> Iterator[Website]:
     """Plays `hooks.test`, and takes whatever comes to `/done`."""
     with serving(HOOK_HOST) as site:
-        site.put("/done", status=204)
+        site.set_page("/done", status=204)
         yield site
 
 

@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import pytest
 from support.client import HOOK, HOOK_HOST, Client, refusal
-from support.hooked_tasks import deliveries, ended, replay, send
+from support.hooked_tasks import deliveries, end_task, replay, send
 from support.http_service import Service
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 
 
 @promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")
 def test_it_waits_from_the_end_on_and_not_before(client: Client, worker: Worker) -> None:
-    task_id = ended(client, worker, HOOK)
-    early = client.accepted(webhook_url=HOOK)
+    task_id = end_task(client, worker, HOOK)
+    early = client.create_task(webhook_url=HOOK)
     assert "not ended" in refusal(replay(client, early), 409)
     assert deliveries(client, early)["state"] == "not due"
     finished = {task["id"]: task["finished"] for task in client.get("/v1/tasks").json()["tasks"]}
-    told = {
+    expected = {
         "id": task_id,
-        "destination": destination_of(HOOK),
+        "destination": parse_destination(HOOK),
         "state": "waiting",
         "next": finished[task_id],
         "attempts": [],
     }
-    assert deliveries(client, task_id) == told
+    assert deliveries(client, task_id) == expected
 
 
 @promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
 def test_a_delivery_is_told_with_its_attempts_and_can_be_sent_again(
     client: Client, worker: Worker, service: Service, hook: Website
 ) -> None:
-    hook.put("/done", "danke schön".encode(), 200)
-    task_id = ended(client, worker, hook.url("/done"))
+    hook.set_page("/done", "danke schön".encode(), 200)
+    task_id = end_task(client, worker, hook.url("/done"))
     send(service)
-    told = deliveries(client, task_id)
-    (attempt,) = told.pop("attempts")
-    assert told == {"id": task_id, "destination": destination_of(hook.url("/done")), "state": "delivered", "next": None}
+    delivery = deliveries(client, task_id)
+    (attempt,) = delivery.pop("attempts")
+    assert delivery == {
+        "id": task_id,
+        "destination": parse_destination(hook.url("/done")),
+        "state": "delivered",
+        "next": None,
+    }
     assert attempt.pop("at") > 1_700_000_000
     assert 0 <= attempt.pop("took_s") < 60
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}
@@ -55,14 +60,14 @@ def test_a_delivery_is_told_with_its_attempts_and_can_be_sent_again(
 def test_a_refusal_is_told_and_the_next_try_too(
     client: Client, worker: Worker, service: Service, hook: Website
 ) -> None:
-    hook.put("/done", b"x" * 5000, 404)
-    task_id = ended(client, worker, hook.url("/done"))
-    nobody = ended(client, worker, f"http://{HOOK_HOST}:1/")
+    hook.set_page("/done", b"x" * 5000, 404)
+    task_id = end_task(client, worker, hook.url("/done"))
+    nobody = end_task(client, worker, f"http://{HOOK_HOST}:1/")
     send(service)
-    told = deliveries(client, task_id)
-    (attempt,) = told["attempts"]
-    assert (told["state"], attempt["status"], attempt["response"]) == ("waiting", 404, "x" * 1024)
-    assert told["next"] == pytest.approx(attempt["at"] + 3600, abs=60)
+    delivery = deliveries(client, task_id)
+    (attempt,) = delivery["attempts"]
+    assert (delivery["state"], attempt["status"], attempt["response"]) == ("waiting", 404, "x" * 1024)
+    assert delivery["next"] == pytest.approx(attempt["at"] + 3600, abs=60)
     (attempt,) = deliveries(client, nobody)["attempts"]
     assert (attempt["status"], attempt["error"], attempt["response"]) == (None, "the connection was refused", None)
 
@@ -70,23 +75,23 @@ def test_a_refusal_is_told_and_the_next_try_too(
 def test_what_was_given_up_is_failed_and_can_be_sent_again(
     client: Client, worker: Worker, service: Service, hook: Website
 ) -> None:
-    hook.put("/done", status=410)
-    task_id = ended(client, worker, hook.url("/done"))
+    hook.set_page("/done", status=410)
+    task_id = end_task(client, worker, hook.url("/done"))
     send(service)
-    told = deliveries(client, task_id)
-    assert (told["state"], told["next"], len(told["attempts"])) == ("failed", None, 1)
-    hook.put("/done", status=204)
+    delivery = deliveries(client, task_id)
+    assert (delivery["state"], delivery["next"], len(delivery["attempts"])) == ("failed", None, 1)
+    hook.set_page("/done", status=204)
     assert replay(client, task_id).json()["state"] == "waiting"
     send(service)
-    told = deliveries(client, task_id)
-    assert (told["state"], [attempt["status"] for attempt in told["attempts"]]) == ("delivered", [410, 204])
+    delivery = deliveries(client, task_id)
+    assert (delivery["state"], [attempt["status"] for attempt in delivery["attempts"]]) == ("delivered", [410, 204])
 
 
 def test_tasks_of_others_and_unknown_ones_look_the_same(
     client: Client, other_client: Client, worker: Worker, service: Service
 ) -> None:
-    foreign = ended(other_client, worker, HOOK)
-    with service.unchanged():
+    foreign = end_task(other_client, worker, HOOK)
+    with service.assert_unchanged():
         for task_id in (foreign, "none"):
             for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
                 assert refusal(response, 404) == "There is no such task"
@@ -96,7 +101,7 @@ def test_what_one_organization_calls_is_another_destination_than_what_another_ca
     client: Client, service: Service
 ) -> None:
     def destination(who: Client, url: str) -> str:
-        task = service.worker.run(service.worker.tasks.get(who.accepted(webhook_url=url)))
+        task = service.worker.run(service.worker.tasks.get(who.create_task(webhook_url=url)))
         assert task is not None
         assert task.webhook is not None
         return task.webhook.destination

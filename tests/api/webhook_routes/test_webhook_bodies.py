@@ -11,7 +11,7 @@ from standardwebhooks import Webhook
 from support.client import Client
 from support.hooked_tasks import replay, send
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.promises import promise
 from support.redis_contents import values
 from support.website import Website
@@ -38,9 +38,9 @@ OUTCOMES: dict[str, tuple[Status, dict[str, Any] | None]] = {
 def test_a_webhook_is_what_polling_answers(
     client: Client, worker: Worker, service: Service, hook: Website, status: Status, details: dict[str, Any] | None
 ) -> None:
-    task_id = client.accepted(webhook_url=hook.url("/done"), webhook_secret="some words")
+    task_id = client.create_task(webhook_url=hook.url("/done"), webhook_secret="some words")
     if status is Status.READY:
-        worker.deliver(task_id, picture(form="JPEG"))
+        worker.deliver(task_id, image_file(form="JPEG"))
     else:
         worker.end(task_id, status, details=details)
     before = client.poll(task_id).content
@@ -57,13 +57,13 @@ def test_a_webhook_is_what_polling_answers(
 def test_a_secret_is_nowhere_to_be_found(
     client: Client, worker: Worker, service: Service, hook: Website, secret: str
 ) -> None:
-    hook.put("/done", status=500)
+    hook.set_page("/done", status=500)
     submitted = client.submit(webhook_url=hook.url("/done"), webhook_secret=secret, prompt="the key of it")
     task_id = submitted.json()["id"]
     worker.end(task_id, Status.ERROR)
     send(service)
-    told = (f"/v1/tasks/{task_id}/deliveries", "/v1/tasks")
-    answers = [submitted, client.poll(task_id), *map(client.get, told), replay(client, task_id)]
+    paths = (f"/v1/tasks/{task_id}/deliveries", "/v1/tasks")
+    answers = [submitted, client.poll(task_id), *map(client.get, paths), replay(client, task_id)]
     task = worker.run(worker.tasks.get(task_id))
     assert task is not None
     assert task.webhook is not None
@@ -72,9 +72,9 @@ def test_a_secret_is_nowhere_to_be_found(
     for answer in answers:
         assert answer.status_code == 200
         assert not any(form in answer.text for form in (*forms, sealed))
-    kept = repr(worker.run(values(worker.tasks.redis, service.settings.redis.prefix)))
-    assert sealed in kept, "the search looks at the right values"
-    assert not any(form in kept for form in forms)
+    dump = repr(worker.run(values(worker.tasks.redis, service.settings.redis.prefix)))
+    assert sealed in dump, "the search looks at the right values"
+    assert not any(form in dump for form in forms)
     assert Sealer(service.settings.sealing_keys).open(sealed) == secret
     assert secret not in repr(task)
     [(headers, body)] = hook.received

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from support.deliveries import HOUR_S, LIMITS, one_ended, outbox_of
+from support.deliveries import HOUR_S, LIMITS, end_one_task, make_outbox
 from support.destination import Destination, receiving
-from support.sender import attempted, running, sender_of
+from support.sender import make_sender, running, wait_for_attempts
 
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
@@ -46,9 +46,9 @@ def deliver(store: TaskStore, tmp_path: Path) -> Callable[..., Awaitable[Deliver
     async def deliver(
         url: str, attempts: int = 1, outbox: Outbox | None = None, guard: UrlGuard | None = None, **outcome: Any
     ) -> Delivery:
-        outbox = outbox or outbox_of(store, schedule_s=(HOUR_S, HOUR_S), jitter=0, timeout_s=60)
-        task_id = await one_ended(store, url, **outcome)
-        async with running(sender_of(outbox, store, tmp_path, guard)):
-            return await attempted(outbox, task_id, attempts)
+        outbox = outbox or make_outbox(store, schedule_s=(HOUR_S, HOUR_S), jitter=0, timeout_s=60)
+        task_id = await end_one_task(store, url, **outcome)
+        async with running(make_sender(outbox, store, tmp_path, guard)):
+            return await wait_for_attempts(outbox, task_id, attempts)
 
     return deliver

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -13,12 +14,12 @@ from support.deliveries import (
     HOUR_S,
     OK,
     OTHER_URL,
-    claimed,
-    ended,
-    found,
+    claim_one,
+    end_one_task,
+    end_tasks,
+    get_delivery,
+    make_outbox,
     members,
-    one_ended,
-    outbox_of,
     time_passes,
     until,
 )
@@ -33,7 +34,7 @@ PER_DESTINATION = 4
 @pytest.fixture
 def outbox(store: TaskStore) -> Outbox:
     """Pauses last for hours; tests that want one to end say so."""
-    return outbox_of(
+    return make_outbox(
         store,
         failure_threshold=TRIPS,
         per_destination=PER_DESTINATION,
@@ -48,7 +49,7 @@ async def fails(outbox: Outbox, claim: Claim) -> None:
 
 async def trip(outbox: Outbox) -> None:
     for _ in range(TRIPS):
-        await fails(outbox, await claimed(outbox))
+        await fails(outbox, await claim_one(outbox))
 
 
 async def health(outbox: Outbox, destination: str = DESTINATION) -> dict[str, str]:
@@ -63,62 +64,80 @@ async def pause_s(outbox: Outbox) -> float:
 
 
 async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 20)
+    await end_tasks(store, 20)
     for _ in range(TRIPS):
-        await fails(outbox, await claimed(outbox))
+        await fails(outbox, await claim_one(outbox))
     assert await outbox.claim(10) == []
     await time_passes(outbox, pauses=False)
     assert await outbox.claim(10) == [], "however often somebody looks"
-    other = await one_ended(store, OTHER_URL)
+    other = await end_one_task(store, OTHER_URL)
     assert [claim.id for claim in await outbox.claim(10)] == [other]
 
 
 async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 20)
+    await end_tasks(store, 20)
     for outcome in ("delivered", "retry", "failed"):
         for _ in range(TRIPS - 1):
-            await fails(outbox, await claimed(outbox))
-        await outbox.record(await claimed(outbox), OK, outcome)
-    assert len(await outbox.claim(10)) == PER_DESTINATION
+            await fails(outbox, await claim_one(outbox))
+        await outbox.record(await claim_one(outbox), OK, outcome)
+    assert await outbox.claim(10)
 
 
 async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 10)
+    await end_tasks(store, 10)
     await trip(outbox)
     await time_passes(outbox)
-    asked = await asyncio.gather(*(outbox.claim(10) for _ in range(8)))
-    [trial] = [claim for claims in asked for claim in claims]
+    results = await asyncio.gather(*(outbox.claim(10) for _ in range(8)))
+    [trial] = [claim for claims in results for claim in claims]
     await time_passes(outbox, claims=False)
     assert await outbox.claim(10) == [], "that one is on its way"
     assert await outbox.record(trial, OK, "delivered")
-    assert await health(outbox) == {}
-    assert len(await outbox.claim(10)) == PER_DESTINATION
+    assert await health(outbox) == {"concurrency": "2"}
+    assert len(await outbox.claim(10)) == 2
+
+
+async def test_a_destination_gets_as_many_calls_at_a_time_as_it_answers_quickly(store: TaskStore) -> None:
+    outbox = make_outbox(store, per_destination=PER_DESTINATION)
+    await end_tasks(store, 60)
+    for answer in (replace(OK, took_s=5.0), OK, OK):
+        claims = await outbox.claim(60)
+        for claim in claims:
+            await outbox.record(claim, answer, "delivered")
+        assert len(claims) == PER_DESTINATION
+    claims = await outbox.claim(60)
+    assert len(claims) == PER_DESTINATION + 1
+    for claim in claims[:3]:
+        await fails(outbox, claim)
+    assert len(await outbox.claim(60)) == 0, "three are still on their way"
+    for claim in claims[3:]:
+        await fails(outbox, claim)
+    assert len(await outbox.claim(60)) == 1
 
 
 async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 10)
+    await end_tasks(store, 10)
     await trip(outbox)
     pauses = [await pause_s(outbox)]
     for _ in range(4):
         await time_passes(outbox)
-        await fails(outbox, await claimed(outbox))
+        await fails(outbox, await claim_one(outbox))
         assert await outbox.claim(10) == [], "one failed trial shuts it again"
         pauses.append(await pause_s(outbox))
     assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
 
 
 async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskStore) -> None:
-    outbox = outbox_of(
+    outbox = make_outbox(
         store, failure_threshold=TRIPS, per_destination=20, circuit_open_s=HOUR_S, max_circuit_open_s=100 * HOUR_S
     )
-    await ended(store, 20)
+    await end_tasks(store, 20)
     for claim in await outbox.claim(20):
         await fails(outbox, claim)
     assert (await health(outbox))["times_opened"] == "1"
 
 
 async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_given_up(store: TaskStore) -> None:
-    outbox = outbox_of(
+    outbox = make_outbox(
         store,
         schedule_s=(0.2, 0.2),
         timeout_s=0.1,
@@ -127,20 +146,20 @@ async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_gi
         max_circuit_open_s=0.05,
         per_destination=2,
     )
-    ids = await ended(store, 150)
+    ids = await end_tasks(store, 150)
     tried: set[str] = set()
 
-    async def all_are_given_up() -> bool:
+    async def all_have_failed() -> bool:
         for claim in await outbox.claim(10):
             tried.add(claim.id)
             await outbox.record(claim, DOWN, "retry", wait_s=0.2, down=True)
         return len(await members(store.redis, f"{store.prefix}undelivered")) == len(ids)
 
-    await until(all_are_given_up)
+    await until(all_have_failed)
     untried = set(ids) - tried
     assert untried
     for task_id in untried:
-        delivery = await found(outbox, task_id)
+        delivery = await get_delivery(outbox, task_id)
         assert (delivery.state, delivery.attempts, delivery.next) == (State.FAILED, 0, None)
         assert [attempt.error for attempt in delivery.log] == ["the destination was never back"]
     await time_passes(outbox)
@@ -150,16 +169,16 @@ async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_gi
 
 async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: TaskStore, outbox: Outbox) -> None:
     """The destination is well; it was the senders that were away."""
-    [task_id] = await ended(store)
+    [task_id] = await end_tasks(store)
     await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
     assert [claim.id for claim in await outbox.claim(10)] == [task_id]
 
 
 async def test_a_replay_tries_a_destination_that_is_left_alone(store: TaskStore) -> None:
-    outbox = outbox_of(store, failure_threshold=1, circuit_open_s=HOUR_S)
-    task_id = await one_ended(store)
-    await outbox.record(await claimed(outbox), DOWN, "failed", down=True)
-    later = await one_ended(store)
+    outbox = make_outbox(store, failure_threshold=1, circuit_open_s=HOUR_S)
+    task_id = await end_one_task(store)
+    await outbox.record(await claim_one(outbox), DOWN, "failed", down=True)
+    later = await end_one_task(store)
     assert await outbox.claim(10) == []
     assert await outbox.replay(task_id)
     assert sorted(claim.id for claim in await outbox.claim(10)) == sorted([task_id, later])

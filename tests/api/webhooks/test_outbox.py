@@ -19,13 +19,13 @@ from support.deliveries import (
     OTHER_DESTINATION,
     OTHER_URL,
     URL,
-    claimed,
-    ended,
-    found,
+    claim_one,
+    end_one_task,
+    end_tasks,
+    get_delivery,
     hooked_task,
+    make_outbox,
     members,
-    one_ended,
-    outbox_of,
     time_passes,
     until,
 )
@@ -39,14 +39,14 @@ End = Callable[[TaskStore, str], Awaitable[None]]
 """Ends a leased task in its first attempt."""
 
 
-def completed(status: Status) -> End:
+def complete_with(status: Status) -> End:
     async def end(store: TaskStore, task_id: str) -> None:
         assert await store.complete(QUEUE, task_id, 1, status)
 
     return end
 
 
-async def cancelled(store: TaskStore, task_id: str) -> None:
+async def cancel(store: TaskStore, task_id: str) -> None:
     assert await store.cancel(task_id, "p") == 1
 
 
@@ -55,8 +55,8 @@ async def past_its_deadline(store: TaskStore, task_id: str) -> None:
     assert await store.end_overdue(QUEUE) == 1
 
 
-async def lost_too_often(store: TaskStore, task_id: str) -> None:
-    for attempt in range(1, LIMITS.max_losses + 1):
+async def crash_too_often(store: TaskStore, task_id: str) -> None:
+    for attempt in range(1, LIMITS.max_total_crashes + 1):
         await store.advance(QUEUE, task_id, attempt, Status.GENERATING)
         await store.redis.zadd(f"{store.prefix}leased:{QUEUE}", {task_id: 1})
         assert await store.reap(QUEUE) == 1
@@ -70,11 +70,11 @@ async def struck_alone(store: TaskStore, task_id: str) -> None:
 
 
 ENDS: dict[str, End] = {
-    "Ready": completed(Status.READY),
-    "Content Moderated": completed(Status.CONTENT_MODERATED),
-    "cancelled": cancelled,
+    "Ready": complete_with(Status.READY),
+    "Content Moderated": complete_with(Status.CONTENT_MODERATED),
+    "cancelled": cancel,
     "past its deadline": past_its_deadline,
-    "reaped too often": lost_too_often,
+    "reaped too often": crash_too_often,
     "died with its worker": struck_alone,
 }
 
@@ -91,42 +91,42 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     await end(store, task.id)
     ended = await store.get(task.id)
     assert ended is not None
-    delivery = await found(outbox, task.id)
+    delivery = await get_delivery(outbox, task.id)
     assert (delivery.state, delivery.destination, delivery.attempts) == (State.WAITING, DESTINATION, 0)
     assert (delivery.created, delivery.next, delivery.log) == (ended.finished, ended.finished, ())
     assert delivery.finished is None
-    claim = await claimed(outbox)
+    claim = await claim_one(outbox)
     assert (claim.id, claim.attempt) == (task.id, 1)
 
 
 async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_hear(
     store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await one_ended(store)  # the first time, the script itself may have to be brought to the server
+    await end_one_task(store)  # the first time, the script itself may have to be brought to the server
     task = hooked_task()
     await store.submit(task)
     await store.lease(QUEUE, 1, 100)
     calls: list[Any] = []
-    execute = Redis.execute_command
+    execute = redis.execute_command
 
-    async def noted(self: Redis, *args: Any, **options: Any) -> Any:
+    async def record_call(*args: Any, **options: Any) -> Any:
         calls.append(args[0])
-        return await execute(self, *args, **options)
+        return await execute(*args, **options)
 
-    async with redis.pubsub() as told:
-        await told.subscribe(outbox.channel)
-        assert (await told.get_message(timeout=60) or {})["type"] == "subscribe"
+    async with redis.pubsub() as pubsub:
+        await pubsub.subscribe(outbox.channel)
+        assert (await pubsub.get_message(timeout=60) or {})["type"] == "subscribe"
         with monkeypatch.context() as patched:
-            patched.setattr(Redis, "execute_command", noted)
+            patched.setattr(redis, "execute_command", record_call)
             await store.complete(QUEUE, task.id, 1, Status.READY)
-        assert (await told.get_message(timeout=60) or {})["type"] == "message"
+        assert (await pubsub.get_message(timeout=60) or {})["type"] == "message"
     assert calls == ["EVALSHA"]
-    assert (await found(outbox, task.id)).state is State.WAITING
+    assert (await get_delivery(outbox, task.id)).state is State.WAITING
 
 
 async def test_a_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     for url in (URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"):
-        await one_ended(store, url)
+        await end_one_task(store, url)
     destinations = [
         f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")
     ]
@@ -138,13 +138,13 @@ async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_
     store: TaskStore, redis: Redis
 ) -> None:
     """More of them are due, and for longer, than are looked at in one step."""
-    outbox = outbox_of(store, per_organization=2)
+    outbox = make_outbox(store, per_organization=2)
     for number in range(5):
-        await ended(store, 1, f"http://destination-{number}.test/")
+        await end_tasks(store, 1, f"http://destination-{number}.test/")
     claims = await outbox.claim(10)
     assert len(claims) == 2
     await redis.zadd(outbox.channel, {f"http://never-{number}.test:80 default": number for number in range(5000)})
-    late = await ended(store, 1, OTHER_URL, organization="acme")
+    late = await end_tasks(store, 1, OTHER_URL, organization="acme")
     assert [claim.id for _ in range(4) for claim in await outbox.claim(10)] == late
     await outbox.record(claims[0], OK, "delivered")
     await time_passes(outbox, claims=False)
@@ -152,23 +152,23 @@ async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_
 
 
 async def test_of_one_destination_the_oldest_come_first(store: TaskStore) -> None:
-    outbox = outbox_of(store, per_destination=100)
-    ids = await ended(store, 4)
+    outbox = make_outbox(store, per_destination=100)
+    ids = await end_tasks(store, 4)
     turns = dict(zip(ids, (3, 1, 4, 2), strict=True))
     await store.redis.zadd(f"{store.prefix}outbox:{DESTINATION}", turns)
-    assert [(await claimed(outbox)).id for _ in ids] == sorted(ids, key=turns.__getitem__)
+    assert [(await claim_one(outbox)).id for _ in ids] == sorted(ids, key=turns.__getitem__)
 
 
 async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wait_for_them(store: TaskStore) -> None:
-    outbox = outbox_of(store, claim_s=1)
-    task_id = await one_ended(store)
-    await outbox.record(await claimed(outbox), DOWN, "retry", wait_s=0.2)
-    waiting = await found(outbox, task_id)
+    outbox = make_outbox(store, claim_s=1)
+    task_id = await end_one_task(store)
+    await outbox.record(await claim_one(outbox), DOWN, "retry", wait_s=0.2)
+    waiting = await get_delivery(outbox, task_id)
     assert waiting.next is not None
     assert await store.redis.zscore(outbox.channel, DESTINATION) == waiting.next * 1000
     assert 0.2 <= waiting.next - waiting.created < 60
-    fresh = await one_ended(store)
-    assert (await claimed(outbox)).id == fresh
+    fresh = await end_one_task(store)
+    assert (await claim_one(outbox)).id == fresh
     attempts: dict[str, int] = {}
 
     async def both_come_back() -> bool:
@@ -181,30 +181,30 @@ async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wa
 
 
 async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
-    ids = await ended(store, 2)
-    kept, lost = await outbox.claim(2)
+    ids = await end_tasks(store, 2)
+    current, stale = await outbox.claim(2)
     await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
     await outbox.prolong([])
-    await outbox.prolong([kept, replace(lost, number=lost.number + 1), Claim("unknown", 1, 1)])
+    await outbox.prolong([current, replace(stale, number=stale.number + 1), Claim("unknown", 1, 1)])
     await time_passes(outbox, claims=False)
-    assert [claim.id for claim in await outbox.claim(10)] == [lost.id]
-    assert await outbox.record(kept, OK, "delivered")
+    assert [claim.id for claim in await outbox.claim(10)] == [stale.id]
+    assert await outbox.record(current, OK, "delivered")
 
 
 async def test_idle_destinations_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
-    await ended(store, 2)
-    await one_ended(store, OTHER_URL)
+    await end_tasks(store, 2)
+    await end_one_task(store, OTHER_URL)
     for claim in await outbox.claim(10):
         await outbox.record(claim, OK, "delivered")
     assert await members(redis, outbox.channel) == []
-    await one_ended(store, OTHER_URL)
+    await end_one_task(store, OTHER_URL)
     assert await members(redis, outbox.channel) == [OTHER_DESTINATION]
 
 
 @pytest.mark.parametrize("failed", [False, True])
 async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: TaskStore, failed: bool) -> None:
-    outbox = outbox_of(store, per_destination=100)
-    ids = await ended(store, 3) + await ended(store, 2, OTHER_URL)
+    outbox = make_outbox(store, per_destination=100)
+    ids = await end_tasks(store, 3) + await end_tasks(store, 2, OTHER_URL)
     for claim in await outbox.claim(100) if failed else []:
         await outbox.record(claim, DOWN, "failed")
     listed, cursor = await outbox.list_deliveries(limit=2, failed=failed)
@@ -218,31 +218,31 @@ async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: Tas
 
 
 async def test_what_is_due_is_swept_in_bounded_parts_past_all_that_must_stay(store: TaskStore) -> None:
-    blocked = await ended(store, 2_500)  # more than any script looks at in one go
-    free = await ended(store, 25, url=None)
+    blocked = await end_tasks(store, 2_500)  # more than any script looks at in one go
+    free = await end_tasks(store, 25, url=None)
     key = f"{store.prefix}retention"
     await store.redis.zadd(key, dict.fromkeys(blocked, 1) | dict.fromkeys(free, 2))
     swept: list[str] = []
-    while found := await store.sweep(swept[-10:], limit=10):
-        assert len(found) <= 10
-        swept += found
+    while batch := await store.sweep(swept[-10:], limit=10):
+        assert len(batch) <= 10
+        swept += batch
     assert sorted(swept) == sorted(free)
     assert len(await members(store.redis, key)) == len(blocked)
 
 
 async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(store: TaskStore) -> None:
-    outbox = outbox_of(store, schedule_s=(60,))
-    task_id = await one_ended(store)
-    await outbox.record(await claimed(outbox), DOWN, "retry", wait_s=60)
-    assert (await outbox.delivered())[0] == {"delivered": 0, "failed": 0, "put_off": 1}
+    outbox = make_outbox(store, schedule_s=(60,))
+    task_id = await end_one_task(store)
+    await outbox.record(await claim_one(outbox), DOWN, "retry", wait_s=60)
+    assert (await outbox.count_outcomes())[0] == {"delivered": 0, "failed": 0, "put_off": 1}
     await time_passes(outbox)
-    await outbox.record(await claimed(outbox), DOWN, "failed")
-    counts, delay = await outbox.delivered()
+    await outbox.record(await claim_one(outbox), DOWN, "failed")
+    counts, delay = await outbox.count_outcomes()
     assert (counts["failed"], delay.count) == (1, 0)
     await outbox.replay(task_id)
     await store.redis.hincrby(f"{store.prefix}delivery:{task_id}", "since", -90_000)  # type: ignore[misc]
-    await outbox.record(await claimed(outbox), OK, "delivered")
-    counts, delay = await outbox.delivered()
+    await outbox.record(await claim_one(outbox), OK, "delivered")
+    counts, delay = await outbox.count_outcomes()
     assert counts == {"delivered": 1, "failed": 1, "put_off": 1}
     assert (delay.count, delay.sum >= 90) == (1, True)
     assert dict(delay.buckets)[300.0] - dict(delay.buckets)[60.0] == 1
@@ -250,7 +250,7 @@ async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(sto
 
 async def test_the_backlog_is_what_is_on_its_way(store: TaskStore, outbox: Outbox) -> None:
     assert await outbox.backlog() == (0, 0)
-    first, _ = await one_ended(store), await one_ended(store)
+    first, _ = await end_one_task(store), await end_one_task(store)
     await store.redis.zincrby(f"{store.prefix}pending", -90_000, first)
     pending, oldest_s = await outbox.backlog()
     assert pending == 2

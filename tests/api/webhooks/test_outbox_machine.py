@@ -23,7 +23,7 @@ from support.machines import PHASES, RedisMachine, run_machine
 from support.tasks import QUEUE
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State, max_attempts
@@ -36,11 +36,11 @@ POLICY = WebhookSettings(
     circuit_open_s=60,
     max_circuit_open_s=240,
 )
-ON_THE_WAY = {State.WAITING, State.SENDING}
+PENDING_STATES = {State.WAITING, State.SENDING}
 
 
 @dataclass
-class Expected:
+class ExpectedDelivery:
     destination: str
     state: State = State.WAITING
     attempts: int = 0
@@ -66,13 +66,13 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             super().__init__(redis_url)
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.outbox = Outbox(self.redis, self.prefix, POLICY)
-            self.expected: dict[str, Expected] = {}
+            self.expected: dict[str, ExpectedDelivery] = {}
             self.silent: list[str] = []
 
         def pick(self, pick: int) -> str:
             return list(self.expected)[pick % len(self.expected)] if self.expected else "unknown"
 
-        def taken(self, claim: Claim) -> Claim:
+        def track_claim(self, claim: Claim) -> Claim:
             """Checks and expects a claim that was handed out."""
             delivery = self.expected[claim.id]
             assert delivery.state is State.WAITING
@@ -93,7 +93,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 [lease] = self.do(self.store.lease(QUEUE, 1, 1000))
                 self.do(self.store.complete(QUEUE, lease.id, lease.attempt, Status.READY))
             if url:
-                self.expected[task.id] = Expected(f"{destination_of(url)} default")
+                self.expected[task.id] = ExpectedDelivery(f"{parse_destination(url)} default")
             else:
                 self.silent.append(task.id)
 
@@ -102,20 +102,20 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             claims: list[Claim] = self.do(self.outbox.claim(n))
             assert len(claims) <= n
             assert len({claim.id for claim in claims}) == len(claims)
-            return multiple(*map(self.taken, claims))
+            return multiple(*map(self.track_claim, claims))
 
         @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), down=st.booleans())
         def record(self, claim: Claim, outcome: Outcome, down: bool) -> None:
             if outcome == "retry" and claim.attempt >= max_attempts(POLICY):
                 outcome = "failed"
             delivery = self.expected.get(claim.id)
-            held = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
-            before = None if held else self.do(everything(self.store))
+            is_current = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
+            before = None if is_current else self.do(everything(self.store))
             recorded = self.do(
                 self.outbox.record(claim, DOWN, outcome, wait_s=60, down=down and outcome != "delivered")
             )
-            assert recorded == held
-            if held and delivery is not None:
+            assert recorded == is_current
+            if is_current and delivery is not None:
                 delivery.noted += 1
                 match outcome:
                     case "delivered":
@@ -142,7 +142,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                     delivery.state = State.WAITING
                     if delivery.attempts >= max_attempts(POLICY):
                         delivery.fail()
-            return multiple(*map(self.taken, claims))
+            return multiple(*map(self.track_claim, claims))
 
         @rule()
         def waits_are_over(self) -> None:
@@ -172,10 +172,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             key = f"{self.prefix}retention"
             for member in self.do(self.redis.zrange(key, 0, -1)):
                 self.do(self.redis.zadd(key, {member: 1}))
-            named = set(self.do(self.store.sweep(limit=1000)))
-            over = {i for i, delivery in self.expected.items() if delivery.state not in ON_THE_WAY}
-            assert named == over | set(self.silent)
-            self.do(self.store.sweep(sorted(named), limit=0))
+            candidates = set(self.do(self.store.sweep(limit=1000)))
+            over = {i for i, delivery in self.expected.items() if delivery.state not in PENDING_STATES}
+            assert candidates == over | set(self.silent)
+            self.do(self.store.sweep(sorted(candidates), limit=0))
             for task_id in over:
                 del self.expected[task_id]
                 assert self.do(self.outbox.get(task_id)) is None
@@ -193,17 +193,17 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert delivery.attempts == expected.attempts <= max_attempts(POLICY)
                 assert len(delivery.log) == min(expected.noted, 50)
                 assert (delivery.next is not None) == (delivery.state is State.WAITING)
-                if delivery.state not in ON_THE_WAY:
+                if delivery.state not in PENDING_STATES:
                     assert delivery.finished is not None
 
         @invariant()
         def indexes_agree_with_states(self) -> None:
-            kept: dict[str, Any] = {
+            entries: dict[str, Any] = {
                 key.removeprefix(self.prefix): value for key, value in self.do(everything(self.store)).items()
             }
 
             def members(index: str) -> set[str]:
-                return {member for member, _ in kept.get(index, [])}
+                return {member for member, _ in entries.get(index, [])}
 
             def having(*states: State, destination: str | None = None) -> set[str]:
                 return {
@@ -212,28 +212,30 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
             assert members("deliveries") == set(self.expected)
             assert members("undelivered") == having(State.FAILED)
-            assert members("pending") == having(*ON_THE_WAY)
+            assert members("pending") == having(*PENDING_STATES)
             assert members("calls:default") == having(State.SENDING)
             assert len(members("calls:default")) <= POLICY.per_organization
             for destination in (DESTINATION, OTHER_DESTINATION):
                 assert members(f"outbox:{destination}") == having(State.WAITING, destination=destination)
                 assert members(f"sending:{destination}") == having(State.SENDING, destination=destination)
                 assert len(members(f"sending:{destination}")) <= POLICY.per_destination
-                if having(*ON_THE_WAY, destination=destination):
+                if having(*PENDING_STATES, destination=destination):
                     assert destination in members("outbox"), "nobody would ever look at it"
-            known = {name.partition(":")[2] for name in kept if name.partition(":")[0] in ("delivery", "attempts")}
-            assert known <= set(self.expected), "of tasks that are forgotten nothing is left"
+            task_ids = {
+                name.partition(":")[2] for name in entries if name.partition(":")[0] in ("delivery", "attempts")
+            }
+            assert task_ids <= set(self.expected), "of tasks that are forgotten nothing is left"
 
         @invariant()
         def destinations_are_looked_at_in_time(self) -> None:
-            kept: dict[str, Any] = self.do(everything(self.store))
-            looks = dict(kept.get(f"{self.prefix}outbox", []))
+            entries: dict[str, Any] = self.do(everything(self.store))
+            looks = dict(entries.get(f"{self.prefix}outbox", []))
             seconds, _ = self.do(self.redis.time())
             for destination in {d.destination for d in self.expected.values() if d.state is State.WAITING}:
-                if kept.get(f"{self.prefix}sending:{destination}"):
+                if entries.get(f"{self.prefix}sending:{destination}"):
                     continue  # then also the end of a call leads to the next look
-                first = min(at for _, at in kept[f"{self.prefix}outbox:{destination}"])
-                open_until = float(kept.get(f"{self.prefix}destination:{destination}", {}).get("open_until", 0))
+                first = min(at for _, at in entries[f"{self.prefix}outbox:{destination}"])
+                open_until = float(entries.get(f"{self.prefix}destination:{destination}", {}).get("open_until", 0))
                 assert looks[destination] <= max(first, open_until, (seconds + 1) * 1000)
 
     return OutboxMachine

@@ -13,19 +13,19 @@ from typing import Any, TypeAlias
 import pytest
 from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
-from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
+from support.deliveries import BASE, HOUR_S, URL, end_one_task, make_outbox
 from support.destination import Destination, Reply, breaks_off, http, is_silent_after_the_head, never_stops
-from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, presenter, running, sender_of
+from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, presenter, running, wait_for_attempts
 
 from serve_app.encryption import Sealer, new_key
-from serve_app.inputs.url_guard import UrlGuard, destination_of
+from serve_app.inputs.url_guard import UrlGuard, parse_destination
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Presenter, encoded
+from serve_app.tasks.views import Presenter, encode_body
 from serve_app.webhooks.outbox import Delivery, Outbox, State
 
 Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]
-RESULT = {"key": "results/x/1/picture.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
+RESULT = {"key": "results/x/1/image.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
 
 
 @pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
@@ -41,7 +41,7 @@ async def test_what_is_sent(
     task = await store.get(delivery.id)
     assert task is not None
     assert (call.path, call.id) == ("/hook?of=ours", delivery.id)
-    assert call.body == encoded(await presenter(tmp_path).body(task, BASE))
+    assert call.body == encode_body(await presenter(tmp_path).body(task, BASE))
     assert "東京 🍜".encode() in call.body
     assert call.headers["content-type"] == "application/json"
     assert call.headers["user-agent"].startswith("gen-serve")
@@ -77,17 +77,17 @@ async def test_an_answer_is_a_delivery_or_followed_by_another_try(
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
 async def test_a_destination_that_asks_for_time_gets_it(deliver: Deliver, destination: Destination, form: str) -> None:
-    wish_s = 3 * HOUR_S
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=wish_s), usegmt=True)
-    destination.reply = http(404, retry_after=f"{wish_s:.0f}" if form == "seconds" else date)
+    retry_after_s = 3 * HOUR_S
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=retry_after_s), usegmt=True)
+    destination.reply = http(404, retry_after=f"{retry_after_s:.0f}" if form == "seconds" else date)
     delivery = await deliver(destination.url())
-    assert delivery.next == pytest.approx(delivery.created + wish_s, abs=60)
+    assert delivery.next == pytest.approx(delivery.created + retry_after_s, abs=60)
 
 
 async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_then_until_the_last(
     deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
-    outbox = outbox_of(store, schedule_s=(QUICK_S, QUICK_S))
+    outbox = make_outbox(store, schedule_s=(QUICK_S, QUICK_S))
     destination.replies = [http(500, b"oops"), breaks_off, http(404)]
     delivery = await deliver(destination.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
     assert (delivery.state, delivery.attempts) == (State.FAILED, 3)
@@ -142,7 +142,7 @@ async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
 async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_destination(
     deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
-    key = f"{store.prefix}destination:{destination_of(destination.url())} default"
+    key = f"{store.prefix}destination:{parse_destination(destination.url())} default"
     health = {"failures": "5", "times_opened": "3", "open_until": "1"}
     await store.redis.hset(key, mapping=health)  # type: ignore[misc]
     delivery = await deliver(destination.url(), secret=Sealer([new_key()]).seal("lost"))
@@ -152,27 +152,27 @@ async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_o
 
 
 async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp_path: Path) -> None:
-    task_id = await one_ended(store, URL)
+    task_id = await end_one_task(store, URL)
     await store.redis.delete(f"{store.prefix}task:{task_id}")
-    async with running(sender_of(outbox, store, tmp_path)):
-        delivery = await attempted(outbox, task_id)
+    async with running(make_sender(outbox, store, tmp_path)):
+        delivery = await wait_for_attempts(outbox, task_id)
     assert (delivery.state, delivery.log[0].error) == (State.FAILED, "the task is no longer kept")
 
 
 async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_destinations(
     deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outbox = outbox_of(
+    outbox = make_outbox(
         store, schedule_s=(QUICK_S,), jitter=0, failure_threshold=1, circuit_open_s=HOUR_S, max_circuit_open_s=HOUR_S
     )
     body, away = Presenter.body, iter([True])
 
-    async def signed(self: Presenter, task: Task, base: str) -> dict[str, Any]:
+    async def fail(self: Presenter, task: Task, base: str) -> dict[str, Any]:
         if next(away, False):
             raise GenericError("away")
         return await body(self, task, base)
 
-    monkeypatch.setattr(Presenter, "body", signed)
+    monkeypatch.setattr(Presenter, "body", fail)
     delivery = await deliver(destination.url(), 2, outbox, result=RESULT)
     first, second = delivery.log
     assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)
@@ -199,7 +199,7 @@ BAD: dict[str, tuple[Reply, str]] = {
 async def test_a_destination_that_misbehaves_is_tried_again(
     deliver: Deliver, store: TaskStore, destination: Destination, reply: Reply, error: str
 ) -> None:
-    outbox = outbox_of(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent_after_the_head else 60)
+    outbox = make_outbox(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent_after_the_head else 60)
     destination.replies = [reply]
     delivery = await deliver(destination.url(), 2, outbox)
     first, second = delivery.log

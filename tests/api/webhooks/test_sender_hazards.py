@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError
-from support.deliveries import HOUR_S, LIMITS, ended, one_ended, outbox_of, time_passes, until
+from support.deliveries import HOUR_S, LIMITS, end_one_task, end_tasks, make_outbox, time_passes, until
 from support.destination import Destination
-from support.sender import QUICK_S, kill, outcome_of, running, sender_of, started
+from support.sender import QUICK_S, kill, make_sender, running, start_sender, wait_for_states
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import destination_of
+from serve_app.inputs.url_guard import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
@@ -33,13 +33,13 @@ class Forgetful(Outbox):
 async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store)
-    task_id = await one_ended(store, destination.url())
-    async with running(sender_of(Forgetful(store.redis, store.prefix), store, tmp_path)):
+    outbox = make_outbox(store)
+    task_id = await end_one_task(store, destination.url())
+    async with running(make_sender(Forgetful(store.redis, store.prefix), store, tmp_path)):
         await destination.has(1)
     await time_passes(outbox)
-    async with running(sender_of(outbox, store, tmp_path)):
-        [delivery] = await outcome_of(outbox, [task_id])
+    async with running(make_sender(outbox, store, tmp_path)):
+        [delivery] = await wait_for_states(outbox, [task_id])
     assert delivery.state is State.DELIVERED
     assert destination.ids == [task_id] * 2
     assert delivery.attempts == 2
@@ -50,83 +50,83 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
 async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store, concurrency=3, per_destination=100)
+    outbox = make_outbox(store, concurrency=3, per_destination=100)
     destination.replies = [destination.hang] * 3
-    ids = await ended(store, 5, destination.url())
-    victim = sender_of(outbox, store, tmp_path)
-    loops = started(victim)
+    ids = await end_tasks(store, 5, destination.url())
+    victim = make_sender(outbox, store, tmp_path)
+    loops = start_sender(victim)
     await destination.has(3)
-    assert len(await ends_of(store, f"{store.prefix}calls:default")) == 3, "so many at a time and no more"
+    assert len(await get_ends(store, f"{store.prefix}calls:default")) == 3, "so many at a time and no more"
     await kill(victim, loops)
-    lost = list(destination.ids)
+    first_ids = list(destination.ids)
     await time_passes(outbox)
-    async with running(sender_of(outbox, store, tmp_path)):
-        deliveries = await outcome_of(outbox, ids)
+    async with running(make_sender(outbox, store, tmp_path)):
+        deliveries = await wait_for_states(outbox, ids)
     assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
-    assert sorted(destination.ids) == sorted(ids + lost)
+    assert sorted(destination.ids) == sorted(ids + first_ids)
 
 
 async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store, claim_s=CLAIM_S)
+    outbox = make_outbox(store, claim_s=CLAIM_S)
     destination.reply = destination.hang
-    ids = await ended(store, 4, destination.url())
-    key = f"{store.prefix}sending:{destination_of(destination.url())} default"
-    async with running(sender_of(outbox, store, tmp_path)), running(sender_of(outbox, store, tmp_path)):
+    ids = await end_tasks(store, 4, destination.url())
+    key = f"{store.prefix}sending:{parse_destination(destination.url())} default"
+    async with running(make_sender(outbox, store, tmp_path)), running(make_sender(outbox, store, tmp_path)):
         await destination.has(4)
-        first = max(await ends_of(store, key))
+        first = max(await get_ends(store, key))
 
         async def prolonged_past_its_first_end() -> bool:
-            ends = await ends_of(store, key)
+            ends = await get_ends(store, key)
             return len(ends) == 4 and min(ends) > first + 1000 * CLAIM_S
 
         await until(prolonged_past_its_first_end)
         destination.let_go()
-        deliveries = await outcome_of(outbox, ids)
+        deliveries = await wait_for_states(outbox, ids)
     assert sorted(destination.ids) == sorted(ids)
     assert {(delivery.state, delivery.attempts) for delivery in deliveries} == {(State.DELIVERED, 1)}
 
 
-async def ends_of(store: TaskStore, key: str) -> list[float]:
+async def get_ends(store: TaskStore, key: str) -> list[float]:
     return [float(at) for _, at in await store.redis.zrange(key, 0, -1, withscores=True)]
 
 
 async def test_draining_finishes_what_is_on_its_way_and_begins_nothing(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store)
+    outbox = make_outbox(store)
     destination.reply = destination.hang
-    begun = await ended(store, 3, destination.url())
-    sender = sender_of(outbox, store, tmp_path)
-    loops = started(sender)
+    running_ids = await end_tasks(store, 3, destination.url())
+    sender = make_sender(outbox, store, tmp_path)
+    loops = start_sender(sender)
     await destination.has(3)
     drained = asyncio.create_task(sender.drain())
     await asyncio.sleep(0)
-    later = await one_ended(store, destination.url())
+    later = await end_one_task(store, destination.url())
     assert not drained.done()
     destination.let_go()
     await drained
-    assert {delivery.state for delivery in await outcome_of(outbox, begun)} == {State.DELIVERED}
+    assert {delivery.state for delivery in await wait_for_states(outbox, running_ids)} == {State.DELIVERED}
     await kill(sender, loops)
-    assert sorted(destination.ids) == sorted(begun)
-    [left] = await outcome_of(outbox, [later], State.WAITING)
-    assert left.attempts == 0
+    assert sorted(destination.ids) == sorted(running_ids)
+    [waiting] = await wait_for_states(outbox, [later], State.WAITING)
+    assert waiting.attempts == 0
 
 
 async def test_a_dead_destination_with_a_thousand_deliveries_keeps_nobody_waiting(
     store: TaskStore, destination: Destination, other_destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = outbox_of(store, timeout_s=HOUR_S)
+    outbox = make_outbox(store, timeout_s=HOUR_S)
     destination.reply = destination.hang
-    dead = await ended(store, 1000, destination.url())
-    well = await ended(store, 40, other_destination.url())
-    async with running(sender_of(outbox, store, tmp_path)):
+    dead = await end_tasks(store, 1000, destination.url())
+    well = await end_tasks(store, 40, other_destination.url())
+    async with running(make_sender(outbox, store, tmp_path)):
         await destination.has(outbox.policy.per_destination)
-        await outcome_of(outbox, well, State.DELIVERED)
-        later = await ended(store, 10, other_destination.url())
-        await outcome_of(outbox, later, State.DELIVERED)
-        stuck = await outcome_of(outbox, dead, *State)
+        await wait_for_states(outbox, well, State.DELIVERED)
+        later = await end_tasks(store, 10, other_destination.url())
+        await wait_for_states(outbox, later, State.DELIVERED)
+        stuck = await wait_for_states(outbox, dead, *State)
     assert sorted(other_destination.ids) == sorted(well + later)
     assert destination.busiest == len(destination.received) == outbox.policy.per_destination
     assert {delivery.state for delivery in stuck} == {State.WAITING, State.SENDING}
@@ -149,17 +149,17 @@ async def test_a_restart_of_redis_amid_deliveries_loses_none(
     outbox = Outbox(redis, prefix, WebhookSettings(claim_s=1, schedule_s=(QUICK_S,) * 5, per_destination=4))
     destination.reply = destination.hang
     try:
-        ids = await ended(store, 12, destination.url()) + await ended(store, 12, other_destination.url())
-        async with running(sender_of(outbox, store, tmp_path)):
+        ids = await end_tasks(store, 12, destination.url()) + await end_tasks(store, 12, other_destination.url())
+        async with running(make_sender(outbox, store, tmp_path)):
             await destination.has(4)
             assert own_redis._process is not None
             own_redis._process.kill()
             own_redis._process.wait(60)
             destination.let_go()
             own_redis.revive()
-            deliveries = await outcome_of(outbox, ids)
-            fresh = await one_ended(store, other_destination.url())
-            await outcome_of(outbox, [fresh], State.DELIVERED)
+            deliveries = await wait_for_states(outbox, ids)
+            fresh = await end_one_task(store, other_destination.url())
+            await wait_for_states(outbox, [fresh], State.DELIVERED)
         assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
         assert set(destination.ids) | set(other_destination.ids) == {*ids, fresh}
     finally:

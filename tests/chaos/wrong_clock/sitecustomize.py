@@ -18,10 +18,10 @@ class _Clock:
 
     def __call__(self) -> float:
         if time.monotonic() - self._looked > 0.1:
-            self._looked, told = time.monotonic(), self._folder / str(os.getpid())
+            self._looked, offset_file = time.monotonic(), self._folder / str(os.getpid())
             try:
-                self._off_s = float(told.read_text())
-                told.with_suffix(".heard").touch()
+                self._off_s = float(offset_file.read_text())
+                offset_file.with_suffix(".heard").touch()
             except FileNotFoundError:
                 self._off_s = 0.0
         return self._true() + self._off_s

@@ -1,4 +1,4 @@
-"""Makes pictures as an application does that uses the package `blackforest`, in an environment of its own.
+"""Makes images as an application does that uses the package `blackforest`, in an environment of its own.
 
 Takes from standard input `{base_url, key, requests: {name: {model, inputs}}}`, and writes to standard output what came
 of each.
@@ -16,7 +16,7 @@ from blackforest import BFLClient
 from blackforest.types.general.client_config import ClientConfig
 
 
-def made(client: BFLClient, model: str, inputs: dict[str, Any]) -> dict[str, Any]:
+def generate(client: BFLClient, model: str, inputs: dict[str, Any]) -> dict[str, Any]:
     waits = ClientConfig(sync=True, timeout=240, polling_interval=0.1, max_retries=2400)
     try:
         return {"result": client.generate(model, inputs, waits).result}
@@ -24,8 +24,8 @@ def made(client: BFLClient, model: str, inputs: dict[str, Any]) -> dict[str, Any
         return {"error": str(problem)}
 
 
-asked = json.load(sys.stdin)
+payload = json.load(sys.stdin)
 with contextlib.redirect_stdout(sys.stderr):  # it tells of every poll
-    client = BFLClient(asked["key"], asked["base_url"])
-    results = {name: made(client, **request) for name, request in asked["requests"].items()}
+    client = BFLClient(payload["key"], payload["base_url"])
+    results = {name: generate(client, **request) for name, request in payload["requests"].items()}
 json.dump({"results": results, "user_agent": client.session.headers["User-Agent"]}, sys.stdout)

@@ -1,4 +1,4 @@
-"""Asks for a picture as an application does that uses the package `litellm`, in an environment of its own.
+"""Asks for an image as an application does that uses the package `litellm`, in an environment of its own.
 
 Takes from standard input `{model, prompt}`, and writes to standard output what came of it. Its environment names the
 service: `BFL_API_BASE`, `BFL_API_KEY`.
@@ -13,11 +13,11 @@ import sys
 
 import litellm
 
-asked = json.load(sys.stdin)
+payload = json.load(sys.stdin)
 with contextlib.redirect_stdout(sys.stderr):
     try:
-        answer = litellm.image_generation(model=f"black_forest_labs/{asked['model']}", prompt=asked["prompt"])
-        told = {"url": answer.data[0].url}
+        answer = litellm.image_generation(model=f"black_forest_labs/{payload['model']}", prompt=payload["prompt"])
+        output = {"url": answer.data[0].url}
     except Exception as problem:
-        told = {"error": str(problem)}
-json.dump(told, sys.stdout)
+        output = {"error": str(problem)}
+json.dump(output, sys.stdout)

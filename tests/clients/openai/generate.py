@@ -1,6 +1,6 @@
-"""Makes pictures and videos as an application does that uses the package `openai`, in an environment of its own.
+"""Makes images and videos as an application does that uses the package `openai`, in an environment of its own.
 
-Takes from standard input `{example, folder, mask}`: a script to run in a folder, and a picture in base64. Writes to
+Takes from standard input `{example, folder, mask}`: a script to run in a folder, and an image in base64. Writes to
 standard output what came of further calls, by name. Its environment names the service: `OPENAI_BASE_URL`,
 `OPENAI_API_KEY`.
 """
@@ -18,38 +18,38 @@ from typing import Any
 
 import openai
 
-asked = json.load(sys.stdin)
+payload = json.load(sys.stdin)
 
 
-def refused(call: Callable[[], Any]) -> dict[str, Any]:
+def expect_refusal(call: Callable[[], Any]) -> dict[str, Any]:
     """The error of a call that has to be one."""
     try:
         call()
     except openai.APIStatusError as problem:
-        told = {"kind": type(problem).__name__, "status": problem.status_code, "param": problem.param}
-        return {**told, "code": problem.code, "message": problem.message}
+        details = {"kind": type(problem).__name__, "status": problem.status_code, "param": problem.param}
+        return {**details, "code": problem.code, "message": problem.message}
     raise AssertionError("no error")
 
 
-os.chdir(asked["folder"])
+os.chdir(payload["folder"])
 with contextlib.redirect_stdout(sys.stderr):
-    exec(compile(asked["example"], "example", "exec"), {})
+    exec(compile(payload["example"], "example", "exec"), {})
 
     client = openai.OpenAI(max_retries=0)
-    mask = ("mask.png", base64.b64decode(asked["mask"]), "image/png")
+    mask = ("mask.png", base64.b64decode(payload["mask"]), "image/png")
     with open("star.png", "rb") as first, open("red.png", "rb") as second:
         masked = client.images.edit(image=first, mask=mask, prompt="a bench", output_format="jpeg")
         both = client.images.edit(image=[first, second], prompt="both", n=2, response_format="url")
-    told = {
+    output = {
         "models": [model.id for model in client.models.list()],
         "model": client.models.retrieve("gen-tools/erase-v1").id,
         "masked": masked.output_format,
-        "both": [picture.url for picture in both.data],
+        "both": [image.url for image in both.data],
         "videos": [video.id for video in client.videos.list(limit=1)],
         "unwanted": client.videos.delete(client.videos.create(prompt="nothing").id).deleted,
-        "quality": refused(lambda: client.images.generate(prompt="x", quality="high")),
-        "no model": refused(lambda: client.images.generate(prompt="x", model="gpt-image-1")),
-        "no key": refused(lambda: openai.OpenAI(api_key="gen_nobody").models.list()),
-        "no video": refused(lambda: client.videos.retrieve("none")),
+        "quality": expect_refusal(lambda: client.images.generate(prompt="x", quality="high")),
+        "no model": expect_refusal(lambda: client.images.generate(prompt="x", model="gpt-image-1")),
+        "no key": expect_refusal(lambda: openai.OpenAI(api_key="gen_nobody").models.list()),
+        "no video": expect_refusal(lambda: client.videos.retrieve("none")),
     }
-json.dump(told, sys.stdout)
+json.dump(output, sys.stdout)

@@ -18,47 +18,47 @@ from benchmarks.gpu.__main__ import GROUPS
 def folder(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     out = tmp_path_factory.mktemp("gpu")
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--tiny", "--out", str(out)]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
     return out
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> dict[str, Any]:
+def gpu_report(folder: Path) -> dict[str, Any]:
     return json.loads((folder / report.FILE).read_text())
 
 
-def test_every_phase_finds_something_or_says_why_not(found: dict[str, Any]) -> None:
-    assert found["failed"] == {}
+def test_every_phase_finds_something_or_says_why_not(gpu_report: dict[str, Any]) -> None:
+    assert gpu_report["failed"] == {}
     phases = {phase for _, phases in GROUPS.values() for phase in phases if not phase.startswith("bundled/")}
-    assert phases == found["phases"].keys()
-    assert [phase for phase, parts in found["phases"].items() if not parts] == ["fp8"]
+    assert phases == gpu_report["phases"].keys()
+    assert [phase for phase, parts in gpu_report["phases"].items() if not parts] == ["fp8"]
     alone = ("alone against the stock pipeline", "stock pipeline, 1 x 512 px", "stock pipeline, 1 x 1024 px")
     others = {f"flux3: {part}" for part in alone}
-    assert {part for part, why in found["skipped"].items() if why != "needs CUDA"} == others
+    assert {part for part, why in gpu_report["skipped"].items() if why != "needs CUDA"} == others
 
 
-def test_rows_are_right_and_mistakes_would_show(found: dict[str, Any]) -> None:
-    compared = [figures for parts in found["phases"].values() for figures in parts.values() if "passed" in figures]
-    assert report.wrong(found) == []
-    assert all(figures["difference"] <= figures["tolerance"] for figures in compared)
-    controls = [figures["control"] for figures in compared if "control" in figures]
+def test_rows_are_right_and_mistakes_would_show(gpu_report: dict[str, Any]) -> None:
+    compared = [entry for parts in gpu_report["phases"].values() for entry in parts.values() if "passed" in entry]
+    assert report.wrong(gpu_report) == []
+    assert all(entry["difference"] <= entry["tolerance"] for entry in compared)
+    controls = [entry["control"] for entry in compared if "control" in entry]
     assert len(controls) >= 6
-    assert min(controls) > 10 * max(figures["tolerance"] for figures in compared)
+    assert min(controls) > 10 * max(entry["tolerance"] for entry in compared)
     wrong = {"phases": {"flux1": {"row": {"difference": 0.2, "tolerance": 0.05, "passed": False}}}}
     assert report.wrong(wrong) == ["flux1: row"]
-    assert "NOT WITHIN" in report.table(found | wrong)
+    assert "NOT WITHIN" in report.table(gpu_report | wrong)
 
 
 def test_every_figure_is_shown_and_published_for_a_card_alone(
-    folder: Path, found: dict[str, Any], tmp_path: Path
+    folder: Path, gpu_report: dict[str, Any], tmp_path: Path
 ) -> None:
     table = (folder / "table.txt").read_text()
-    assert table == report.table(found)
-    assert all(part in table for parts in found["phases"].values() for part in parts)
+    assert table == report.table(gpu_report)
+    assert all(part in table for parts in gpu_report["phases"].values() for part in parts)
     assert table.count("expected ") == len(report.EXPECTED)
     with pytest.raises(SystemExit, match="mean nothing"):
         report.publish(folder, tmp_path)
     assert report.markdown(tmp_path) == "Nothing was measured on a GPU yet."
-    (tmp_path / "gpu-a-card.json").write_text(json.dumps(found))
+    (tmp_path / "gpu-a-card.json").write_text(json.dumps(gpu_report))
     assert "| klein-4b: row of 2 x 1024 px |" in report.markdown(tmp_path)

@@ -15,12 +15,12 @@ from serve_app.launcher.embedded_redis import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 
-BEGUN = """
+START_SCRIPT = """
 import ray
 import psutil
-from serve_app.ray_internals import begun_as_own
+from serve_app.ray_internals import start_own_node
 
-with begun_as_own():
+with start_own_node():
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 print("answers:", ray.get(ray.remote(lambda: 42).remote()))
 for process in psutil.Process().children(recursive=True):
@@ -72,12 +72,12 @@ def replicas():
 
 port = int(sys.argv[1])
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-told = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.actors_of_serve(5)))}
+told = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.list_serve_actors(5)))}
 told["not yet"] = deploy.listen_everywhere(Settings(service={"port": port, "proxies": "head"}))
 serve.run(part("Theirs", "1"), name="theirs", route_prefix="/theirs")
 told["same port"] = deploy.listen_everywhere(Settings(service={"port": port}))
 told["other port"] = deploy.listen_everywhere(Settings(service={"port": 8000}))
-told["served by"] = [name for name, _ in ray_internals.actors_of_serve(5)]
+told["served by"] = [name for name, _ in ray_internals.list_serve_actors(5)]
 for name, version in (("first", "1"), ("again", "1"), ("changed", "2")):
     deploy.deploy_application(whole(version))
     told[name] = replicas()
@@ -86,7 +86,7 @@ told["left"] = sorted(serve.status().applications)
 print(json.dumps(told))
 serve.shutdown()
 """
-TAKEN = """
+PORT_SCRIPT = """
 import sys
 
 import ray
@@ -102,53 +102,55 @@ except RuntimeError as problem:
 """
 
 
-def told(script: str, *words: str, **environment: str) -> str:
+def run_script(script: str, *words: str, **environment: str) -> str:
     """What a script says that runs with a cluster of its own."""
     usual = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     usual |= dict.fromkeys(("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"), "60")
-    command, given = [sys.executable, "-c", script, *words], os.environ | usual | environment
-    ran = subprocess.run(command, env=given, capture_output=True, text=True, timeout=240)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    command, env = [sys.executable, "-c", script, *words], os.environ | usual | environment
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_an_own_cluster_works_without_what_is_for_people() -> None:
-    begun = told(BEGUN)
-    assert "answers: 42" in begun
-    assert "raylet" in begun
-    for left_out in ("log_monitor.py", "monitor.py", "dashboard.py"):
-        assert left_out not in begun
+    output = run_script(START_SCRIPT)
+    assert "answers: 42" in output
+    assert "raylet" in output
+    for process_name in ("log_monitor.py", "monitor.py", "dashboard.py"):
+        assert process_name not in output
 
 
-@pytest.mark.parametrize(("mode", "asked"), [("disabled", "warning"), ("token", "fine")])
-def test_nodes_tell_what_they_lack(tmp_path: Path, repository: Path, redis_url: str, mode: str, asked: str) -> None:
+@pytest.mark.parametrize(("mode", "expected"), [("disabled", "warning"), ("token", "fine")])
+def test_nodes_tell_what_they_lack(tmp_path: Path, repository: Path, redis_url: str, mode: str, expected: str) -> None:
     config = tmp_path / "config.yaml"
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sealing-key").write_text("A" * 43 + "=")
-    written = {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
-    config.write_text(json.dumps({**written, "redis": {"url": redis_url}}))
-    looked = told(LOOKED, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
-    may_serve, found = json.loads(looked.splitlines()[-1])
+    values = {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
+    config.write_text(json.dumps({**values, "redis": {"url": redis_url}}))
+    looked = run_script(LOOKED, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
+    may_serve, verdicts = json.loads(looked.splitlines()[-1])
     assert not may_serve, "the node was started without the switches"
-    assert found["Ray's token"][0] == asked
+    assert verdicts["Ray's token"][0] == expected
     for name in ("secrets", "release", "Redis", "persistence", "object store", "clock"):
-        assert found[name][0] == "fine", found[name]
+        assert verdicts[name][0] == "fine", verdicts[name]
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        problem = next(line for line in told(TAKEN, port).splitlines() if line.startswith("told:"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        problem = next(line for line in run_script(PORT_SCRIPT, port).splitlines() if line.startswith("told:"))
     assert problem.startswith(f"told: Serve does not listen on 127.0.0.1:{port}: ")
     assert "ray::" not in problem
 
 
 def test_only_what_changed_and_nothing_of_others_is_deployed_anew() -> None:
-    found = json.loads(next(line for line in told(BESIDE, str(free_port())).splitlines() if line.startswith("{")))
-    assert [found[name] for name in ("not there", "actors", "not yet", "same port")] == [None, 0, None, None]
-    assert "listens on 127.0.0.1:" in found["other port"]
-    assert found["served by"] == ["controller", "proxy 1"]
-    assert found["again"] == found["first"]
-    assert found["changed"]["Ingress"] == found["first"]["Ingress"]
-    assert found["changed"]["model"] != found["first"]["model"]
-    assert (found["removed"], found["left"]) == ([True, False], ["theirs"])
+    report = json.loads(
+        next(line for line in run_script(BESIDE, str(free_port())).splitlines() if line.startswith("{"))
+    )
+    assert [report[name] for name in ("not there", "actors", "not yet", "same port")] == [None, 0, None, None]
+    assert "listens on 127.0.0.1:" in report["other port"]
+    assert report["served by"] == ["controller", "proxy 1"]
+    assert report["again"] == report["first"]
+    assert report["changed"]["Ingress"] == report["first"]["Ingress"]
+    assert report["changed"]["model"] != report["first"]["model"]
+    assert (report["removed"], report["left"]) == ([True, False], ["theirs"])

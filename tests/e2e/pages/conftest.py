@@ -13,7 +13,7 @@ from support.browser import CHROMIUM, WIDE, Behind
 from support.http_service import Service, running
 
 from serve_app.accounts.roles import Role
-from serve_app.config.models import ModelSettings
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import AccountSettings, TaskSettings
 
 expect.set_options(timeout=30_000)  # ms: a machine that does something else is no fault of the page
@@ -61,7 +61,9 @@ def page(browser: Browser, service: Service) -> Iterator[Page]:
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda problem: wrong.append(str(problem)))
-    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    page.on(
+        "console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None
+    )
     yield page
     context.close()
     assert wrong == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
-from support.browser import EXAMPLE, NARROW, Behind, asked_for, file_of, sent_by
+from support.browser import DESK, EXAMPLE, NARROW, Behind, file_payload, submit_form, submit_prompt
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
+
+from serve_app.tasks.task import Status
 
 
 def test_a_key_is_shown_once(page: Page) -> None:
@@ -23,7 +26,7 @@ def test_a_key_is_shown_once(page: Page) -> None:
     expect(keys).not_to_contain_text(secret)
 
 
-def test_someone_who_is_invited_makes_a_picture(page: Page, browser: Browser, service: Service) -> None:
+def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, service: Service) -> None:
     page.goto("/account")
     members = page.get_by_role("region", name="Members")
     members.get_by_role("combobox", name="Role").first.select_option("developer")
@@ -62,8 +65,8 @@ def test_someone_who_is_invited_makes_a_picture(page: Page, browser: Browser, se
 
 
 def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> None:
-    task_id = asked_for(page, "a red star that is paid for")
-    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    task_id = submit_prompt(page, "a red star that is paid for")
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     page.goto("/account")
     used = page.get_by_role("region", name="Usage this month")
     expect(used.get_by_role("img", name="Credits by day")).to_be_visible()
@@ -83,14 +86,59 @@ def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> 
     expect(projects.get_by_label("Spent of the limit of a day")).to_have_count(0)
 
 
+def test_the_ledger_says_which_task_cost_what_and_when(page: Page, behind: Behind) -> None:
+    charged, refused = submit_prompt(page, "a red star"), submit_prompt(page, "a blue star")
+    behind(lambda worker: worker.deliver(charged, image_file(form="JPEG")))
+    behind(lambda worker: worker.end(refused, Status.REQUEST_MODERATED))
+    page.set_viewport_size(DESK)
+    page.goto("/account")
+    page.get_by_text("Ledger").click()
+    ledger = page.get_by_role("region", name="Credits").get_by_role("row")
+    row = ledger.filter(has_text=charged[:8])
+    expect(row).to_have_count(1)
+    expect(row).to_be_in_viewport(ratio=1)
+    expect(row).to_contain_text(datetime.now().strftime("%b %-d"))
+    expect(row).to_contain_text("Charged · gen-3-image-klein")
+    expect(row.get_by_role("cell", name=re.compile(r"^.0\.9$"))).to_be_visible()
+    expect(ledger.filter(has_text=refused[:8])).to_contain_text("Not charged")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("dialog")).to_contain_text("a red star")
+
+
+def test_use_is_shown_by_days_with_figures(page: Page, behind: Behind) -> None:
+    task_id = submit_prompt(page, "a red star that is paid for")
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
+    page.goto("/account")
+    used = page.get_by_role("region", name="Usage this month")
+    today = page.evaluate("new Date().toLocaleDateString('en', {month: 'short', day: 'numeric', timeZone: 'UTC'})")
+    expect(used.get_by_text(re.compile(rf"Most on {today}: [0-9.]+ credits"))).to_be_visible()
+    bars = used.get_by_role("img", name="Credits by day").locator("div")
+    expect(bars.last).to_have_attribute("title", re.compile(today))
+    assert bars.count() == page.evaluate("new Date().getUTCDate()")
+
+
+def test_a_limit_that_is_none_is_not_saved_and_that_is_said(page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    page.goto("/account")
+    day = page.get_by_role("region", name="Projects and limits").get_by_label("Limit of a day, credits").first
+    day.fill("-5")
+    day.blur()
+    expect(page.get_by_text("Not saved: a limit is a number, 0 or more.")).to_be_in_viewport()
+    expect(day).to_be_in_viewport(ratio=1)
+    page.reload()
+    expect(day).to_have_value("")
+
+
 def test_licences_are_shown_with_what_was_reported(page: Page) -> None:
     page.goto("/account")
     expect(page.get_by_role("region", name="Keys")).to_be_visible()
     assert page.get_by_role("region", name="Licences").count() == 0
     same = {"sec-fetch-site": "same-origin"}
     assert page.request.put("/v1/admin/licences/flux-1-dev", headers=same).status == 204
-    told = page.request.post("/v1/licenses/models/flux-1-dev/usage", data={"number_of_generations": 12}, headers=same)
-    assert told.ok, told.text()
+    response = page.request.post(
+        "/v1/licenses/models/flux-1-dev/usage", data={"number_of_generations": 12}, headers=same
+    )
+    assert response.ok, response.text()
     page.reload()
     expect(page.get_by_role("region", name="Licences").get_by_role("row", name="flux-1-dev")).to_contain_text("12")
 
@@ -100,7 +148,7 @@ def test_a_tuned_model_is_uploaded_and_used_and_what_is_none_is_refused(
 ) -> None:
     page.goto("/account")
     models = page.get_by_role("region", name="Tuned models")
-    models.get_by_label("Weights").set_input_files([file_of("notes.safetensors", b"nothing of the kind")])
+    models.get_by_label("Weights").set_input_files([file_payload("notes.safetensors", b"nothing of the kind")])
     models.get_by_label("Name", exact=True).fill("notes")
     models.get_by_role("button", name="Upload").click()
     expect(models.get_by_role("status").filter(has_text="Refused")).to_be_visible()
@@ -110,14 +158,14 @@ def test_a_tuned_model_is_uploaded_and_used_and_what_is_none_is_refused(
     expect(models.get_by_role("row", name="outlined")).to_be_visible(timeout=60_000)
     finetune_id = models.get_by_role("row", name="outlined").locator("code").inner_text()
     models.get_by_role("button", name="Samples").click()
-    drawn = models.get_by_role("group", name="Samples")
-    expect(drawn.get_by_role("progressbar")).to_have_count(3)
+    samples = models.get_by_role("group", name="Samples")
+    expect(samples.get_by_role("progressbar")).to_have_count(3)
     expect(models.get_by_role("button", name="Samples")).to_be_enabled()  # all three are accepted
     tasks = page.request.get("/v1/tasks?limit=3&endpoint=gen-3-image-klein-finetuned").json()["tasks"]
     for task in tasks:
-        behind(lambda worker, task_id=task["id"]: worker.deliver(task_id, picture(form="JPEG")))
-    expect(drawn.get_by_role("img")).to_have_count(3)
+        behind(lambda worker, task_id=task["id"]: worker.deliver(task_id, image_file(form="JPEG")))
+    expect(samples.get_by_role("img")).to_have_count(3)
     models.get_by_role("link", name="Try it").click()
     expect(page.locator("[data-name=finetune_id] input")).to_have_value(finetune_id)
     page.locator("textarea").fill("a red star")
-    assert sent_by(page, "gen-3-image-klein-finetuned").body["finetune_id"] == finetune_id
+    assert submit_form(page, "gen-3-image-klein-finetuned").body["finetune_id"] == finetune_id

@@ -17,14 +17,14 @@ CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest())
 
 def asks(service: Service) -> tuple[str, str]:
     """A program's id, and the path that it opens in the browser."""
-    told = {"redirect_uris": [BACK], "client_name": "Sketchpad", "token_endpoint_auth_method": "none"}
-    answer = httpx2.post(f"{service.base_url}/oauth/register", json=told, trust_env=False, timeout=60)
-    program = answer.raise_for_status().json()["client_id"]
-    query = {"response_type": "code", "client_id": program, "code_challenge": CHALLENGE, "state": "mine"}
-    return program, f"/oauth/authorize?{httpx2.QueryParams(query)}"
+    registration = {"redirect_uris": [BACK], "client_name": "Sketchpad", "token_endpoint_auth_method": "none"}
+    answer = httpx2.post(f"{service.base_url}/oauth/register", json=registration, trust_env=False, timeout=60)
+    client_id = answer.raise_for_status().json()["client_id"]
+    query = {"response_type": "code", "client_id": client_id, "code_challenge": CHALLENGE, "state": "mine"}
+    return client_id, f"/oauth/authorize?{httpx2.QueryParams(query)}"
 
 
-def answered(page: Page, path: str, button: str) -> httpx2.QueryParams:
+def answer_consent(page: Page, path: str, button: str) -> httpx2.QueryParams:
     """What the program is told by whoever sits here."""
     page.goto("/")  # signed in
     expect(page.get_by_role("button", name="Generate")).to_be_visible()
@@ -37,12 +37,12 @@ def answered(page: Page, path: str, button: str) -> httpx2.QueryParams:
 
 
 def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
-    program, path = asks(service)
-    query = answered(page, path, "Allow")
+    client_id, path = asks(service)
+    query = answer_consent(page, path, "Allow")
     assert (query["state"], query["iss"]) == ("mine", service.base_url)
-    given = {"grant_type": "authorization_code", "code": query["code"], "code_verifier": VERIFIER}
+    form = {"grant_type": "authorization_code", "code": query["code"], "code_verifier": VERIFIER}
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
-        tokens = http.post("/oauth/token", data={**given, "client_id": program}).raise_for_status().json()
+        tokens = http.post("/oauth/token", data={**form, "client_id": client_id}).raise_for_status().json()
         headers = {"authorization": f"Bearer {tokens['access_token']}"}
         assert http.get("/v1/credits", headers=headers).status_code == 200
     page.goto("/account")
@@ -53,7 +53,7 @@ def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
 
 
 def test_a_refusal_goes_back_to_it(page: Page, service: Service) -> None:
-    assert answered(page, asks(service)[1], "Refuse")["error"] == "access_denied"
+    assert answer_consent(page, asks(service)[1], "Refuse")["error"] == "access_denied"
 
 
 def test_who_has_to_sign_in_first_is_asked_afterwards_and_no_address_has_the_secret(
@@ -70,15 +70,14 @@ def test_who_has_to_sign_in_first_is_asked_afterwards_and_no_address_has_the_sec
         return route.fulfill(json=route.fetch().json() | {"signed_in": False, "local": False})
 
     page.route("**/v1/session", as_a_stranger)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     with page.expect_response("**/oauth/authorize?*") as led:
         page.goto(asks(service)[1])
     secret = led.value.headers["location"].partition("#")[2]
     page.wait_for_url("**/sign-in?*")
-    page.get_by_text("With a key").click()
     page.locator("#key").fill(key)
-    page.locator("#with-key").click()
+    page.get_by_role("button", name="Sign in with the key").click()
     expect(page.get_by_text("Sketchpad asks for access to the project")).to_be_visible()
     assert secret
-    assert not any(secret in address.partition("#")[0] for address in asked)
+    assert not any(secret in address.partition("#")[0] for address in urls)

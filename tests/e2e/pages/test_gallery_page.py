@@ -7,34 +7,34 @@ import re
 import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from support.browser import Behind, asked_for, file_of, sent_by
+from support.browser import Behind, file_payload, submit_form, submit_prompt
 from support.client import HOOK
 from support.http_service import Service
-from support.pictures import picture
+from support.images import image_file
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
 
-MADE = picture(form="JPEG")
+JPEG = image_file(form="JPEG")
 
 
 def deliver(behind: Behind, task_id: str) -> None:
-    behind(lambda worker: worker.deliver(task_id, MADE, thumbnail=MADE))
+    behind(lambda worker: worker.deliver(task_id, JPEG, thumbnail=JPEG))
 
 
-def opened(page: Page, prompt: str) -> Locator:
+def open_dialog(page: Page, prompt: str) -> Locator:
     page.goto("/gallery")
     page.get_by_role("link", name=f"Open: {prompt}").click()
     return page.get_by_role("dialog")
 
 
-def told(page: Page, words: str) -> Locator:
+def find_notice(page: Page, words: str) -> Locator:
     return page.get_by_role("status").filter(has_text=words)
 
 
-def test_pictures_come_as_they_are_made(page: Page, behind: Behind) -> None:
-    task_id = asked_for(page, "a red star for the gallery")
+def test_images_come_as_they_are_made(page: Page, behind: Behind) -> None:
+    task_id = submit_prompt(page, "a red star for the gallery")
     page.goto("/gallery")
     item = page.get_by_role("listitem").filter(has_text="a red star for the gallery").first
     expect(item.get_by_role("button", name="Cancel")).to_be_visible()
@@ -46,13 +46,13 @@ def test_pictures_come_as_they_are_made(page: Page, behind: Behind) -> None:
     page.get_by_label("Status").select_option("Ready")
     expect(item).to_have_count(1)
     page.route("**/v1/tasks?*", lambda route: route.abort())
-    expect(told(page, "trying again")).to_be_visible()
+    expect(find_notice(page, "trying again")).to_be_visible()
     page.unroute("**/v1/tasks?*")
-    expect(told(page, "trying again")).to_have_count(0)
+    expect(find_notice(page, "trying again")).to_have_count(0)
 
 
 def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
-    task_id = asked_for(page, "a red star in the queue")
+    task_id = submit_prompt(page, "a red star in the queue")
     page.goto("/gallery")
     page.get_by_label("Status").select_option("In the queue")
     item = page.get_by_role("listitem").filter(has_text="a red star in the queue")
@@ -67,21 +67,38 @@ def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
     expect(cancel).to_be_focused()
     behind(lambda worker: worker.end(task_id, Status.REQUEST_MODERATED))
     expect(item).to_have_count(0)
-    page.get_by_label("Status").select_option("Refused")
+    page.get_by_label("Status").select_option("Blocked")
     expect(item.get_by_text("Blocked")).to_be_visible()
 
 
-def test_a_picture_is_shared_by_a_link_and_becomes_that_of_the_next_request(page: Page, behind: Behind) -> None:
-    deliver(behind, asked_for(page, "a star to share"))
-    dialog = opened(page, "a star to share")
+def test_a_link_opens_a_task_that_the_list_lacks(page: Page, behind: Behind) -> None:
+    task_id = submit_prompt(page, "a red star that is linked to")
+    deliver(behind, task_id)
+    page.goto(f"/gallery?status=Error#{task_id}")
+    expect(page.get_by_role("dialog")).to_contain_text("a red star that is linked to")
+    # In a day, as settings have it.
+    tomorrow = page.evaluate("new Date(Date.now() + 864e5).toLocaleString('en', {month: 'short', day: 'numeric'})")
+    expect(page.get_by_role("dialog").get_by_text(f"Kept until {tomorrow}")).to_be_in_viewport()
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_label("Status")).to_have_value("Error")
+    page.get_by_label("Status").select_option("Ready")
+    page.reload()
+    expect(page.get_by_label("Status")).to_have_value("Ready")
+    page.goto("/gallery#6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e")
+    expect(find_notice(page, "There is no task 6f1c1f0e")).to_be_in_viewport()
+
+
+def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(page: Page, behind: Behind) -> None:
+    deliver(behind, submit_prompt(page, "a star to share"))
+    dialog = open_dialog(page, "a star to share")
     dialog.get_by_role("button", name="Share").click()
-    assert httpx2.get(dialog.locator(".secret").inner_text(), trust_env=False, timeout=60).content == MADE
+    assert httpx2.get(dialog.locator(".secret").inner_text(), trust_env=False, timeout=60).content == JPEG
     dialog.get_by_role("link", name="Edit this").click()
     expect(page.locator(".slot.full img")).to_be_visible()
     page.locator("textarea").fill("make it blue")
-    sent = sent_by(page)
-    assert len(sent.body["images"]) == 1
-    assert behind(lambda worker: len(worker.job(sent.id)["references"])) == 1
+    submission = submit_form(page)
+    assert len(submission.body["images"]) == 1
+    assert behind(lambda worker: len(worker.job(submission.id)["references"])) == 1
 
 
 @pytest.mark.slow
@@ -101,26 +118,26 @@ def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind
     page.locator("textarea").fill("a star with a webhook")
     page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Webhook URL")).fill(HOOK)
-    task_id = sent_by(page).id
+    task_id = submit_form(page).id
     behind(lambda worker: worker.end(task_id, Status.ERROR, details={"error": "no luck"}))
     behind(refused_once)
-    dialog = opened(page, "a star with a webhook")
+    dialog = open_dialog(page, "a star with a webhook")
     expect(dialog.get_by_text("no luck")).to_be_visible()
     dialog.get_by_text("Webhook", exact=True).press("Enter")
-    told = dialog.get_by_role("status")
-    expect(told).to_contain_text("To https://hooks.test:443: failed, and is not tried again by itself.")
-    expect(told.get_by_role("row").nth(1)).to_contain_text(re.compile("503.*too busy"))
-    told.get_by_role("button", name="Send again").click()
-    expect(told).to_contain_text("waits for its next try")
+    delivery_status = dialog.get_by_role("status")
+    expect(delivery_status).to_contain_text("To https://hooks.test:443: failed, and is not tried again by itself.")
+    expect(delivery_status.get_by_role("row").nth(1)).to_contain_text(re.compile("503.*too busy"))
+    delivery_status.get_by_role("button", name="Send again").click()
+    expect(delivery_status).to_contain_text("waits for its next try")
     assert page.request.get(f"/v1/tasks/{task_id}/deliveries").json()["state"] == "waiting"
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
 
 
 def test_a_task_without_a_webhook_says_so(page: Page, behind: Behind) -> None:
-    deliver(behind, asked_for(page, "a star without a webhook"))
-    opened(page, "a star without a webhook").get_by_text("Webhook", exact=True).click()
-    expect(told(page, "without webhook_url")).to_be_visible()
+    deliver(behind, submit_prompt(page, "a star without a webhook"))
+    open_dialog(page, "a star without a webhook").get_by_text("Webhook", exact=True).click()
+    expect(find_notice(page, "without webhook_url")).to_be_visible()
 
 
 @pytest.mark.slow
@@ -128,21 +145,21 @@ def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) 
     page.goto("/")
     page.locator("textarea").fill("a red star to run again")
     page.locator(".ratio").filter(has_text="3:2").click()
-    page.locator("[data-name=images] input[type=file]").first.set_input_files(file_of("a.png", picture(64, 64)))
-    expect(page.get_by_role("button", name="Take the picture away")).to_be_visible()
+    page.locator("[data-name=images] input[type=file]").first.set_input_files(file_payload("a.png", image_file(64, 64)))
+    expect(page.get_by_role("button", name="Take the image away")).to_be_visible()
     page.get_by_text("Layout").click()
     page.get_by_role("button", name="Add a box").click()
     page.get_by_label("What is in box_1").fill("a lamp")
     page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Webhook URL")).fill("https://hooks.test/done")
     page.get_by_label(re.compile("^Webhook Secret")).fill("s3cret")
-    first = sent_by(page)
+    first = submit_form(page)
     deliver(behind, first.id)
     assert "s3cret" not in page.evaluate("JSON.stringify(localStorage)")
-    opened(page, "a red star to run again").get_by_role("link", name="Run again with changes").click()
-    expect(told(page, "Not kept: webhook_secret.")).to_be_visible()
+    open_dialog(page, "a red star to run again").get_by_role("link", name="Run again with changes").click()
+    expect(find_notice(page, "Not kept: webhook_secret.")).to_be_visible()
     page.locator(".seed input").fill("7")
-    again = sent_by(page)
+    again = submit_form(page)
     del first.body["webhook_secret"]
     assert again.body == first.body | {"seed": 7}
 
@@ -151,14 +168,14 @@ def test_of_a_request_from_elsewhere_only_what_is_known_is_filled_in(page: Page,
     page.goto("/")
     page.locator("textarea").fill("a star from elsewhere")
     page.locator(".ratio").filter(has_text="21:9").click()
-    task_id = sent_by(page).id
+    task_id = submit_form(page).id
     # Another browser has kept nothing of it.
     page.evaluate("localStorage.clear()")
     deliver(behind, task_id)
-    opened(page, "a star from elsewhere").get_by_role("link", name="Run again with changes").click()
-    expect(told(page, "prompt and seed can be known of it")).to_be_visible()
+    open_dialog(page, "a star from elsewhere").get_by_role("link", name="Run again with changes").click()
+    expect(find_notice(page, "prompt and seed can be known of it")).to_be_visible()
     seed = behind(lambda worker: worker.job(task_id)["seed"])
-    assert sent_by(page).body == {"prompt": "a star from elsewhere", "seed": seed}
+    assert submit_form(page).body == {"prompt": "a star from elsewhere", "seed": seed}
     page.goto("/?again=6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e")
-    expect(told(page, "not known in this window")).to_be_visible()
+    expect(find_notice(page, "not known in this window")).to_be_visible()
     expect(page.locator("textarea")).to_have_value("")

@@ -1,6 +1,6 @@
 """Every page wide and narrow, light and dark: axe finds nothing grave, and nothing is wider than its window.
 
-`SCREENSHOTS=docs/pages` writes the pictures that docs/dashboard.md shows.
+`SCREENSHOTS=docs/pages` writes the images that docs/dashboard.md shows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Route, expect
-from support.browser import WIDE, Behind, asked_for, drag_within, file_of, looks
+from support.browser import WIDE, Behind, drag_within, file_payload, looks, submit_prompt
 from support.http_service import Service, running
-from support.pictures import file_of as picture_file
-from support.pictures import picture
-from support.worker import PICTURE_ENDPOINT
+from support.images import encode_image as png_file
+from support.images import image_file
+from support.worker import IMAGE_ENDPOINT
 
 from serve_app.accounts.roles import Role
+from serve_app.api.routes.admin.fleet import predict_capacity
 from serve_app.config.settings import AccountSettings, TaskSettings
 from serve_app.tasks.task import Status
 
@@ -45,8 +46,8 @@ WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A picture that a bundled checkpoint has drawn, from the sheet in docs/api.md, as two JPEG files."""
+class Sample:
+    """An image of a bundled checkpoint, from the sheet in deployments/bundled/README.md, as two JPEG files."""
 
     prompt: str
     small: bytes
@@ -59,22 +60,22 @@ class Studio:
 
     base_url: str
     behind: Behind
-    pictures: list[Drawn]
+    images: list[Sample]
 
 
-def drawn(repository: Path) -> Iterator[Drawn]:
-    prompts = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/api.md").read_text(), re.MULTILINE)
-    with Image.open(repository / "docs/pictures/prompts.jpeg") as sheet:
+def read_samples(repository: Path) -> Iterator[Sample]:
+    prompts = re.findall(r"^\d+\. `(.+)`$", (repository / "deployments/bundled/README.md").read_text(), re.MULTILINE)
+    with Image.open(repository / "docs/images/prompts.jpeg") as sheet:
         for number, prompt in enumerate(prompts):
             left, top = number % 4 * 208, number // 4 * 158
             cell = sheet.crop((left, top, left + 200, top + 150))
             large = cell.resize((800, 600), Image.Resampling.LANCZOS)
-            yield Drawn(prompt, picture_file(cell, "JPEG", quality=90), picture_file(large, "JPEG", quality=90))
+            yield Sample(prompt, png_file(cell, "JPEG", quality=90), png_file(large, "JPEG", quality=90))
 
 
 @pytest.fixture(scope="module")
 def studio(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
-    pictures = list(drawn(repository))
+    images = list(read_samples(repository))
     tasks, accounts = TaskSettings(lease_s=3600), AccountSettings(local_role=Role.OPERATOR)
     folder = tmp_path_factory.mktemp("studio")
     # All of it in a thread: Playwright has the event loop of this one.
@@ -82,35 +83,35 @@ def studio(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFa
         context = running(folder, redis_url, repository, tasks=tasks, accounts=accounts)
         service = pool.submit(context.__enter__).result()
         stack.callback(lambda: pool.submit(context.__exit__, None, None, None).result())
-        pool.submit(filled, service, pictures).result()
-        yield Studio(service.base_url, lambda do: pool.submit(do, service.worker).result(), pictures)
+        pool.submit(fill, service, images).result()
+        yield Studio(service.base_url, lambda do: pool.submit(do, service.worker).result(), images)
 
 
-def filled(service: Service, pictures: list[Drawn]) -> None:
-    """Pictures that are finished, one that is being made, one that failed, and some that wait."""
+def fill(service: Service, images: list[Sample]) -> None:
+    """Images that are finished, one that is being made, one that failed, and some that wait."""
     worker = service.worker
     with service.client("default") as client:
-        for each in pictures:
-            task_id = client.ordered(PICTURE_ENDPOINT, prompt=each.prompt, aspect_ratio="4:3")
+        for each in images:
+            task_id = client.order_task(IMAGE_ENDPOINT, prompt=each.prompt, aspect_ratio="4:3")
             worker.deliver(task_id, each.large, thumbnail=each.small)
-        task_id = client.ordered(PICTURE_ENDPOINT, prompt="a large cyan ring on a black background")
+        task_id = client.order_task(IMAGE_ENDPOINT, prompt="a large cyan ring on a black background")
         worker.advance(task_id, Status.GENERATING, progress=0.6)
         for prompt in ("a white moon at the top", "three small red stars"):
-            client.ordered(PICTURE_ENDPOINT, prompt=prompt)
+            client.order_task(IMAGE_ENDPOINT, prompt=prompt)
 
 
 def playground(page: Page, studio: Studio) -> None:
-    shown = studio.pictures[10]
-    task_id = asked_for(page, shown.prompt)
+    sample = studio.images[10]
+    task_id = submit_prompt(page, sample.prompt)
     page.locator(".ratio").filter(has_text="4:3").click()
     expect(page.locator(".send").get_by_text("credits")).to_be_visible()
-    studio.behind(lambda worker: worker.deliver(task_id, shown.large, thumbnail=shown.small))
+    studio.behind(lambda worker: worker.deliver(task_id, sample.large, thumbnail=sample.small))
     expect(page.get_by_role("article").first.get_by_role("img")).to_have_js_property("naturalWidth", 800)
 
 
-def opened(page: Page, studio: Studio) -> None:
-    """All that the playground hides at first, and a picture that is being made."""
-    asked_for(page, "a red star")
+def open_image(page: Page, studio: Studio) -> None:
+    """All that the playground hides at first, and an image that is being made."""
+    submit_prompt(page, "a red star")
     for words in ("Layout", "Advanced", "Code"):
         page.get_by_text(words, exact=True).click()
     page.get_by_role("button", name="Add a box").click()
@@ -133,7 +134,7 @@ def boxes(page: Page, studio: Studio) -> None:
 
 def outpainting(page: Page, studio: Studio) -> None:
     page.goto("/?endpoint=gen-tools/outpainting-v1")
-    page.locator("[data-name=input_image] input").set_input_files(file_of("heart.jpeg", studio.pictures[10].large))
+    page.locator("[data-name=input_image] input").set_input_files(file_payload("heart.jpeg", studio.images[10].large))
     right = page.get_by_role("slider", name="Right edge")
     expect(right).to_have_attribute("aria-valuenow", "0")
     for _ in range(3):
@@ -143,9 +144,9 @@ def outpainting(page: Page, studio: Studio) -> None:
 
 def keyframes(page: Page, studio: Studio) -> None:
     page.goto("/?endpoint=gen-3-video")
-    page.get_by_role("button", name="Pictures to video").click()
+    page.get_by_role("button", name="Images to video").click()
     page.locator("textarea").fill("one shape becomes the next")
-    files = [file_of("a.jpeg", studio.pictures[at].small) for at in (2, 7, 14)]
+    files = [file_payload("a.jpeg", studio.images[at].small) for at in (2, 7, 14)]
     page.locator("[data-name=keyframes] input[type=file]").set_input_files(files)
     page.get_by_role("slider", name="Keyframe 2").press("Shift+ArrowLeft")
 
@@ -159,7 +160,7 @@ def gallery(page: Page, studio: Studio) -> None:
 
 def task(page: Page, studio: Studio) -> None:
     gallery(page, studio)
-    page.get_by_role("link", name=f"Open: {studio.pictures[12].prompt}").click()
+    page.get_by_role("link", name=f"Open: {studio.images[12].prompt}").click()
     expect(page.get_by_role("dialog").get_by_role("img")).to_have_js_property("naturalWidth", 800)
 
 
@@ -172,9 +173,16 @@ def fleet(page: Page, studio: Studio) -> None:
             answer["models"], ((24, 8, 4.2), (3, 2, 21.0), (9, 4, 12.5)), strict=False
         ):
             queue |= {"queued": queued, "running": runs, "batch": 8, "step_s": mean / 20, "replicas": {"RUNNING": 2}}
-            queue |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "ended": {"Ready": 900}}
-            for name, times in (("work", (mean, 2 * mean)), ("wait", (queued, 3.0 * queued))):
-                queue[name] = {"tasks": 900, "mean": mean, "half": times[0], "most": times[1]}
+            queue |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "cold_start_s": 3 * mean}
+            recent = {"wait_p50": queued, "wait_p95": 3.0 * queued, "run_p50": mean, "run_p95": 2 * mean}
+            recent |= {"per_minute": 60 * runs / mean, "error_rate": 0.01, "failed": 9, "busy": 0.7}
+            queue["windows"] = dict.fromkeys(queue["windows"], recent)
+            queue["history"] = [
+                {"ready": runs * (20 + minute * 7 % 5), "wait_p95": queued * (3 + minute * 11 % 9 / 9)}
+                for minute in range(60)
+            ]
+            capacities = [predict_capacity(count, runs / mean, 1.4 * mean / runs, queued) for count in (1, 2, 3)]
+            queue["what_if"] = [each.model_dump() for each in capacities]
         route.fulfill(json=answer)
 
     page.route("**/v1/admin/fleet", busier)
@@ -206,7 +214,7 @@ VISITS = (
     gallery,
     task,
     playground,
-    opened,
+    open_image,
     boxes,
     outpainting,
     keyframes,
@@ -226,20 +234,21 @@ def test_pages_keep_nobody_out_and_look_like_this(
     context = browser.new_context(base_url=studio.base_url, viewport=WIDE, reduced_motion="reduce", bypass_csp=True)
     page = context.new_page()
     visit(page, studio)
-    kept = os.environ.get("SCREENSHOTS")
+    screenshots = os.environ.get("SCREENSHOTS")
     for look in looks(page):
         page.evaluate("document.getElementById('form')?.scrollTo(0, 0)")
         name = f"{visit.__name__}-{look}"
-        folder = repository / kept if kept and name in IN_DOCS else tmp_path
+        folder = repository / screenshots if screenshots and name in IN_DOCS else tmp_path
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / f"{name}.jpeg", type="jpeg", quality=72)
-        found: list[dict[str, Any]] = Axe().run(page).response["violations"]
-        grave = {each["id"]: [node["html"] for node in each["nodes"]] for each in found if each["impact"] in GRAVE}
+        violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
+        grave = {each["id"]: [node["html"] for node in each["nodes"]] for each in violations if each["impact"] in GRAVE}
         assert (grave, page.evaluate(WIDER)) == ({}, 0), look
+    page.unroute_all(behavior="ignoreErrors")  # a page that refreshes itself may have asked just now
     context.close()
 
 
-def focused(page: Page, element: Locator) -> None:
+def check_focus(page: Page, element: Locator) -> None:
     """Goes on with the tab key until the element has the focus."""
     for _ in range(60):
         if element.evaluate("each => each === document.activeElement"):
@@ -248,23 +257,23 @@ def focused(page: Page, element: Locator) -> None:
     raise AssertionError(f"{element} is out of reach of the tab key")
 
 
-def test_a_picture_is_made_without_a_pointer(page: Page, behind: Behind) -> None:
+def test_an_image_is_made_without_a_pointer(page: Page, behind: Behind) -> None:
     page.goto("/")
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
     page.keyboard.press("Enter")
-    focused(page, page.locator("textarea"))
+    check_focus(page, page.locator("textarea"))
     page.keyboard.type("a red star by keys alone")
-    focused(page, page.locator(".ratio input").first)
+    check_focus(page, page.locator(".ratio input").first)
     page.keyboard.press("ArrowRight")
-    focused(page, page.get_by_role("button", name="Generate"))
+    check_focus(page, page.get_by_role("button", name="Generate"))
     with page.expect_response("**/v1/gen-3-image-klein") as answered:
         page.keyboard.press("Enter")
     task_id = answered.value.json()["id"]
     card = page.get_by_role("article").first
-    focused(page, card.get_by_role("button", name="Cancel"))
-    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    check_focus(page, card.get_by_role("button", name="Cancel"))
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     expect(page.locator("#announcements")).to_have_text("Done: a red star by keys alone")
-    focused(page, card.get_by_role("link", name="Download"))
+    check_focus(page, card.get_by_role("link", name="Download"))
     assert behind(lambda worker: worker.job(task_id)["prompt"]) == "a red star by keys alone"

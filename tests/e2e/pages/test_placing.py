@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
-from support.browser import Behind, around, drag_by, drag_within, file_of, sent_by
-from support.pictures import file_of as picture_file
-from support.pictures import picture
+from support.browser import Behind, around, drag_by, drag_within, file_payload, submit_form
+from support.images import encode_image as png_file
+from support.images import image_file
 
 from deployments.contract.job import LayoutRow
 from serve_app.tasks.task import Status
 
 FILL, OUTPAINTING, VIDEO = "gen-pro-1.0-fill", "gen-tools/outpainting-v1", "gen-3-video"
-GARDEN = file_of("garden.png", picture(320, 240))
-RED, GREEN, BLUE = (picture_file(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue"))
+GARDEN = file_payload("garden.png", image_file(320, 240))
+RED, GREEN, BLUE = (png_file(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue"))
 
 
-# A mask that is painted over a picture
+# A mask that is painted over an image
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def easel(page: Page) -> Locator:
     return easel
 
 
-def mask_of(page: Page, easel: Locator) -> Image.Image:
+def read_mask(page: Page, easel: Locator) -> Image.Image:
     """As it is sent."""
     easel.get_by_role("button", name="Use this mask").click()
     expect(easel).to_have_count(0)
     page.locator("textarea").fill("a red star")
-    data = sent_by(page, FILL).body["mask"].partition(",")[2]
+    data = submit_form(page, FILL).body["mask"].partition(",")[2]
     mask = Image.open(io.BytesIO(base64.b64decode(data))).convert("L")
     assert mask.size == (320, 240)
     return mask
@@ -50,13 +50,13 @@ def mask_of(page: Page, easel: Locator) -> Image.Image:
 
 def test_what_the_pointer_paints_is_white(page: Page, easel: Locator) -> None:
     drag_within(page, easel.get_by_role("img", name="The mask"), (0.1, 0.5), (0.4, 0.5))
-    mask = mask_of(page, easel)
+    mask = read_mask(page, easel)
     assert (mask.getpixel((80, 120)), mask.getpixel((240, 120))) == (255, 0)
 
 
 def test_a_click_leaves_a_dot(page: Page, easel: Locator) -> None:
     easel.get_by_role("img", name="The mask").click()
-    mask = mask_of(page, easel)
+    mask = read_mask(page, easel)
     assert (mask.getpixel((160, 120)), mask.getpixel((5, 5))) == (255, 0)
 
 
@@ -65,7 +65,7 @@ def test_the_keyboard_paints_too_and_what_was_painted_stays(page: Page, easel: L
     easel.get_by_role("button", name="Use this mask").click()
     page.get_by_role("button", name="Paint it").click()
     easel.get_by_role("img", name="The mask").press("ArrowRight")
-    assert mask_of(page, easel).getbbox() is not None
+    assert read_mask(page, easel).getbbox() is not None
 
 
 def test_a_mask_that_is_given_up_is_none(page: Page, easel: Locator) -> None:
@@ -80,7 +80,7 @@ def test_a_mask_that_is_given_up_is_none(page: Page, easel: Locator) -> None:
 
 @pytest.fixture
 def canvas(page: Page) -> Locator:
-    """Around a picture of 320 x 240."""
+    """Around an image of 320 x 240."""
     page.goto(f"/?endpoint={OUTPAINTING}")
     page.locator("[data-name=input_image] input").set_input_files(GARDEN)
     expect(page.get_by_label(re.compile("^Width"))).to_have_value("320")
@@ -93,14 +93,14 @@ def test_edges_are_pulled_by_the_pointer(page: Page, canvas: Locator, behind: Be
     drag_by(page, page.get_by_role("slider", name="Right edge"), 160 / across, 0)
     expect(page.get_by_label(re.compile("^Width"))).to_have_value(re.compile("^4[78]."))
     drag_by(page, page.get_by_role("slider", name="Top edge"), 0, -60 / down)
-    sent = sent_by(page, OUTPAINTING)
+    submission = submit_form(page, OUTPAINTING)
     width, height, left, top = (
-        sent.body[name] for name in ("width", "height", "reference_offset_x", "reference_offset_y")
+        submission.body[name] for name in ("width", "height", "reference_offset_x", "reference_offset_y")
     )
     # The frame is shown smaller once it is larger, so that a pixel is more of it the second time.
     assert [width, left] == pytest.approx([480, 0], abs=4)
     assert height - 240 == top >= 60
-    assert behind(lambda worker: [worker.job(sent.id)[name] for name in ("width", "height")]) == [width, height]
+    assert behind(lambda worker: [worker.job(submission.id)[name] for name in ("width", "height")]) == [width, height]
 
 
 def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
@@ -109,10 +109,10 @@ def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
         left.press(key)
     bottom = page.get_by_role("slider", name="Bottom edge")
     bottom.press("Shift+ArrowDown")
-    expect(bottom).to_have_attribute("aria-valuetext", "128 pixels beyond the picture")
-    # Not into the picture: that would be refused.
+    expect(bottom).to_have_attribute("aria-valuetext", "128 pixels beyond the image")
+    # Not into the image: that would be refused.
     page.get_by_role("slider", name="Top edge").press("ArrowDown")
-    body = sent_by(page, OUTPAINTING).body
+    body = submit_form(page, OUTPAINTING).body
     del body["input_image"]
     assert body == {"width": 336, "height": 368, "reference_offset_x": 16, "reference_offset_y": 0}
 
@@ -121,13 +121,13 @@ def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
 def test_the_frame_follows_the_numbers(page: Page, canvas: Locator) -> None:
     page.get_by_label(re.compile("^Width")).fill("640")
     right = page.get_by_role("slider", name="Right edge")
-    # Without an offset the picture is in the middle.
+    # Without an offset the image is in the middle.
     expect(right).to_have_attribute("aria-valuenow", "160")
     page.get_by_label(re.compile("^Reference Offset X")).fill("40")
     expect(right).to_have_attribute("aria-valuenow", "280")
-    shown = around(canvas)
-    assert shown["width"] / shown["height"] == pytest.approx(640 / 240, abs=0.02)
-    body = sent_by(page, OUTPAINTING).body
+    frame = around(canvas)
+    assert frame["width"] / frame["height"] == pytest.approx(640 / 240, abs=0.02)
+    body = submit_form(page, OUTPAINTING).body
     assert (body["width"], body["reference_offset_x"]) == (640, 40)
 
 
@@ -137,20 +137,20 @@ def test_what_is_cut_off_may_be_pushed_in(page: Page, canvas: Locator) -> None:
     page.get_by_label(re.compile("^Auto Crop")).check()
     page.get_by_role("slider", name="Left edge").press("ArrowRight")
     page.get_by_role("slider", name="Right edge").press("Shift+ArrowRight")
-    body = sent_by(page, OUTPAINTING).body
+    body = submit_form(page, OUTPAINTING).body
     assert (body["width"], body["reference_offset_x"], body["auto_crop"]) == (320 - 16 + 128, -16, True)
 
 
-# Pictures on a line that is as long as the clip
+# Images on a line that is as long as the video
 
 
 @pytest.fixture
 def line(page: Page) -> Locator:
-    """Of the form that makes a video of pictures."""
+    """Of the form that makes a video of images."""
     page.goto(f"/?endpoint={VIDEO}")
-    page.get_by_role("button", name="Pictures to video").click()
+    page.get_by_role("button", name="Images to video").click()
     page.locator("textarea").fill("a red circle moves to the right")
-    return page.get_by_role("group", name="When each picture is seen")
+    return page.get_by_role("group", name="When each image is seen")
 
 
 def data_url(data: bytes) -> str:
@@ -161,9 +161,9 @@ def keyframe(page: Page, number: int) -> Locator:
     return page.get_by_role("slider", name=f"Keyframe {number}")
 
 
-def pick(page: Page, *pictures: bytes) -> None:
-    page.locator("[data-name=keyframes] input[type=file]").set_input_files([file_of("a.png", it) for it in pictures])
-    expect(page.get_by_role("slider", name=re.compile("Keyframe"))).to_have_count(len(pictures))
+def pick(page: Page, *images: bytes) -> None:
+    page.locator("[data-name=keyframes] input[type=file]").set_input_files([file_payload("a.png", it) for it in images])
+    expect(page.get_by_role("slider", name=re.compile("Keyframe"))).to_have_count(len(images))
 
 
 def drop(line: Locator, data: bytes, part: float) -> None:
@@ -183,25 +183,25 @@ def drop(line: Locator, data: bytes, part: float) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_without_times_are_sent_as_they_are_and_again(page: Page, line: Locator, behind: Behind) -> None:
+def test_images_without_times_are_sent_as_they_are_and_again(page: Page, line: Locator, behind: Behind) -> None:
     pick(page, RED, GREEN, BLUE)
     expect(keyframe(page, 2)).to_have_attribute("aria-valuetext", "2.5 seconds")
     page.get_by_label(re.compile("^Duration")).fill("8")
     expect(keyframe(page, 2)).to_have_attribute("aria-valuetext", "4 seconds")
-    first = sent_by(page, VIDEO)
+    first = submit_form(page, VIDEO)
     assert first.body["keyframes"] == [data_url(each) for each in (RED, GREEN, BLUE)]
     behind(lambda worker: worker.end(first.id, Status.ERROR))
     page.get_by_role("button", name="Text to video").click()
-    with page.expect_request(lambda request: request.url.endswith(f"/v1/{VIDEO}")) as asked:
+    with page.expect_request(lambda request: request.url.endswith(f"/v1/{VIDEO}")) as request_info:
         page.get_by_role("article").first.get_by_role("button", name="Run again").click()
-    assert asked.value.post_data_json == first.body
+    assert request_info.value.post_data_json == first.body
     page.goto(f"/?again={first.id}")
     expect(keyframe(page, 1)).to_be_visible()
-    assert sent_by(page, VIDEO).body == first.body
+    assert submit_form(page, VIDEO).body == first.body
 
 
 @pytest.mark.slow
-def test_pictures_are_dropped_and_dragged(page: Page, line: Locator, behind: Behind) -> None:
+def test_images_are_dropped_and_dragged(page: Page, line: Locator, behind: Behind) -> None:
     page.get_by_label(re.compile("^Duration")).fill("10")
     drop(line, BLUE, 0.8)
     expect(keyframe(page, 1)).to_have_attribute("aria-valuenow", "8")
@@ -210,24 +210,24 @@ def test_pictures_are_dropped_and_dragged(page: Page, line: Locator, behind: Beh
     # Past the other: the order is that of time.
     drag_by(page, keyframe(page, 1), 0.7 * around(line)["width"], 0)
     expect(keyframe(page, 2)).to_have_attribute("aria-valuenow", "9")
-    sent = sent_by(page, VIDEO)
-    assert sent.body["keyframes"] == [[8, data_url(BLUE)], [9, data_url(RED)]]
-    assert behind(lambda worker: worker.job(sent.id)["clip"]["times"]) == [8, 9]
+    submission = submit_form(page, VIDEO)
+    assert submission.body["keyframes"] == [[8, data_url(BLUE)], [9, data_url(RED)]]
+    assert behind(lambda worker: worker.job(submission.id)["video"]["times"]) == [8, 9]
 
 
-def test_pictures_are_moved_by_the_keyboard(page: Page, line: Locator) -> None:
+def test_images_are_moved_by_the_keyboard(page: Page, line: Locator) -> None:
     pick(page, RED, GREEN, BLUE)
     second = keyframe(page, 2)
     second.press("ArrowRight")
     second.press("Shift+ArrowRight")
     expect(second).to_have_attribute("aria-valuenow", "3.6")
-    # One that is passed keeps its place, and the focus stays with the picture.
+    # One that is passed keeps its place, and the focus stays with the image.
     for _ in range(2):
         page.keyboard.press("Shift+ArrowRight")
     expect(second).to_have_attribute("aria-valuenow", "4.6")
     keyframe(page, 3).press("Delete")
     expect(keyframe(page, 2)).to_be_focused()
-    assert sent_by(page, VIDEO).body["keyframes"] == [[0, data_url(RED)], [4.6, data_url(GREEN)]]
+    assert submit_form(page, VIDEO).body["keyframes"] == [[0, data_url(RED)], [4.6, data_url(GREEN)]]
 
 
 @pytest.mark.slow
@@ -236,9 +236,9 @@ def test_a_time_is_typed_and_spread_again(page: Page, line: Locator) -> None:
     page.get_by_label("Time of keyframe 2, seconds").fill("7.5")
     page.get_by_label("Time of keyframe 2, seconds").blur()
     expect(keyframe(page, 2)).to_have_attribute("aria-valuemax", "8")
-    assert sent_by(page, VIDEO).body["keyframes"] == [[0, data_url(RED)], [7.5, data_url(GREEN)]]
+    assert submit_form(page, VIDEO).body["keyframes"] == [[0, data_url(RED)], [7.5, data_url(GREEN)]]
     page.get_by_role("button", name="Spread evenly").click()
-    assert sent_by(page, VIDEO).body["keyframes"] == [data_url(RED), data_url(GREEN)]
+    assert submit_form(page, VIDEO).body["keyframes"] == [data_url(RED), data_url(GREEN)]
 
 
 # Boxes, which become the structured prompt that the endpoint takes
@@ -246,7 +246,7 @@ def test_a_time_is_typed_and_spread_again(page: Page, line: Locator) -> None:
 
 @pytest.fixture
 def room(page: Page) -> Locator:
-    """The frame of a square picture, so that a thousandth is as long across as down."""
+    """The frame of a square image, so that a thousandth is as long across as down."""
     page.goto("/")
     page.locator("textarea").fill("a quiet room")
     page.locator(".ratio").filter(has_text="1:1").click()
@@ -254,7 +254,7 @@ def room(page: Page) -> Locator:
     return page.get_by_role("group", name="Where things go")
 
 
-def rows_of(prompt: str) -> list[dict[str, Any]]:
+def parse_rows(prompt: str) -> list[dict[str, Any]]:
     return json.loads(prompt[prompt.index("[") :])
 
 
@@ -269,16 +269,16 @@ def test_boxes_are_drawn_moved_and_resized_by_the_pointer(page: Page, room: Loca
     side = around(room)["width"]
     drag_by(page, boxes.first, 0.1 * side, 0)
     drag_by(page, boxes.first.locator(".handle.bottom.right"), 0, 0.1 * side)
-    sent = sent_by(page)
-    cat, ball = rows_of(sent.body["prompt"])
-    assert sent.body["prompt"].startswith('a quiet room [{"id":"box_1","bbox":')
+    submission = submit_form(page)
+    cat, ball = parse_rows(submission.body["prompt"])
+    assert submission.body["prompt"].startswith('a quiet room [{"id":"box_1","bbox":')
     assert (cat["id"], cat["desc"], ball["id"], ball["desc"]) == ("box_1", "a sleeping cat", "box_2", "a blue ball")
     assert cat["bbox"] == pytest.approx([200, 200, 700, 500], abs=8)
     assert ball["bbox"] == pytest.approx([700, 600, 900, 900], abs=8)
-    told = behind(lambda worker: worker.generation(sent.id).layout)
-    assert told == tuple(LayoutRow(each["id"], tuple(each["bbox"]), each["desc"]) for each in (cat, ball))
-    drag_by(page, boxes.first, -300, -300)  # as far as the picture goes
-    assert rows_of(sent_by(page).body["prompt"])[0]["bbox"] == pytest.approx([0, 0, 500, 300], abs=8)
+    layout = behind(lambda worker: worker.generation(submission.id).layout)
+    assert layout == tuple(LayoutRow(each["id"], tuple(each["bbox"]), each["desc"]) for each in (cat, ball))
+    drag_by(page, boxes.first, -300, -300)  # as far as the image goes
+    assert parse_rows(submit_form(page).body["prompt"])[0]["bbox"] == pytest.approx([0, 0, 500, 300], abs=8)
 
 
 def test_boxes_are_placed_by_the_keyboard(page: Page, room: Locator) -> None:
@@ -293,21 +293,23 @@ def test_boxes_are_placed_by_the_keyboard(page: Page, room: Locator) -> None:
     page.get_by_role("button", name="Add a box").press("Enter")
     page.keyboard.press("Delete")
     expect(box).to_be_focused()
-    rows = rows_of(sent_by(page).body["prompt"])
+    rows = parse_rows(submit_form(page).body["prompt"])
     assert rows == [{"id": "box_1", "bbox": [290, 280, 710, 690], "desc": "a lamp"}]
 
 
 @pytest.mark.slow
 def test_an_edit_moves_removes_and_adds_things(page: Page, room: Locator) -> None:
-    page.locator("[data-name=images] input[type=file]").first.set_input_files(file_of("room.png", picture(64, 64)))
-    expect(page.get_by_role("button", name="Take the picture away")).to_be_visible()
+    page.locator("[data-name=images] input[type=file]").first.set_input_files(
+        file_payload("room.png", image_file(64, 64))
+    )
+    expect(page.get_by_role("button", name="Take the image away")).to_be_visible()
     for index, (what, words) in enumerate((("moved", "the cat"), ("removed", "the lamp"), ("new", "a ball")), 1):
         page.get_by_role("button", name="Add a box").click()
         page.get_by_label(f"What is in box_{index}").fill(words)
         page.get_by_label(f"What happens with box_{index}").select_option(what)
     page.get_by_role("application", name="box_1").press("ArrowRight")
     middle, moved = [300, 300, 700, 700], [300, 310, 700, 710]
-    assert rows_of(sent_by(page).body["prompt"]) == [
+    assert parse_rows(submit_form(page).body["prompt"]) == [
         {"id": "box_1", "from": "ref_image_0", "src_bbox": middle, "tgt_bbox": moved, "desc": "the cat"},
         {"id": "box_2", "from": "ref_image_0", "src_bbox": middle, "tgt_bbox": None, "desc": "the lamp"},
         {"id": "box_3", "from": None, "src_bbox": None, "tgt_bbox": middle, "desc": "a ball"},
@@ -325,4 +327,4 @@ def test_an_array_that_is_pasted_becomes_boxes(page: Page, room: Locator) -> Non
     words.blur()
     expect(words).to_have_value("a room with <cat_1>")
     expect(page.get_by_role("application", name="cat_1: a sleeping cat")).to_be_visible()
-    assert rows_of(sent_by(page).body["prompt"]) == layout
+    assert parse_rows(submit_form(page).body["prompt"]) == layout

@@ -1,10 +1,12 @@
-"""A picture by one click, and what is beside it."""
+"""An image by one click, and what is beside it."""
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Page, expect
-from support.browser import EXAMPLE, Behind, sent_by
-from support.pictures import picture
+from support.browser import DESK, EXAMPLE, NARROW, Behind, file_payload, submit_form
+from support.images import image_file
 
 from serve_app.tasks.task import Status
 
@@ -13,43 +15,55 @@ _LOADED = """() => performance.getEntriesByType("navigation")
   .map((entry) => [entry.name, entry.transferSize])"""
 
 
-def ids_of_tasks(page: Page) -> list[str]:
+def list_task_ids(page: Page) -> list[str]:
     """The newest first."""
     return [task["id"] for task in page.request.get("/v1/tasks").json()["tasks"]]
 
 
 def test_the_first_page_is_small_and_nothing_comes_from_elsewhere(page: Page) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     page.goto("/")
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     loaded: list[tuple[str, int]] = page.evaluate(_LOADED)
     assert any(name.endswith("/openapi.json") for name, _ in loaded)
     assert sum(size for _, size in loaded) < 200 * 1024, loaded
     origin = page.evaluate("location.origin")
-    assert [url for url in asked if not url.startswith(origin)] == []
+    assert [url for url in urls if not url.startswith(origin)] == []
 
 
-def test_the_first_visit_makes_a_picture_by_one_click(page: Page, behind: Behind) -> None:
+def test_the_reference_is_one_click_away(page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    page.goto("/")
+    link = page.get_by_role("navigation").get_by_role("link", name="API")
+    expect(link).to_be_in_viewport(ratio=1)
+    expect(page).to_have_title("Playground · gen-serve")
+    link.click()
+    expect(page).to_have_url(re.compile("/docs$"))
+
+
+def test_the_first_visit_makes_an_image_by_one_click(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.get_by_role("button", name=EXAMPLE).click()
     card = page.get_by_role("article").first
     expect(card).to_be_visible()
-    task_id = ids_of_tasks(page)[0]
+    expect(card.get_by_text("in the queue")).to_be_visible()
+    task_id = list_task_ids(page)[0]
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
     expect(card.get_by_role("progressbar")).to_have_js_property("value", 0.5)
-    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     expect(card.get_by_role("link", name="Download")).to_be_visible()
     expect(card.get_by_role("img")).to_have_js_property("complete", True)
     expect(card.get_by_text("done")).to_be_visible()
+    expect(card.get_by_text("Kept until")).to_be_visible()
 
     # Long after, it is worked on by a link of then.
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     page.clock.set_fixed_time("2100-01-01T00:00:00Z")
     card.get_by_role("button", name="Edit this").click()
     expect(page.locator("[data-name=images] img")).to_be_visible()
-    assert any("/v1/get_result" in url for url in asked)
+    assert any("/v1/get_result" in url for url in urls)
     with page.expect_download() as download:
         card.get_by_role("link", name="Download").click()
     assert download.value.failure() is None
@@ -58,12 +72,14 @@ def test_the_first_visit_makes_a_picture_by_one_click(page: Page, behind: Behind
 def test_a_video_on_its_way_is_cancelled_and_says_so(page: Page, behind: Behind) -> None:
     page.goto("/?endpoint=gen-3-video")
     page.locator("textarea").fill("a red circle moves to the right")
-    task_id = sent_by(page, "gen-3-video").id
+    task_id = submit_form(page, "gen-3-video").id
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.3))
     card = page.get_by_role("article").first
     expect(card.get_by_text("Generating", exact=False)).to_be_visible()
     card.get_by_role("button", name="Cancel").click()
-    expect(card.get_by_text("Failed")).to_be_visible()
+    expect(card.get_by_text("Cancelled", exact=True)).to_be_visible()
+    expect(card.get_by_text("Failed")).to_have_count(0)
+    expect(card).to_contain_text("not charged")
     assert page.request.get(f"/v1/get_result?id={task_id}").json()["status"] == "Error"
 
 
@@ -73,6 +89,130 @@ def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
     prompt = page.locator("textarea")
     expect(prompt).to_have_attribute("aria-invalid", "true")
     expect(prompt).to_be_focused()
+    wrong = page.get_by_text("Prompt is required.")
+    expect(wrong).to_be_in_viewport()
+    prompt.fill("a red star")
+    expect(wrong).to_have_count(0)
+
+
+def test_what_a_field_lacks_is_said_once(page: Page) -> None:
+    page.set_viewport_size(DESK)
+    page.goto("/?endpoint=gen-pro-1.0-fill")
+    page.locator("[data-name=image] input").set_input_files(file_payload("a.png", image_file(64, 64)))
+    page.get_by_role("button", name="Generate").click()
+    wrong = page.get_by_text("no transparent parts")
+    expect(wrong).to_be_in_viewport()
+    expect(wrong).to_have_count(1)
+
+
+def test_what_is_wrong_elsewhere_is_said_beside_the_button(page: Page) -> None:
+    page.set_viewport_size(DESK)
+    page.goto("/")
+    page.locator("textarea").fill("a red star")
+    page.route("**/v1/gen-3-image-klein", lambda route: route.abort())
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("The service can't be reached")).to_be_in_viewport(ratio=1)
+
+
+def test_what_was_asked_for_is_seen_on_a_phone(page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    page.goto("/")
+    page.locator("textarea").fill("a red star on a phone")
+    submit_form(page)
+    expect(page.get_by_role("article").get_by_text("a red star on a phone")).to_be_in_viewport(ratio=1)
+
+
+def test_a_file_of_another_kind_is_refused_aloud(page: Page) -> None:
+    page.goto("/")
+    file = page.locator("[data-name=images] input")
+    file.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"nothing"})
+    wrong = page.get_by_text("notes.txt can't be used. Send one of: jpeg, png, webp.")
+    expect(wrong).to_be_in_viewport(ratio=1)
+    file.set_input_files(file_payload("a.png", image_file(64, 64)))
+    expect(wrong).to_have_count(0)
+
+
+def test_a_slider_that_stands_for_nothing_is_not_there(page: Page) -> None:
+    page.goto("/")
+    page.get_by_text("Advanced", exact=True).click()
+    expect(page.locator("[data-name=safety_tolerance] input")).to_be_visible()
+    expect(page.locator("[data-name=safety_tolerance] input[type=range]")).to_have_count(0)
+    expect(page.locator("[data-name=steps] input[type=range]")).to_have_value("16")
+
+
+def test_the_mode_of_a_video_is_told_from_the_others(page: Page) -> None:
+    page.goto("/?endpoint=gen-3-video")
+    chosen, other = (page.get_by_role("button", name=name) for name in ("Extend a video", "Text to video"))
+    chosen.click()
+    expect(chosen).to_have_attribute("aria-pressed", "true")
+    colour = "each => getComputedStyle(each).color"
+    assert chosen.evaluate(colour) != other.evaluate(colour)
+
+
+def test_what_is_proposed_can_be_drawn_by_the_bundled_models(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("textarea")).to_have_attribute("placeholder", re.compile("^a large pink heart"))
+    page.get_by_label("Endpoint").select_option("gen-3-video")
+    expect(page.locator("textarea")).to_have_attribute("placeholder", re.compile("^a red circle moves"))
+
+
+def test_help_is_there_for_those_who_ask(page: Page) -> None:
+    page.goto("/")
+    prompt = page.locator("[data-name=prompt]")
+    expect(prompt.get_by_text("What the image shows")).to_be_hidden()
+    prompt.get_by_label("Help").click()
+    expect(prompt.get_by_text("What the image shows")).to_be_in_viewport()
+
+
+def test_work_stays_as_the_endpoint_changes_and_the_page_is_loaded_again(page: Page, behind: Behind) -> None:
+    page.set_viewport_size(DESK)
+    page.goto("/")
+    page.locator("textarea").fill("a red star that stays")
+    page.locator("[data-name=images] input").set_input_files(file_payload("a.png", image_file(64, 64)))
+    expect(page.get_by_role("button", name="Take the image away")).to_be_visible()
+    page.get_by_label("Endpoint").select_option("gen-kontext-pro")
+    expect(page.locator("textarea")).to_have_value("a red star that stays")
+    expect(page.locator("[data-name=input_image] img")).to_be_visible()
+    task_id = submit_form(page, "gen-kontext-pro").id
+    page.locator("textarea").fill("another star")
+    page.get_by_text("Code", exact=True).click()
+    expect(page.locator("pre").first).to_contain_text("another star")  # and what is in the form is kept
+    page.reload()
+    expect(page.get_by_label("Endpoint")).to_have_value("gen-kontext-pro")
+    expect(page.locator("textarea")).to_have_value("another star")
+    expect(page.locator("[data-name=input_image] img")).to_be_visible()
+    card = page.get_by_role("article")
+    expect(card.get_by_text("a red star that stays")).to_be_in_viewport()
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
+    expect(card.get_by_text("Done")).to_be_visible()
+
+
+def test_a_result_of_another_shape_is_shown_alone(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a red star")
+    page.locator("[data-name=images] input").set_input_files(file_payload("a.png", image_file(96, 64)))
+    expect(page.get_by_role("button", name="Take the image away")).to_be_visible()
+    task_id = submit_form(page).id
+    card = page.get_by_role("article").first
+    behind(lambda worker: worker.deliver(task_id, image_file(192, 128, form="JPEG")))
+    expect(card.get_by_label("From the result to the image before")).to_be_visible()
+    task_id = submit_form(page).id
+    behind(lambda worker: worker.deliver(task_id, image_file(192, 64, form="JPEG")))
+    card = page.get_by_role("article").first
+    expect(card.get_by_role("img")).to_have_js_property("naturalWidth", 192)
+    expect(card.get_by_label("From the result to the image before")).to_have_count(0)
+
+
+def test_a_card_of_a_video_says_what_it_cost(page: Page, behind: Behind) -> None:
+    page.goto("/?endpoint=gen-3-video")
+    page.locator("textarea").fill("a red circle moves to the right")
+    task_id = submit_form(page, "gen-3-video").id
+    card = page.get_by_role("article").first
+    expect(card).not_to_contain_text("… credits")
+    behind(lambda worker: worker.deliver_video(task_id, b"no video"))
+    expect(card.get_by_role("link", name="Download")).to_be_visible()
+    expect(card).not_to_contain_text("null")
+    expect(card.get_by_text(re.compile(r"gen-3-video · [0-9.]+ credits"))).to_be_visible()
 
 
 def test_the_price_is_there_before_anything_is_sent(page: Page) -> None:
@@ -98,7 +238,7 @@ def test_many_tasks_leave_connections_to_everything_else_and_are_told_to_their_e
     ids: list[str] = []
     for count in range(1, 9):
         page.locator("textarea").fill(f"a red star {count}")
-        ids.append(sent_by(page).id)
+        ids.append(submit_form(page).id)
         expect(page.get_by_role("article")).to_have_count(count)
     assert page.evaluate("fetch('/v1/session').then((answer) => answer.ok)")
     for task_id in ids[6:]:
@@ -106,10 +246,30 @@ def test_many_tasks_leave_connections_to_everything_else_and_are_told_to_their_e
     expect(page.get_by_role("article").get_by_text("failed")).to_have_count(2)
 
 
+def test_windows_that_nobody_sees_leave_their_connections_to_others(page: Page, behind: Behind) -> None:
+    ids: list[str] = []
+    windows = [page, page.context.new_page(), page.context.new_page()]
+    for window in windows:
+        window.goto("/")
+        for count in range(1, 3):
+            window.locator("textarea").fill(f"a red star {count}")
+            ids.append(submit_form(window).id)
+            expect(window.get_by_role("article")).to_have_count(count)
+        window.evaluate("""() => {
+            Object.defineProperty(document, "hidden", {get: () => true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""")
+    another = page.context.new_page()
+    another.goto("/gallery")
+    expect(another.get_by_role("listitem").filter(has_text="a red star 2").first).to_be_visible()
+    behind(lambda worker: worker.deliver(ids[0], image_file(form="JPEG")))
+    expect(page.get_by_role("article").get_by_text("Done")).to_be_visible()
+
+
 def test_one_press_makes_one_task(page: Page) -> None:
     page.goto("/")
     page.locator("textarea").fill("a red star")
-    before = ids_of_tasks(page)
+    before = list_task_ids(page)
     page.evaluate("""() => {
         const area = document.querySelector("textarea");
         for (const repeat of [false, true, true, false])
@@ -117,7 +277,7 @@ def test_one_press_makes_one_task(page: Page) -> None:
     }""")
     expect(page.get_by_role("article")).to_have_count(1)
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
-    assert len(set(ids_of_tasks(page)) - set(before)) == 1
+    assert len(set(list_task_ids(page)) - set(before)) == 1
 
 
 def test_texts_are_sent_and_shown_as_they_are(page: Page) -> None:
@@ -127,4 +287,4 @@ def test_texts_are_sent_and_shown_as_they_are(page: Page) -> None:
     expect(page.locator("pre").nth(1)).to_contain_text('"prompt": "a true story of null"')
     page.get_by_text("Advanced", exact=True).click()
     page.locator("[data-name=user] input").fill("42")
-    assert sent_by(page).body["user"] == "42"
+    assert submit_form(page).body["user"] == "42"

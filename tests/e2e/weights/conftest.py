@@ -9,14 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.model_hub import MAIN, PIPELINE, REWRITER, Hub, Profile, Profiles, Repository, pipeline, running, state_of
+from support.model_hub import (
+    MAIN,
+    PIPELINE,
+    REWRITER,
+    Hub,
+    Profile,
+    Profiles,
+    Repository,
+    pipeline,
+    read_files,
+    running,
+)
 
 from deployments.contract.model import BUNDLED
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    rewriter = state_of(BUNDLED / "rewriter", **{"pytorch_model.bin": b"the same once more"})
+    rewriter = read_files(BUNDLED / "rewriter", **{"pytorch_model.bin": b"the same once more"})
     network = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"weights", "onnx/model_fp16.onnx": b"half"}
     with running() as hub:
         for name, files in ((PIPELINE, pipeline()), (REWRITER, rewriter), ("owner/network", network)):
@@ -32,11 +43,11 @@ def profile(hub: Hub, tmp_path: Path) -> Profiles:
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state")}
 
-    def made(queues: dict[str, Any], *, rewriter: str | None = None, **settings: Any) -> Profile:
-        known: dict[str, Any] = {"models": queues, "endpoints": {}}
-        known |= {"rewriter": {"checkpoint": rewriter}} if rewriter else {}
+    def make(queues: dict[str, Any], *, rewriter: str | None = None, **settings: Any) -> Profile:
+        content: dict[str, Any] = {"models": queues, "endpoints": {}}
+        content |= {"rewriter": {"checkpoint": rewriter}} if rewriter else {}
         catalog = tmp_path / "catalog.yaml"
-        catalog.write_text(json.dumps(known))
+        catalog.write_text(json.dumps(content))
         return Profile(tmp_path, environment, {"data_dir": str(tmp_path / "data"), "catalog": str(catalog), **settings})
 
-    return made
+    return make

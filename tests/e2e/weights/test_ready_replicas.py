@@ -5,14 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from onnx import TensorProto, helper
-from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, state_of
-from tokenizers import Tokenizer, models
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, read_files
+from support.tiny_classifier import save_classifier
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +18,7 @@ REPLICAS = f"""
 import asyncio, sys
 from deployments.contract.events import Done
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import MattingSpec, ModelSpec
+from deployments.contract.model import MattingConfig, ModelSpec
 from deployments.contract.moderation import ClassifierSpec, ModeratorSpec
 from deployments.contract.model import RewriterSpec
 from deployments.contract.model import TextEncoderSpec
@@ -37,8 +34,9 @@ async def started(kind, spec):
 
 async def main():
     cpu = dict(device="cpu", dtype="float32", threads=1)
-    matting = MattingSpec("onnx", {NETWORK!r}, device="cpu")
-    media = await started(MediaModel, ModelSpec({PIPELINE!r}, objects_url="memory:///", matting=matting, **cpu))
+    matting = MattingConfig(backend="onnx", checkpoint={NETWORK!r}, device="cpu")
+    media_spec = ModelSpec(checkpoint={PIPELINE!r}, objects_url="memory:///", matting=matting, **cpu)
+    media = await started(MediaModel, media_spec)
     encoder = await started(TextEncoder, TextEncoderSpec({PIPELINE!r}, **cpu))
     rewriter = await started(PromptRewriter, RewriterSpec({REWRITER!r}, **cpu))
     classifier = ClassifierSpec("text-classifier", {CLASSIFIER!r}, labels={{"hit": "violence"}}, device="cpu")
@@ -60,7 +58,8 @@ asyncio.run(main())
 
 def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
     hub.repositories["owner/network"] = Repository({MAIN: {"onnx/model.onnx": matting_network()}})
-    hub.repositories[CLASSIFIER] = Repository({MAIN: saved_classifier(tmp_path / "classifier")})
+    save_classifier(tmp_path / "classifier")
+    hub.repositories[CLASSIFIER] = Repository({MAIN: read_files(tmp_path / "classifier")})
     environment = profile({}).environment | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", REPLICAS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -68,34 +67,21 @@ def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profil
         assert replicas.stdin
         assert replicas.stdout
         assert replicas.stdout.readline().strip() == "started"
-        asked = hub.requests.copy()
-        assert {path for path in asked if path.endswith(("/onnx/model.onnx", "/model.safetensors"))}
+        before = hub.requests.copy()
+        assert {path for path in before if path.endswith(("/onnx/model.onnx", "/model.safetensors"))}
         replicas.stdin.write("go on\n")
         replicas.stdin.close()
         assert replicas.wait(300) == 0
-    assert hub.requests - asked == {}
+    assert hub.requests - before == {}
 
 
 def matting_network() -> bytes:
-    """The mean of a picture's channels."""
-    picture, share = (
+    """The mean of an image's channels."""
+    image, alpha = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 64, 64))
-        for name, channels in (("picture", 3), ("share", 1))
+        for name, channels in (("image", 3), ("share", 1))
     )
-    mean = helper.make_node("ReduceMean", ["picture"], ["share"], axes=[1], keepdims=1)
-    graph = helper.make_graph([mean], "mean", [picture], [share])
+    mean = helper.make_node("ReduceMean", ["image"], ["share"], axes=[1], keepdims=1)
+    graph = helper.make_graph([mean], "mean", [image], [alpha])
     opset = helper.make_opsetid("", 17)
     return helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
-
-
-def saved_classifier(folder: Path) -> dict[str, bytes]:
-    """Of the two labels it knows it has learnt nothing. Its weights are pickled, as old ones are."""
-    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hit": 2}, unk_token="[UNK]"))
-    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
-    sizes: dict[str, Any] = {"vocab_size": 3, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    sizes |= {"intermediate_size": 8, "max_position_embeddings": 16}
-    config = BertConfig(**sizes, id2label={0: "fine", 1: "hit"}, label2id={"fine": 0, "hit": 1})
-    model = BertForSequenceClassification(config)
-    config.save_pretrained(folder)
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    return state_of(folder)

@@ -11,17 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
-from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, State, pipeline, state_of
+from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, State, pipeline, read_files
 
 from deployments.contract.model import BUNDLED
 
 pytestmark = pytest.mark.slow
 
 TOKEN = "hf_only-for-those-who-may"
-PICTURE, ERASER = {"checkpoint": PIPELINE}, {"backend": "onnx", "checkpoint": NETWORK}
+IMAGE, ERASER = {"checkpoint": PIPELINE}, {"backend": "onnx", "checkpoint": NETWORK}
 LOADED = """
-from deployments import loading
-print(type(loading.load("owner/pipeline", device="cpu", dtype="float32").family).__name__)
+from deployments import native_loading
+from deployments.contract.model import ModelConfig
+config = ModelConfig(checkpoint="owner/pipeline", device="cpu", dtype="float32")
+print(type(native_loading.load(config).family).__name__)
 """
 REWRITTEN = """
 from deployments.contract.model import RewriterSpec
@@ -54,43 +56,45 @@ print(json.dumps([ray.get(is_offline.remote()), weights("fetch"), weights("list"
 def test_what_is_fetched_is_what_replicas_load_without_a_hub_and_is_not_fetched_again(
     hub: Hub, profile: Profiles
 ) -> None:
-    machine = profile({"picture": PICTURE, "eraser": ERASER}, rewriter=REWRITER)
-    wanted = (PIPELINE, "owner/network", REWRITER)
-    assert machine.fetch()[:2] == (0, dict.fromkeys(wanted, "fetched"))
+    machine = profile({"image": IMAGE, "eraser": ERASER}, rewriter=REWRITER)
+    checkpoints = (PIPELINE, "owner/network", REWRITER)
+    assert machine.fetch()[:2] == (0, dict.fromkeys(checkpoints, "fetched"))
     assert {"README.md", "all-in-one.safetensors", "pytorch_model.bin", "onnx/model_fp16.onnx"} & machine.files == set()
     assert {"vae/config.json", "onnx/model.onnx", "onnx/model.onnx_data"} <= machine.files
-    asked, sent = hub.requests.total(), hub.sent
+    requests_before, bytes_before = hub.requests.total(), hub.sent_bytes
     assert machine.offline(LOADED) == "Flux1"
     assert machine.offline(REWRITTEN)
-    assert hub.requests.total() == asked, "a replica asked the hub"
-    assert machine.fetch()[1] == dict.fromkeys(wanted, "was there")
-    assert hub.sent == sent
-    listed = machine.listed()
+    assert hub.requests.total() == requests_before, "a replica asked the hub"
+    assert machine.fetch()[1] == dict.fromkeys(checkpoints, "was there")
+    assert hub.sent_bytes == bytes_before
+    listed = machine.list_checkpoints()
     assert {(row["there"], row["missing"]) for row in listed.values()} == {("here", "")}
-    assert sum(row["size"] for row in listed.values()) == sent
+    assert sum(row["size"] for row in listed.values()) == bytes_before
 
 
 def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": PICTURE})
+    machine = profile({"image": IMAGE})
     hub.breaks_off_after = 3_000_000
     code, came, errors = machine.fetch()
     assert (code, "etch again" in came[PIPELINE]) == (1, True)
     assert "1 of 1 could not be fetched" in errors
-    row = machine.listed()[PIPELINE]
+    row = machine.list_checkpoints()[PIPELINE]
     assert (row["there"], row["missing"]) == ("", "here"), "part of it is no checkpoint"
-    hub.breaks_off_after, hub.sent = None, 0
+    hub.breaks_off_after, hub.sent_bytes = None, 0
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
-    assert 0 < hub.sent < sum(map(len, pipeline().values())) - 500_000
+    assert 0 < hub.sent_bytes < sum(map(len, pipeline().values())) - 500_000
     assert machine.offline(LOADED) == "Flux1"
 
 
 def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -> None:
-    machine = profile({"picture": PICTURE})
+    machine = profile({"image": IMAGE})
     hub.goes_on.clear()
-    with subprocess.Popen(machine.command("fetch"), env=machine.environment, stderr=subprocess.PIPE, text=True) as ran:
-        assert hub.begun.wait(120)
-        ran.send_signal(signal.SIGINT)
-        assert (ran.wait(120), ran.stderr and ran.stderr.read().startswith("stopped: ")) == (130, True)
+    with subprocess.Popen(
+        machine.command("fetch"), env=machine.environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert hub.started.wait(120)
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(120), process.stderr and process.stderr.read().startswith("stopped: ")) == (130, True)
 
 
 def test_a_revision_is_the_one_that_was_named(hub: Hub, profile: Profiles) -> None:
@@ -110,7 +114,7 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
     hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
     names = ("owner/gated/model.onnx", "owner/nowhere/model.onnx", "owner/network/onnx/nothing.onnx", NETWORK)
     queues = {f"queue-{i}": {"backend": "onnx", "checkpoint": name} for i, name in enumerate(names)}
-    machine = profile(queues | {"picture": PICTURE})
+    machine = profile(queues | {"image": IMAGE})
     code, came, errors = machine.fetch(HF_TOKEN="hf_of-somebody-else")
     assert code == 1
     assert f"owner/gated: it is gated: accept its terms at {hub.url}/owner/gated, and set HF_TOKEN" in errors
@@ -119,7 +123,7 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
     assert "index is no JSON" in came[PIPELINE]
     assert "error: 4 of 5 could not be fetched" in errors
     assert {"onnx/model.onnx", "onnx/model.onnx_data"} <= machine.files
-    assert (machine.listed()[NETWORK]["there"], machine.listed()[PIPELINE]["there"]) == ("here", "")
+    assert (machine.list_checkpoints()[NETWORK]["there"], machine.list_checkpoints()[PIPELINE]["there"]) == ("here", "")
     assert "hf_" not in f"{came}{errors}"
     assert hub.tokens == {"hf_of-somebody-else"}
 
@@ -132,19 +136,19 @@ def test_a_token_opens_what_is_gated(hub: Hub, profile: Profiles, tmp_path: Path
 
 
 def test_a_hub_that_may_not_be_asked_is_not(hub: Hub, profile: Profiles) -> None:
-    code, came, _ = profile({"picture": PICTURE}).fetch(HF_HUB_OFFLINE="1")
+    code, came, _ = profile({"image": IMAGE}).fetch(HF_HUB_OFFLINE="1")
     assert (code, "fetch with HF_HUB_OFFLINE=0" in came[PIPELINE], hub.requests.total()) == (1, True, 0)
 
 
 def test_components_in_other_repositories_come_too(hub: Hub, profile: Profiles) -> None:
-    autoencoder, files = state_of(BUNDLED.parent / "autoencoders" / "flux2"), state_of(BUNDLED / "flux3")
+    autoencoder, files = read_files(BUNDLED.parent / "autoencoders" / "flux2"), read_files(BUNDLED / "flux3")
     index = json.loads(files["modular_model_index.json"])
     del index["_shared"]
     index["vae"][2] |= {"pretrained_model_name_or_path": "owner/parts", "subfolder": "autoencoder"}
     parts = {f"autoencoder/{name}": it for name, it in autoencoder.items()}
     hub.repositories["owner/parts"] = Repository({MAIN: parts})
     hub.repositories[PIPELINE] = Repository({MAIN: files | {"modular_model_index.json": json.dumps(index).encode()}})
-    machine = profile({"picture": PICTURE})
+    machine = profile({"image": IMAGE})
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched", "owner/parts": "fetched"})
     assert machine.offline(LOADED) == "Flux3"
 
@@ -155,8 +159,8 @@ def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, prof
     blobs.mkdir(parents=True)
     for name, age in (("old", 2 * 24 * 3600), ("new", 60)):
         (blobs / f"{name}.incomplete").write_bytes(b"half")
-        written = time.time() - age
-        os.utime(blobs / f"{name}.incomplete", (written, written))
+        mtime = time.time() - age
+        os.utime(blobs / f"{name}.incomplete", (mtime, mtime))
     assert machine.fetch()[0] == 0
     assert [each.name for each in blobs.glob("*.incomplete")] == ["new.incomplete"]
 
@@ -165,11 +169,11 @@ def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> No
     """On one node, which others started with HF_HUB_OFFLINE for its replicas."""
     large = "owner/large/model.onnx"
     queues = {"here": ERASER, "elsewhere": {**ERASER, "checkpoint": large}}
-    machine = profile(queues, models={"elsewhere": {"actor": {"num_gpus": 8}}})
+    machine = profile(queues, models={"elsewhere": {"ray_actor_options": {"num_gpus": 8}}})
     marks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64, "RAY_USAGE_STATS_ENABLED": "0"}
-    ran = machine.run([sys.executable, "-c", CLUSTER, str(machine.written())], HF_HUB_OFFLINE="1", **marks)
-    assert ran.returncode == 0, ran.stderr
-    replica_is_offline, (code, rows, errors), listed = json.loads(ran.stdout.splitlines()[-1])
+    result = machine.run([sys.executable, "-c", CLUSTER, str(machine.write_config())], HF_HUB_OFFLINE="1", **marks)
+    assert result.returncode == 0, result.stderr
+    replica_is_offline, (code, rows, errors), listed = json.loads(result.stdout.splitlines()[-1])
     assert replica_is_offline, "a node's environment is that of its replicas"
     assert code == 0, errors
     assert [(row["checkpoint"], row["state"]) for row in rows] == [("owner/network", "fetched")]

@@ -18,7 +18,7 @@ ROOM = 4 * MB
 PATIENCE_S = 60
 
 
-async def happened(event: asyncio.Event) -> None:
+async def wait_for(event: asyncio.Event) -> None:
     async with asyncio.timeout(PATIENCE_S):
         await event.wait()
 
@@ -39,7 +39,7 @@ class Service:
 
     async def has_read(self) -> None:
         """Returns once a body is read whose answer is still to come."""
-        await happened(self.read)
+        await wait_for(self.read)
 
     async def _check(self, request: HTTPConnection) -> None:
         """Every key is good."""
@@ -64,7 +64,7 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def chunked(
+async def make_chunks(
     *sizes: int, pause: asyncio.Event | None = None, began: asyncio.Event | None = None
 ) -> AsyncIterator[bytes]:
     """A body without a declared length: its first part, a pause, and the rest."""
@@ -108,19 +108,19 @@ async def test_small_bodies_are_taken_when_large_ones_fill_the_room(
 
 async def test_a_declared_length_counts_before_it_comes(client: httpx2.AsyncClient) -> None:
     began, rest = asyncio.Event(), asyncio.Event()
-    body = chunked(1, ROOM - 1, pause=rest, began=began)
+    body = make_chunks(1, ROOM - 1, pause=rest, began=began)
     slow = asyncio.create_task(client.post("/", content=body, headers={"content-length": str(ROOM)}))
-    await happened(began)
+    await wait_for(began)
     assert_no_room(await client.post("/", content=bytes(MB)))
     rest.set()
     assert (await slow).json() == ROOM
 
 
 async def test_without_a_declared_length_what_comes_counts(service: Service, client: httpx2.AsyncClient) -> None:
-    slow = asyncio.create_task(client.post("/slow", content=chunked(MB, MB)))
+    slow = asyncio.create_task(client.post("/slow", content=make_chunks(MB, MB)))
     await service.has_read()
-    assert_no_room(await client.post("/", content=chunked(MB, MB, 1)))
-    assert (await client.post("/", content=chunked(MB, MB))).json() == 2 * MB, "what was refused has left its room"
+    assert_no_room(await client.post("/", content=make_chunks(MB, MB, 1)))
+    assert (await client.post("/", content=make_chunks(MB, MB))).json() == 2 * MB, "what was refused has left its room"
     service.answers.set()
     assert (await slow).json() == 2 * MB
 

@@ -14,7 +14,7 @@ SETTINGS = ServiceSettings(trusted_proxies=[ip_network("10.0.0.0/8")])
 
 
 @pytest.mark.parametrize(
-    ("peer", "forwarded", "known"),
+    ("peer", "forwarded", "expected"),
     [
         ("203.0.113.7", "", "203.0.113.7"),
         ("127.0.0.1", "::ffff:203.0.113.7", "203.0.113.7"),
@@ -25,7 +25,7 @@ SETTINGS = ServiceSettings(trusted_proxies=[ip_network("10.0.0.0/8")])
         ("127.0.0.1", "", ""),
     ],
 )
-def test_an_address_is_one_customers(peer: str, forwarded: str, known: str) -> None:
+def test_an_address_is_one_customers(peer: str, forwarded: str, expected: str) -> None:
     headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
     request = Request({"type": "http", "headers": headers, "client": (peer, 1)})
-    assert client_address(request, SETTINGS) == known
+    assert client_address(request, SETTINGS) == expected

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's own")
 
-KEPT = """
+SCRIPT = """
 import resource
 import sys
 from pathlib import Path
@@ -33,13 +33,13 @@ print(held, resident_mb() - before)
 """
 
 
-def kept_mb(how: str) -> int:
+def measure_retained_mb(how: str) -> int:
     """Of 320 MB that a process of its own let go, MiB."""
-    ran = subprocess.run([sys.executable, "-c", KEPT, how], capture_output=True, text=True, check=True)
-    held, kept = map(int, ran.stdout.split())
-    assert held >= 300
-    return kept
+    result = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True)
+    peak_mb, retained_mb = map(int, result.stdout.split())
+    assert peak_mb >= 300
+    return retained_mb
 
 
 def test_freed_blocks_go_back_to_the_system_and_would_not_by_themselves() -> None:
-    assert kept_mb("given back") < 32 < 150 < kept_mb("by itself")
+    assert measure_retained_mb("given back") < 32 < 150 < measure_retained_mb("by itself")

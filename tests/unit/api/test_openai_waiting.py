@@ -18,10 +18,10 @@ from serve_app.storage.connection import NO_ANSWER
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks.limits import TooManyActive
 from serve_app.tasks.notifications import Completions
-from serve_app.tasks.task import Accepted
+from serve_app.tasks.task import AcceptedTask
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))
-OFFER = cast(ServedEndpoint, SimpleNamespace(name="gen-x"))
+SERVED_ENDPOINT = cast(ServedEndpoint, SimpleNamespace(name="gen-x"))
 PATIENCE_S = 60
 
 
@@ -67,7 +67,7 @@ def tasks() -> Tasks:
 
 @pytest.fixture
 def services(tasks: Tasks) -> Services:
-    never = SimpleNamespace(expect=lambda _: _Expected())
+    never = SimpleNamespace(expect=lambda _, changes: _Expected())
     settings = SimpleNamespace(openai=SimpleNamespace(wait_s=PATIENCE_S))
     completions = cast(Completions, never)
     return cast(Services, SimpleNamespace(tasks=tasks, settings=settings, completions=completions, submission=None))
@@ -84,7 +84,7 @@ class _Expected:
 @pytest.mark.parametrize("keep", [True, False])
 async def test_a_wait_that_is_given_up_cancels_its_tasks(services: Services, tasks: Tasks, keep: bool) -> None:
     client = Client()
-    call = asyncio.create_task(waiting.ended(services, client.request, CALLER, ["a", "b"], keep=keep))
+    call = asyncio.create_task(waiting.wait_for_end(services, client.request, CALLER, ["a", "b"], keep=keep))
     async with asyncio.timeout(PATIENCE_S):
         await client.listening.wait()
         call.cancel()
@@ -96,7 +96,7 @@ async def test_a_wait_that_is_given_up_cancels_its_tasks(services: Services, tas
 async def test_where_the_store_is_away_the_tasks_are_named(services: Services, tasks: Tasks) -> None:
     tasks.away = True
     with pytest.raises(waiting.Refusal, match="goes on: a, b") as refusal:
-        await waiting.ended(services, Client().request, CALLER, ["a", "b"], keep=False)
+        await waiting.wait_for_end(services, Client().request, CALLER, ["a", "b"], keep=False)
     assert refusal.value.status_code == 503
     assert refusal.value.headers == {"x-should-retry": "false"}, "a repetition would cost twice"
 
@@ -106,23 +106,23 @@ class Accepting:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.taken = 0
-        self.begun = asyncio.Event()
+        self.count = 0
+        self.started = asyncio.Event()
         self.goes_on = asyncio.Event()
 
-    async def __call__(self, *_: object, **__: object) -> Accepted:
-        self.begun.set()
+    async def __call__(self, *_: object, **__: object) -> AcceptedTask:
+        self.started.set()
         await self.goes_on.wait()
-        if self.taken == self.most:
+        if self.count == self.most:
             raise TooManyActive(self.most)
-        self.taken += 1
-        return Accepted(json.dumps({"id": f"task-{self.taken}"}), created=True)
+        self.count += 1
+        return AcceptedTask(json.dumps({"id": f"task-{self.count}"}), created=True)
 
 
-def accepting(services: Services) -> asyncio.Task[list[Accepted]]:
+def accepting(services: Services) -> asyncio.Task[list[AcceptedTask]]:
     bodies = cast(list[GenerationRequest], [None, None])
     return asyncio.create_task(
-        waiting.accepted(services, CALLER, OFFER, bodies, base="http://here", idempotency_key="")
+        waiting.accept_all(services, CALLER, SERVED_ENDPOINT, bodies, base="http://here", idempotency_key="")
     )
 
 
@@ -134,7 +134,7 @@ async def test_an_acceptance_that_is_given_up_leaves_nothing(
     monkeypatch.setattr(waiting, "accept", accept)
     call = accepting(services)
     async with asyncio.timeout(PATIENCE_S):
-        await accept.begun.wait()
+        await accept.started.wait()
         call.cancel()
         accept.goes_on.set()
         with pytest.raises(asyncio.CancelledError):

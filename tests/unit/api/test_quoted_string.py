@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_app.api.auth import quoted_string
+from serve_app.api.auth import quote_string
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from serve_app.api.auth import quoted_string
     ],
 )
 def test_nothing_ends_a_quoted_string_early(text: str, quoted: str) -> None:
-    assert quoted_string(text) == quoted
+    assert quote_string(text) == quoted

@@ -9,12 +9,13 @@ from redis.asyncio import Redis
 from starlette.testclient import TestClient
 from support.virtual_backend import VirtualClock
 
-from serve_app.api.metrics import RequestFigures
-from serve_app.api.services import ModelState, ModelStates, SharedAnswer, Watchers
-from serve_app.config.models import AutoscalingSettings, ModelSettings
+from serve_app.api.metrics import RequestMetrics
+from serve_app.api.services import ModelState, ModelStates, SingleFlightCache, Watchers
+from serve_app.config.model_settings import AutoscalingSettings, ModelSettings
 from serve_app.config.settings import Settings
-from serve_app.storage.tally import Tallied, Tally
+from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.windows import WindowReader
 
 SLEEPS, STAYS = "sleeps", "stays"
 
@@ -23,8 +24,8 @@ SLEEPS, STAYS = "sleeps", "stays"
 def settings() -> Settings:
     return Settings(
         models={
-            SLEEPS: ModelSettings(autoscaling=AutoscalingSettings(min_replicas=0, max_replicas=2)),
-            STAYS: ModelSettings(autoscaling=AutoscalingSettings(min_replicas=1, max_replicas=2)),
+            SLEEPS: ModelSettings(autoscaling_config=AutoscalingSettings(min_replicas=0, max_replicas=2)),
+            STAYS: ModelSettings(autoscaling_config=AutoscalingSettings(min_replicas=1, max_replicas=2)),
         }
     )
 
@@ -43,11 +44,11 @@ def settings() -> Settings:
 async def test_a_queues_state_follows_from_its_replicas(
     store: TaskStore, settings: Settings, replicas: dict[str, dict[str, int]], state: str | None
 ) -> None:
-    async def told() -> dict[str, dict[str, int]]:
+    async def report_replicas() -> dict[str, dict[str, int]]:
         return replicas
 
-    states = ModelStates(store, settings, [SLEEPS, STAYS], told)
-    assert await states.of([SLEEPS]) == ModelState(state, None)  # type: ignore[arg-type]
+    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    assert await states.find_worst([SLEEPS]) == ModelState(state, None)  # type: ignore[arg-type]
 
 
 async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(
@@ -56,41 +57,43 @@ async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(
     async def away() -> dict[str, dict[str, int]]:
         raise ConnectionError
 
-    assert await ModelStates(store, settings, [STAYS], away).of([STAYS]) == ModelState(None, None)
+    assert await ModelStates(store, WindowReader(store), settings, [STAYS], away).find_worst([STAYS]) == ModelState(
+        None, None
+    )
 
 
 async def test_of_several_queues_the_worst_counts(store: TaskStore, settings: Settings) -> None:
-    async def told() -> dict[str, dict[str, int]]:
+    async def report_replicas() -> dict[str, dict[str, int]]:
         return {SLEEPS: {"RUNNING": 1}, STAYS: {"STOPPING": 1}}
 
-    states = ModelStates(store, settings, [SLEEPS, STAYS], told)
-    assert (await states.of([STAYS])).state == "no replica"
-    assert (await states.of([SLEEPS, STAYS])).state == "no replica"
-    assert (await states.of([SLEEPS])).state == "ready"
+    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    assert (await states.find_worst([STAYS])).state == "no replica"
+    assert (await states.find_worst([SLEEPS, STAYS])).state == "no replica"
+    assert (await states.find_worst([SLEEPS])).state == "ready"
 
 
 async def test_queues_of_which_nothing_was_made_have_no_wait(
     redis: Redis, store: TaskStore, settings: Settings
 ) -> None:
-    async def told() -> dict[str, dict[str, int]]:
+    async def report_replicas() -> dict[str, dict[str, int]]:
         return {}
 
-    bounds = {"work:1000": 2, "work:sum": 3000}
-    await redis.hset(f"{store.prefix}timings:{SLEEPS}", mapping=bounds)  # type: ignore[misc]
+    buckets = {"work:1000": 2, "work:sum": 3000}
+    await redis.hset(f"{store.prefix}timings:{SLEEPS}", mapping=buckets)  # type: ignore[misc]
     await redis.zadd(f"{store.prefix}queued:{SLEEPS}", {"a": 1, "b": 2, "c": 3, "d": 4})
     await redis.zadd(f"{store.prefix}leased:{SLEEPS}", {"e": 1, "f": 2})
-    states = ModelStates(store, settings, [SLEEPS, STAYS], told)
-    assert await states.of([SLEEPS]) == ModelState(None, 3.0)
-    assert await states.of([STAYS]) == ModelState(None, None)
-    assert await states.of([STAYS, SLEEPS]) == ModelState(None, 3.0)
+    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    assert await states.find_worst([SLEEPS]) == ModelState(None, 3.0)
+    assert await states.find_worst([STAYS]) == ModelState(None, None)
+    assert await states.find_worst([STAYS, SLEEPS]) == ModelState(None, 3.0)
 
 
-class Asked:
+class Source:
     def __init__(self) -> None:
         self.times = 0
         self.clock = VirtualClock()
         self.breaks = False
-        self.shared = SharedAnswer(self.ask, 1.0, self.clock)
+        self.shared = SingleFlightCache(self.ask, 1.0, self.clock)
 
     async def ask(self) -> int:
         self.times += 1
@@ -101,31 +104,31 @@ class Asked:
 
 
 async def test_all_who_come_together_share_one_answer() -> None:
-    asked = Asked()
-    assert await asyncio.gather(*(asked.shared.get() for _ in range(5))) == [1] * 5
+    source = Source()
+    assert await asyncio.gather(*(source.shared.get() for _ in range(5))) == [1] * 5
 
 
 async def test_an_answer_is_good_for_a_moment() -> None:
-    asked = Asked()
-    seen = []
+    source = Source()
+    values = []
     for _ in range(4):
-        seen.append(await asked.shared.get())
-        asked.clock.now += 0.5
-    assert seen == [1, 1, 2, 2]
+        values.append(await source.shared.get())
+        source.clock.now += 0.5
+    assert values == [1, 1, 2, 2]
 
 
 async def test_an_error_is_kept_for_nobody() -> None:
-    asked = Asked()
-    asked.breaks = True
+    source = Source()
+    source.breaks = True
     with pytest.raises(ConnectionError):
-        await asked.shared.get()
-    asked.breaks = False
-    assert await asked.shared.get() == 2
+        await source.shared.get()
+    source.breaks = False
+    assert await source.shared.get() == 2
 
 
 async def test_whoever_gives_up_takes_the_answer_from_nobody() -> None:
-    asked = Asked()
-    first, second = (asyncio.create_task(asked.shared.get()) for _ in range(2))
+    source = Source()
+    first, second = (asyncio.create_task(source.shared.get()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     assert await second == 2
@@ -145,33 +148,33 @@ def test_one_task_has_some() -> None:
         assert follow(watchers, stack, "one", 100) == 32
 
 
-def test_all_together_have_half_of_the_places() -> None:
+def test_all_together_have_three_quarters_of_the_places() -> None:
     watchers = Watchers(100)
     with ExitStack() as stack:
-        assert sum(follow(watchers, stack, f"{number}", 10) for number in range(10)) == 50
+        assert sum(follow(watchers, stack, f"{number}", 10) for number in range(10)) == 75
         with watchers.one_more("late") as room:
             assert not room
     with watchers.one_more("late") as room:
         assert room
 
 
-class Kept(Tally):
+class RecordingTally(CounterBuffer):
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, float]] = []
+        self.timings: list[tuple[str, float]] = []
 
-    def observe(self, what: Tallied, name: str, seconds: float) -> None:
-        assert what is Tallied.REQUESTS
-        self.seen.append((name, seconds))
-
-
-@pytest.fixture
-def tally() -> Kept:
-    return Kept()
+    def observe(self, what: CounterName, name: str, seconds: float) -> None:
+        assert what is CounterName.REQUESTS
+        self.timings.append((name, seconds))
 
 
 @pytest.fixture
-def client(tally: Kept) -> TestClient:
+def tally() -> RecordingTally:
+    return RecordingTally()
+
+
+@pytest.fixture
+def client(tally: RecordingTally) -> TestClient:
     app, clock = FastAPI(), VirtualClock()
 
     @app.get("/things/{thing}")
@@ -181,15 +184,15 @@ def client(tally: Kept) -> TestClient:
             raise RuntimeError
         return thing
 
-    app.add_middleware(RequestFigures, routes=app, tally=tally, clock=clock)
+    app.add_middleware(RequestMetrics, routes=app, tally=tally, clock=clock)
     return TestClient(app, raise_server_exceptions=False)
 
 
-def test_paths_are_told_as_their_routes_name_them(client: TestClient, tally: Kept) -> None:
+def test_paths_are_told_as_their_routes_name_them(client: TestClient, tally: RecordingTally) -> None:
     for path in ("/things/1", "/things/2", "/elsewhere/3"):
         client.get(path)
     client.request("BREW", "/things/4")
-    assert tally.seen == [
+    assert tally.timings == [
         ("GET 2xx /things/{thing}", 0.25),
         ("GET 2xx /things/{thing}", 0.25),
         ("GET 4xx unmatched", 0.0),
@@ -197,6 +200,6 @@ def test_paths_are_told_as_their_routes_name_them(client: TestClient, tally: Kep
     ]
 
 
-def test_what_breaks_is_an_error_of_the_services_own(client: TestClient, tally: Kept) -> None:
+def test_what_breaks_is_an_error_of_the_services_own(client: TestClient, tally: RecordingTally) -> None:
     assert client.get("/things/bad").status_code == 500
-    assert tally.seen == [("GET 5xx /things/{thing}", 0.25)]
+    assert tally.timings == [("GET 5xx /things/{thing}", 0.25)]

@@ -9,21 +9,21 @@ import pytest
 import torch
 from PIL import Image
 from support.adapters import adapter_file, random_matrices
-from support.bundle import copied, poison
+from support.bundle import copy_bundle, cpu_config, poison
+from support.images import image_file
 from support.jobs import make_job
-from support.pictures import picture
-from support.stages import encoded
+from support.stages import encode_jobs
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from deployments import loading
+from deployments import native_loading
 from deployments.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.backends import images
 from deployments.backends.images import NO_SUBJECT, DiffusionBackend, FetchedJob
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Done, Event
 from deployments.contract.job import Adapter, GenerationJob
-from deployments.contract.model import MattingSpec
+from deployments.contract.model import MattingConfig, ModelConfig
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.engine.requests import NOTHING_USABLE
@@ -36,20 +36,20 @@ JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return loading.for_pictures(loading.load("bundled/flux3", device="cpu", dtype="float32").family)
+    return native_loading.for_images(native_loading.load(cpu_config("bundled/flux3")).family)
 
 
 @pytest.fixture
 def store() -> ObjectStore:
     store = ObjectStore("memory:///")
-    store.put_blocking("inputs/a", picture(64, 64), "image/png")
+    store.put_blocking("inputs/a", image_file(64, 64), "image/png")
     store.put_blocking("inputs/text", b"hello", "image/png")
     return store
 
 
 def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
     backend: Backend[FetchedJob, State] = DiffusionBackend(family, store)
-    [state] = encoded(backend, [replace(JOB, references=("inputs/a",))])
+    [state] = encode_jobs(backend, [replace(JOB, references=("inputs/a",))])
     assert isinstance(state, State)
     assert backend.preview(state) is None
     backend.step([state])
@@ -59,23 +59,23 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
     assert (preview.key, preview.step, preview.steps) == ("results/job/1/preview-1.jpeg", 1, 2)
     backend.step([state])
     output = backend.finish(state)()
-    assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
+    assert (output.key, output.width, output.height) == ("results/job/1/image.webp", 70, 50)
     assert output.warnings == ()
-    with Image.open(io.BytesIO(store.get_blocking(output.key))) as opened:
-        assert opened.size == (70, 50)
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as pil_image:
+        assert pil_image.size == (70, 50)
 
 
 def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
     gone = replace(JOB, references=("inputs/a", "inputs/gone"))
     broken = replace(JOB, references=("inputs/text",))
-    results = encoded(DiffusionBackend(family, store), [gone, JOB, broken])
+    results = encode_jobs(DiffusionBackend(family, store), [gone, JOB, broken])
     assert [type(result) for result in results] == [JobError, State, JobError]
     assert str(results[0]) == "an input is no longer available"
-    assert str(results[2]) == "an input picture cannot be read"
+    assert str(results[2]) == "an input image cannot be read"
 
 
-def finished(backend: DiffusionBackend) -> State:
-    [state] = encoded(backend, [replace(JOB, steps=1, transparent=True)])
+def run_to_end(backend: DiffusionBackend) -> State:
+    [state] = encode_jobs(backend, [replace(JOB, steps=1, transparent=True)])
     assert isinstance(state, State)
     backend.step([state])
     return state
@@ -84,24 +84,24 @@ def finished(backend: DiffusionBackend) -> State:
 def test_running_out_of_memory_is_left_to_the_engine(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def exhausted(*_: object) -> None:
+    def exhaust(*_: object) -> None:
         raise torch.OutOfMemoryError("too much")
 
     backend = DiffusionBackend(family, store)
-    state = finished(backend)
-    monkeypatch.setattr(family, "finish", exhausted)
-    monkeypatch.setattr(family, "encode", exhausted)
+    state = run_to_end(backend)
+    monkeypatch.setattr(family, "finish", exhaust)
+    monkeypatch.setattr(family, "encode", exhaust)
     with pytest.raises(OutOfMemory):
         backend.finish(state)()
     with pytest.raises(OutOfMemory):
-        encoded(backend, [JOB, JOB])
+        encode_jobs(backend, [JOB, JOB])
 
 
 def test_a_store_out_of_reach_is_no_fault_of_the_job(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
-    state = finished(backend)
+    state = run_to_end(backend)
 
     def down(*_: object) -> None:
         raise PermissionError("/srv/objects")
@@ -111,14 +111,14 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
     with pytest.raises(Unavailable):
         backend.finish(state)()
     with pytest.raises(Unavailable):
-        encoded(backend, [replace(JOB, references=("inputs/x/0.png",))])
+        encode_jobs(backend, [replace(JOB, references=("inputs/x/0.png",))])
 
 
-def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
+def test_a_transparent_image_has_no_background(family: Family, store: ObjectStore) -> None:
     backend = DiffusionBackend(family, store)
-    output = backend.finish(finished(backend))()
-    with Image.open(io.BytesIO(store.get_blocking(output.key))) as opened:
-        assert opened.mode == "RGBA"
+    output = backend.finish(run_to_end(backend))()
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as pil_image:
+        assert pil_image.mode == "RGBA"
 
 
 class _Cut:
@@ -127,33 +127,33 @@ class _Cut:
     def __init__(self, alpha: int) -> None:
         self._alpha = alpha
 
-    def alpha(self, picture: Pixels) -> Pixels:
-        cut = np.full(picture.shape[:2], 255, np.uint8)
+    def alpha(self, image: Pixels) -> Pixels:
+        cut = np.full(image.shape[:2], 255, np.uint8)
         cut[:5] = self._alpha
         return cut
 
 
 @pytest.mark.parametrize(("alpha", "warnings"), [(0, ()), (254, ()), (255, (NO_SUBJECT,))])
-def test_a_picture_without_a_subject_says_so(
+def test_an_image_without_a_subject_says_so(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, alpha: int, warnings: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(images, "load_background_remover", lambda spec: _Cut(alpha))
     backend = DiffusionBackend(family, store)
-    assert backend.finish(finished(backend))().warnings == warnings
+    assert backend.finish(run_to_end(backend))().warnings == warnings
 
 
 def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
     family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/network.onnx"))
-    state = finished(backend)
+    backend = DiffusionBackend(family, store, matting=MattingConfig(backend="onnx", checkpoint="/nowhere/network.onnx"))
+    state = run_to_end(backend)
     with pytest.raises(JobError, match="the background can't be removed here"):
         backend.finish(state)()
     assert "/nowhere/network.onnx" in caplog.text
 
 
-def denoised(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
-    states = encoded(backend, jobs)
+def denoise(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
+    states = encode_jobs(backend, jobs)
     assert all(isinstance(state, State) for state in states)
     ready = [state for state in states if isinstance(state, State)]
     for _ in range(JOB.steps):
@@ -171,8 +171,8 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
     jobs = [
         replace(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
     ]
-    together = denoised(backend, jobs)
-    alone = [denoised(backend, [job])[0] for job in jobs]
+    together = denoise(backend, jobs)
+    alone = [denoise(backend, [job])[0] for job in jobs]
     for one, other in zip(together, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
     assert torch.equal(alone[0], alone[4]), "strength 0 is the base, bit by bit"
@@ -182,7 +182,9 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
 
 def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
     store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
-    bad, good = encoded(DiffusionBackend(family, store), [replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB])
+    bad, good = encode_jobs(
+        DiffusionBackend(family, store), [replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB]
+    )
     assert isinstance(bad, JobError)
     assert "safetensors" in str(bad)
     assert isinstance(good, State)
@@ -193,28 +195,28 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
     """The last event of each job."""
-    family = loading.for_pictures(loading.load(str(checkpoint), device="cpu", dtype="float32").family)
+    family = native_loading.for_images(native_loading.load(cpu_config(str(checkpoint))).family)
     backend = DiffusionBackend(family, ObjectStore(objects.as_uri()))
     engine = Engine(backend, max_running=8, max_batch=8)
-    told: list[list[Event]] = [[] for _ in jobs]
-    for job, events in zip(jobs, told, strict=True):
+    event_lists: list[list[Event]] = [[] for _ in jobs]
+    for job, events in zip(jobs, event_lists, strict=True):
         engine.submit(job, events.append)
     engine.run_until_idle()
-    return [events[-1] for events in told]
+    return [events[-1] for events in event_lists]
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "autoencoder"), [("flux", "flux1"), pytest.param("flux3", "flux2", marks=pytest.mark.slow)]
 )
 def test_a_checkpoint_with_a_broken_decoder_is_not_served(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
-    folder = copied(checkpoint, tmp_path / "bundle")
+    folder = copy_bundle(checkpoint, tmp_path / "bundle")
     poison(tmp_path / "bundle" / "autoencoders" / autoencoder / WEIGHTS, "decoder.conv_out.weight")
-    with pytest.raises(CheckpointError, match="it can make no picture here"):
-        loading.load(str(folder), device="cpu")
+    with pytest.raises(CheckpointError, match="it can make no image here"):
+        native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu"))
 
 
 def test_a_word_that_breaks_the_numbers_ends_its_job_alone(tmp_path: Path) -> None:
-    folder, objects = copied("flux3", tmp_path / "bundle"), tmp_path / "objects"
+    folder, objects = copy_bundle("flux3", tmp_path / "bundle"), tmp_path / "objects"
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     [word] = set(tokenizer(" red").input_ids) - set(tokenizer(" blue").input_ids)
     poison(folder / "text_encoder" / "model.safetensors", "model.language_model.embed_tokens.weight", word)
@@ -222,11 +224,11 @@ def test_a_word_that_breaks_the_numbers_ends_its_job_alone(tmp_path: Path) -> No
     blue, red = outcome(folder, objects, *jobs)
     assert isinstance(blue, Done)
     assert red == NOTHING_USABLE
-    assert {path.parent.parent.name for path in objects.rglob("picture.png")} == {"blue"}
+    assert {path.parent.parent.name for path in objects.rglob("image.png")} == {"blue"}
 
 
 def test_a_checkpoint_whose_every_step_is_not_finite_is_not_served(tmp_path: Path) -> None:
-    folder = copied("flux3", tmp_path)
+    folder = copy_bundle("flux3", tmp_path)
     poison(folder / "transformer" / WEIGHTS, "proj_out.weight")
     with pytest.raises(CheckpointError, match="not finite"):
-        loading.load(str(folder), device="cpu")
+        native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu"))

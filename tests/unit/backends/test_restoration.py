@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
+from support.images import encode_image
 from support.jobs import make_job
-from support.pictures import file_of
-from support.stages import encoded
+from support.stages import encode_jobs
 from support.virtual_backend import Listener
 
 from deployments.backend import JobError
@@ -20,99 +20,99 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.images import Pixels
 
-JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/picture",))
+JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/image",))
 
 
 class Negative:
-    """Turns the whole picture into its negative, and refuses black ones."""
+    """Turns the whole image into its negative, and refuses black ones."""
 
     def __init__(self) -> None:
         self.calls = 0
 
-    def restore(self, picture: Pixels, mask: Pixels | None) -> Pixels:
+    def restore(self, image: Pixels, mask: Pixels | None) -> Pixels:
         self.calls += 1
-        if not picture.any():
+        if not image.any():
             raise JobError("black")
-        return 255 - picture
+        return 255 - image
 
 
-def put(store: ObjectStore, key: str, pixels: npt.NDArray[np.uint8]) -> None:
-    store.put_blocking(key, file_of(Image.fromarray(pixels)), "image/png")
+def put_image(store: ObjectStore, key: str, pixels: npt.NDArray[np.uint8]) -> None:
+    store.put_blocking(key, encode_image(Image.fromarray(pixels)), "image/png")
 
 
-def picture() -> Pixels:
+def image() -> Pixels:
     return np.random.default_rng(0).integers(0, 90, (48, 64, 3), dtype=np.uint8)
 
 
 @pytest.fixture
 def store() -> ObjectStore:
     store = ObjectStore("memory:///")
-    put(store, "inputs/picture", picture())
-    put(store, "inputs/black", np.zeros((48, 64, 3), np.uint8))
+    put_image(store, "inputs/image", image())
+    put_image(store, "inputs/black", np.zeros((48, 64, 3), np.uint8))
     mask = np.zeros((48, 64), np.uint8)
     mask[10:20, 10:30] = 255
-    put(store, "inputs/mask", mask)
-    put(store, "inputs/small", mask[:24, :32])
+    put_image(store, "inputs/mask", mask)
+    put_image(store, "inputs/small", mask[:24, :32])
     store.put_blocking("inputs/text", b"hello", "image/png")
     return store
 
 
 def results(store: ObjectStore, *jobs: GenerationJob, restorer: Negative | None = None) -> list[list[Event]]:
     engine = Engine(RestorerBackend(restorer or Negative(), store), max_running=8, max_batch=8)
-    heard = [Listener() for _ in jobs]
-    for job, listener in zip(jobs, heard, strict=True):
+    listeners = [Listener() for _ in jobs]
+    for job, listener in zip(jobs, listeners, strict=True):
         engine.submit(job, listener)
     engine.run_until_idle()
-    return [listener.events for listener in heard]
+    return [listener.events for listener in listeners]
 
 
-def made(store: ObjectStore, job: GenerationJob) -> Pixels:
+def restore(store: ObjectStore, job: GenerationJob) -> Pixels:
     [events] = results(store, job)
-    done = events[-1]
-    assert isinstance(done, Done), done
-    with Image.open(io.BytesIO(store.get_blocking(done.output.key))) as opened:
-        return np.array(opened)
+    event = events[-1]
+    assert isinstance(event, Done), event
+    with Image.open(io.BytesIO(store.get_blocking(event.output.key))) as pil_image:
+        return np.array(pil_image)
 
 
 def test_the_first_reference_is_restored_in_one_step(store: ObjectStore) -> None:
-    assert np.array_equal(made(store, JOB), 255 - picture())
+    assert np.array_equal(restore(store, JOB), 255 - image())
     [events] = results(store, JOB)
     assert [event for event in events if isinstance(event, Progress)][-1].fraction == 1.0
 
 
 def test_only_masked_pixels_differ(store: ObjectStore) -> None:
-    drawn = made(store, replace(JOB, mask="inputs/mask"))
+    result = restore(store, replace(JOB, mask="inputs/mask"))
     differs = np.zeros((48, 64), bool)
     differs[10:20, 10:30] = True
-    assert np.array_equal((drawn != picture()).any(-1), differs)
+    assert np.array_equal((result != image()).any(-1), differs)
 
 
 def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
-    assert made(store, replace(JOB, width=96, height=72)).shape == (72, 96, 3)
-    assert made(store, replace(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
+    assert restore(store, replace(JOB, width=96, height=72)).shape == (72, 96, 3)
+    assert restore(store, replace(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
 
 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"references": ()}, "this model needs a picture"),
+        ({"references": ()}, "this model needs an image"),
         ({"references": ("inputs/gone",)}, "an input is no longer available"),
-        ({"references": ("inputs/text",)}, "an input picture cannot be read"),
-        ({"mask": "inputs/small"}, "the mask must have the size of the picture"),
+        ({"references": ("inputs/text",)}, "an input image cannot be read"),
+        ({"mask": "inputs/small"}, "the mask must have the size of the image"),
         ({"references": ("inputs/black",)}, "black"),
     ],
 )
 def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[str, object], text: str) -> None:
     bad = replace(JOB, id="bad", output_prefix="results/bad/1", **fields)
-    [failed, done] = results(store, bad, JOB)
+    [failed, events] = results(store, bad, JOB)
     assert failed[-1] == Failed(text)
-    assert isinstance(done[-1], Done)
+    assert isinstance(events[-1], Done)
 
 
-def test_a_picture_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
+def test_an_image_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
     restorer = Negative()
     backend = RestorerBackend(restorer, store)
-    states = encoded(backend, [JOB, replace(JOB, id="b", references=("inputs/black",))])
+    states = encode_jobs(backend, [JOB, replace(JOB, id="b", references=("inputs/black",))])
     good = [state for state in states if not isinstance(state, JobError)]
     for _ in range(2):
         with pytest.raises(JobError):

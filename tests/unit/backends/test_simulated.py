@@ -13,7 +13,7 @@ from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.events import Done, Event, Failed, Interrupted
-from deployments.contract.job import Clip, GenerationJob
+from deployments.contract.job import GenerationJob, VideoParams
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 
@@ -29,10 +29,10 @@ def engine(store: ObjectStore) -> Engine:
 
 
 def last(engine: Engine, job: GenerationJob) -> Event:
-    heard = Listener()
-    engine.submit(job, heard)
+    listener = Listener()
+    engine.submit(job, listener)
     engine.run_until_idle()
-    return heard.events[-1]
+    return listener.events[-1]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def last(engine: Engine, job: GenerationJob) -> Event:
     ],
 )
 def test_the_checkpoint_says_how_it_is_simulated(checkpoint: str, simulation: Simulation | None) -> None:
-    assert Simulation.of(checkpoint) == simulation
+    assert Simulation.from_checkpoint(checkpoint) == simulation
 
 
 def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, store: ObjectStore) -> None:
@@ -60,26 +60,26 @@ def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, stor
     assert (broken.broken, healthy.broken) == (True, False)
 
 
-def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:
+def test_images_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:
     colours = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        done = last(engine, make_job(name, size=48, seed=seed))
-        assert isinstance(done, Done)
-        pixels = np.asarray(Image.open(io.BytesIO(store.get_blocking(done.output.key))))
+        event = last(engine, make_job(name, size=48, seed=seed))
+        assert isinstance(event, Done)
+        pixels = np.asarray(Image.open(io.BytesIO(store.get_blocking(event.output.key))))
         assert pixels.shape == (48, 48, 3)
         assert (pixels == pixels[0, 0]).all()
         colours.append(tuple(pixels[0, 0]))
     assert colours[0] == colours[1] != colours[2]
 
 
-@pytest.mark.parametrize(("sound", "draft"), [(True, False), (False, True)])
-def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, sound: bool, draft: bool) -> None:
-    clip = Clip(frames=30, checkpoint="checkpoints/a", sound=sound, draft=draft)
-    done = last(engine, replace(make_job("a"), clip=clip, output_format="mp4"))
-    assert isinstance(done, Done)
-    made = inspect(store.get_blocking(done.output.key))
-    assert (made.frames, made.sound_codec is not None) == (30, sound)
-    assert (done.output.draft is not None) == draft
+@pytest.mark.parametrize(("audio", "draft"), [(True, False), (False, True)])
+def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, audio: bool, draft: bool) -> None:
+    video = VideoParams(frames=30, checkpoint="checkpoints/a", audio=audio, draft=draft)
+    event = last(engine, replace(make_job("a"), video=video, output_format="mp4"))
+    assert isinstance(event, Done)
+    report = inspect(store.get_blocking(event.output.key))
+    assert (report.frames, report.audio_codec is not None) == (30, audio)
+    assert (event.output.draft is not None) == draft
 
 
 def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:

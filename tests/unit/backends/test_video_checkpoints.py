@@ -20,17 +20,17 @@ from torch import Tensor
 from deployments.backends.video_checkpoints import (
     LATENTS_TYPE,
     BrokenLatentsError,
-    ClipCheckpoints,
+    VideoCheckpoints,
     pack_latents,
     unpack_latents,
 )
-from deployments.backends.videos import ClipExport, export_folder
-from deployments.contract.job import Clip
+from deployments.backends.videos import VideoExport, export_folder
+from deployments.contract.job import VideoParams
 from deployments.contract.objects import ObjectStore
-from deployments.families.canvas import Scale, shape_of
-from deployments.families.video_family import ClipState, PromptEmbeds, Stream
+from deployments.families.canvas import Scale, video_shape
+from deployments.families.video_family import PromptEmbeds, Stream, VideoState
 from deployments.images import Pixels
-from deployments.video.writer import ClipWriter
+from deployments.video.writer import VideoWriter
 
 KEY = "checkpoints/job"
 STEPS = 4
@@ -41,21 +41,21 @@ def a_stream(tokens: int, channels: int) -> Stream:
     return Stream(x, torch.zeros(1, tokens, 1), x.clone(), torch.zeros(1, 1, tokens, 2))
 
 
-def a_state(tokens: int = 6) -> ClipState:
+def a_state(tokens: int = 6) -> VideoState:
     """Before its first step."""
-    return ClipState(
-        job=make_job("job", steps=STEPS, clip=Clip(frames=9, checkpoint=KEY)),
-        shape=shape_of(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
-        picture=a_stream(tokens, 8),
-        sound=a_stream(5, 3),
+    return VideoState(
+        job=make_job("job", steps=STEPS, video=VideoParams(frames=9, checkpoint=KEY)),
+        shape=video_shape(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
+        video=a_stream(tokens, 8),
+        audio=a_stream(5, 3),
         prompt=PromptEmbeds(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
         sigmas=torch.linspace(1, 0, STEPS + 1),
         chunks=2,
     )
 
 
-def step(state: ClipState) -> None:
-    state.picture.x, state.sound.x, state.i = state.picture.x + 1, state.sound.x - 1, state.i + 1
+def step(state: VideoState) -> None:
+    state.video.x, state.audio.x, state.i = state.video.x + 1, state.audio.x - 1, state.i + 1
 
 
 @pytest.fixture
@@ -63,63 +63,63 @@ def store() -> ObjectStore:
     return ObjectStore("memory:///")
 
 
-def resumed(store: ObjectStore, model: str = "m", **options: Any) -> tuple[ClipState, tuple[Tensor, Tensor]]:
+def resume(store: ObjectStore, model: str = "m", **options: Any) -> tuple[VideoState, tuple[Tensor, Tensor]]:
     """A state that just began and may go on, and what it began with."""
     state = a_state(**options)
-    began = state.picture.x, state.sound.x
-    checkpoints = ClipCheckpoints(store, model)
+    began = state.video.x, state.audio.x
+    checkpoints = VideoCheckpoints(store, model)
     checkpoints.resume(state, checkpoints.read(KEY))
     return state, began
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: int) -> None:
-    lost, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    lost, checkpoints = a_state(), VideoCheckpoints(store, "m")
     for _ in range(steps):
         step(lost)
         checkpoints.keep(lost)
         checkpoints.settle()
-    state, _ = resumed(store)
+    state, _ = resume(store)
     assert state.i == steps
-    assert torch.equal(state.picture.x, lost.picture.x)
-    assert torch.equal(state.sound.x, lost.sound.x)
+    assert torch.equal(state.video.x, lost.video.x)
+    assert torch.equal(state.audio.x, lost.audio.x)
 
 
-def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
+def make_checkpoint(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
     like = a_state()
     metadata = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
-    return pack_latents({"picture": like.picture.x, "sound": like.sound.x} | tensors, metadata)
+    return pack_latents({"video": like.video.x, "audio": like.audio.x} | tensors, metadata)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        kept()[:-5],
-        kept(model="another"),
-        kept(model=None),
-        kept(steps="two"),
-        kept(steps="0"),
-        kept(steps=str(STEPS + 1)),
-        kept(picture=torch.zeros(1, 7, 8)),
-        pack_latents({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
+        make_checkpoint()[:-5],
+        make_checkpoint(model="another"),
+        make_checkpoint(model=None),
+        make_checkpoint(steps="two"),
+        make_checkpoint(steps="0"),
+        make_checkpoint(steps=str(STEPS + 1)),
+        make_checkpoint(video=torch.zeros(1, 7, 8)),
+        pack_latents({"video": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
     ],
 )
 def test_a_checkpoint_that_is_of_no_use_is_passed_over(
     store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     store.put_blocking(KEY, data, LATENTS_TYPE)
-    state, began = resumed(store)
+    state, began = resume(store)
     assert state.i == 0
-    assert state.picture.x is began[0]
-    assert state.sound.x is began[1]
+    assert state.video.x is began[0]
+    assert state.audio.x is began[1]
     assert "job begins anew" in caplog.text
 
 
 def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
-    store.put_blocking(KEY, kept(), LATENTS_TYPE)
-    assert resumed(store)[0].i == 2
-    assert resumed(store, tokens=7)[0].i == 0
-    assert resumed(ObjectStore("memory:///"))[0].i == 0
+    store.put_blocking(KEY, make_checkpoint(), LATENTS_TYPE)
+    assert resume(store)[0].i == 2
+    assert resume(store, tokens=7)[0].i == 0
+    assert resume(ObjectStore("memory:///"))[0].i == 0
 
 
 def down(*_: object) -> None:
@@ -129,7 +129,7 @@ def down(*_: object) -> None:
 def test_a_store_out_of_reach_costs_checkpoints_alone(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "put_blocking", down)
     monkeypatch.setattr(store, "get_blocking", down)
-    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    state, checkpoints = a_state(), VideoCheckpoints(store, "m")
     assert checkpoints.read(KEY) is None
     for _ in range(2):
         step(state)
@@ -148,9 +148,9 @@ def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, m
         put(*arguments)
 
     monkeypatch.setattr(store, "put_blocking", slow)
-    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    state, checkpoints = a_state(), VideoCheckpoints(store, "m")
     step(state)
-    first = state.picture.x
+    first = state.video.x
     checkpoints.keep(state)
     began.wait()
     for _ in range(2):
@@ -158,20 +158,20 @@ def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, m
         checkpoints.keep(state)
     go_on.set()
     checkpoints.settle()
-    again, _ = resumed(store)
+    again, _ = resume(store)
     assert again.i == 1
-    assert torch.equal(again.picture.x, first)
+    assert torch.equal(again.video.x, first)
     checkpoints.keep(state)
     checkpoints.settle()
-    assert resumed(store)[0].i == 3
+    assert resume(store)[0].i == 3
 
 
 def test_latents_and_metadata_come_back_as_they_were() -> None:
     with torch.inference_mode():
-        tensors = {"picture": torch.randn(1, 8, 4), "sound": torch.randn(1, 3, 5).transpose(1, 2)}
+        tensors = {"video": torch.randn(1, 8, 4), "audio": torch.randn(1, 3, 5).transpose(1, 2)}
     metadata = {"model": "a/b \N{SNOWMAN}", "steps": "3"}
-    again, said = unpack_latents(pack_latents(tensors, metadata))
-    assert said == metadata
+    again, stored_metadata = unpack_latents(pack_latents(tensors, metadata))
+    assert stored_metadata == metadata
     assert again.keys() == tensors.keys()
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
 
@@ -211,57 +211,55 @@ def parts(*lengths: int) -> Iterator[Pixels]:
         yield np.full((length, SIZE[1], SIZE[0], 3), 90, np.uint8)
 
 
-def begun(frames: Iterator[Pixels], count: int) -> ClipExport:
+def begin_export(frames: Iterator[Pixels], count: int) -> VideoExport:
     with export_folder() as folder:
-        file = folder / "clip.mp4"
-        return ClipExport(frames, ClipWriter(file, rendered=SIZE, size=SIZE, frames=count, sound=None), file, folder)
+        file = folder / "video.mp4"
+        return VideoExport(frames, VideoWriter(file, rendered=SIZE, size=SIZE, frames=count, audio=None), file, folder)
 
 
-def assert_nothing_is_left(temporary: Path) -> None:
+def assert_no_files(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
     assert [child for child in psutil.Process().children() if "ffmpeg" in child.name()] == []
 
 
-def test_a_clip_is_written_part_by_part(temporary: Path) -> None:
-    export = begun(parts(3, 2, 4), 9)
-    for done in range(3):
-        assert export.done == done
+def test_a_video_is_written_part_by_part(temporary: Path) -> None:
+    export = begin_export(parts(3, 2, 4), 9)
+    for count in range(3):
+        assert export.done == count
         export.advance()
     with pytest.raises(StopIteration):
         export.advance()
     export.finish()
     assert video_inspection.inspect(export.file.read_bytes()).frames == 9
     export.close()
-    assert_nothing_is_left(temporary)
+    assert_no_files(temporary)
 
 
-def test_the_first_frame_is_kept(temporary: Path) -> None:
-    export = begun(iter([np.full((2, SIZE[1], SIZE[0], 3), shade, np.uint8) for shade in (7, 200)]), 4)
-    assert export.still is None
-    for _ in range(2):
+def test_the_frames_that_are_moderated_are_kept(temporary: Path) -> None:
+    export = begin_export(iter([np.full((15, SIZE[1], SIZE[0], 3), shade, np.uint8) for shade in (7, 90, 200)]), 45)
+    for _ in range(3):
         export.advance()
-        assert export.still is not None
-        assert export.still.shape == (SIZE[1], SIZE[0], 3)
-        assert (export.still == 7).all()
+    assert [frame.shape for frame in export.samples] == [(SIZE[1], SIZE[0], 3)] * 3
+    assert [int(frame.mean()) for frame in export.samples] == [7, 90, 200], "the first, one a second, the last"
     export.close()
 
 
 def test_what_nobody_holds_is_gone(temporary: Path) -> None:
-    export = begun(parts(3, 2), 5)
+    export = begin_export(parts(3, 2), 5)
     export.advance()
     assert any("ffmpeg" in child.name() for child in psutil.Process().children())
     del export
-    assert_nothing_is_left(temporary)
+    assert_no_files(temporary)
 
 
-@pytest.mark.parametrize("done", [0, 1, 2])
-def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, done: int) -> None:
-    export = begun(parts(3, 2), 5)
-    for _ in range(done):
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, count: int) -> None:
+    export = begin_export(parts(3, 2), 5)
+    for _ in range(count):
         export.advance()
     export.close()
     export.close()
-    assert_nothing_is_left(temporary)
+    assert_no_files(temporary)
 
 
 def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
@@ -269,16 +267,16 @@ def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
         yield from parts(3)
         raise MemoryError
 
-    export = begun(broken(), 5)
+    export = begin_export(broken(), 5)
     export.advance()
     with pytest.raises(MemoryError):
         export.advance()
     assert export.done == 1
     export.close()
-    assert_nothing_is_left(temporary)
+    assert_no_files(temporary)
 
 
 def test_a_folder_that_nobody_came_to_own_is_gone(temporary: Path) -> None:
-    with pytest.raises(ValueError, match="no clip"):
-        begun(parts(1), 0)
-    assert_nothing_is_left(temporary)
+    with pytest.raises(ValueError, match="no video"):
+        begin_export(parts(1), 0)
+    assert_no_files(temporary)

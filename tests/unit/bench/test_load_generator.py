@@ -10,12 +10,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from gen_serve_bench.adapters import Target, prepared
-from gen_serve_bench.generator import GeneratorFailed, Share, generate, run
+from gen_serve_bench.adapters import Target, prepare_adapter
+from gen_serve_bench.generator import GeneratorFailed, WorkerLoad, generate, run
 from gen_serve_bench.results import Outcome
 from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Shape, Size, Tenant
 from support.http_service import serving
-from support.known_server import Act, KnownServer
+from support.known_server import Act, ScriptedServer
 
 LOAD = Load(
     Mix(
@@ -36,11 +36,11 @@ def target(base_url: str = "http://127.0.0.1:9", **changes: Any) -> Target:
     return Target(**{"base_url": base_url, "keys": keys, "limit": 2, "poll_every": 0.01} | changes)
 
 
-async def ends(adapter: str, *acts: Act) -> tuple[KnownServer, list[Outcome]]:
-    server, outcomes = KnownServer(*acts), list[Outcome]()
+async def ends(adapter: str, *acts: Act) -> tuple[ScriptedServer, list[Outcome]]:
+    server, outcomes = ScriptedServer(*acts), list[Outcome]()
     with serving(server.app) as base_url:
         for request in requests(*[0.0] * len(acts)):  # one after the other, so that the server takes them in order
-            outcomes += (await generate(target(base_url, adapter=adapter), Share([request])))[0]
+            outcomes += (await generate(target(base_url, adapter=adapter), WorkerLoad([request])))[0]
     return server, outcomes
 
 
@@ -67,39 +67,41 @@ async def test_the_dialect_tells_every_end_from_the_others() -> None:
     assert {headers["x-key"] for headers in (*server.headers, *server.poll_headers)} == {"key of a"}
 
 
-async def test_openai_images_are_pictures_or_no_result() -> None:
+async def test_openai_images_are_images_or_no_result() -> None:
     server, outcomes = await ends("openai", "serve", "refuse", "no id", "no json", "no result")
     assert [(one.end, one.reason) for one in outcomes] == [
         ("served", ""),
         ("refused", "HTTP 429"),
-        ("failed", "unusable answer: data has not one picture"),
+        ("failed", "unusable answer: data has not one image"),
         ("failed", "unusable answer: no JSON"),
-        ("failed", "unusable answer: b64_json is no picture"),
+        ("failed", "unusable answer: b64_json is no image"),
     ]
-    asked = {"model": "gen-any", "prompt": "a star", "n": 1, "seed": 7, "size": "128x64", "num_inference_steps": 4}
-    assert server.bodies[0] == asked
+    expected = {"model": "gen-any", "prompt": "a star", "n": 1, "seed": 7, "size": "128x64", "num_inference_steps": 4}
+    assert server.bodies[0] == expected
     assert server.headers[0]["authorization"] == "Bearer key of a"
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"), [(Shape(references=1), "references can't be sent"), (Shape(seconds=5), "makes no videos")]
+    ("shape", "message"), [(Shape(references=1), "references can't be sent"), (Shape(seconds=5), "makes no videos")]
 )
-def test_what_cannot_be_sent_is_told_before_anything_is(shape: Shape, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        prepared(target(adapter="openai"), Share(requests(0.0, shape=shape)).kinds)
+def test_what_cannot_be_sent_is_told_before_anything_is(shape: Shape, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepare_adapter(target(adapter="openai"), WorkerLoad(requests(0.0, shape=shape)).kinds)
 
 
 async def test_an_accepted_task_that_never_ends_is_lost_and_a_server_that_is_not_there_fails() -> None:
-    with serving(KnownServer("forget").app) as base_url:
-        [lost], _ = await generate(target(base_url, limit=0.3), Share(requests(0.0)))
-    [failed], _ = await generate(target(), Share(requests(0.0)))
+    with serving(ScriptedServer("forget").app) as base_url:
+        [lost], _ = await generate(target(base_url, limit=0.3), WorkerLoad(requests(0.0)))
+    [failed], _ = await generate(target(), WorkerLoad(requests(0.0)))
     assert (lost.end, lost.reason, failed.end, failed.reason) == ("lost", "never seen to end", "failed", "ConnectError")
 
 
 async def test_an_open_loop_never_waits_for_answers_and_ends_when_told() -> None:
     stop = asyncio.Event()
-    with serving(KnownServer("forget").app) as base_url:
-        sending = asyncio.create_task(generate(target(base_url, limit=90), Share(requests(0, 0.01, 3600)), stop=stop))
+    with serving(ScriptedServer("forget").app) as base_url:
+        sending = asyncio.create_task(
+            generate(target(base_url, limit=90), WorkerLoad(requests(0, 0.01, 3600)), stop=stop)
+        )
         await asyncio.sleep(0.5)
         stop.set()
         outcomes, _ = await sending
@@ -107,35 +109,35 @@ async def test_an_open_loop_never_waits_for_answers_and_ends_when_told() -> None
 
 
 async def test_a_closed_loop_has_so_many_on_their_way() -> None:
-    server = KnownServer("serve", "refuse")
+    server = ScriptedServer("serve", "refuse")
     with serving(server.app) as base_url:
-        [share] = Share.of(LOAD.closed(3, 20), 1)
-        outcomes, _ = await generate(target(base_url), share)
+        [worker] = WorkerLoad.split(LOAD.closed_loop(3, 20), 1)
+        outcomes, _ = await generate(target(base_url), worker)
     assert [one.number for one in outcomes] == list(range(20))
     moments = sorted([(one.sent or 0, 1) for one in outcomes] + [(one.final or one.sent or 0, -1) for one in outcomes])
-    under_way, most = 0, 0
+    in_flight, most = 0, 0
     for _, change in moments:
-        under_way += change
-        most = max(most, under_way)
+        in_flight += change
+        most = max(most, in_flight)
     assert most <= 3
     with serving(server.app) as base_url:
-        timed, _ = await generate(target(base_url), Share(requests(0, 0), concurrency=2, seconds=0.5, total=2))
+        timed, _ = await generate(target(base_url), WorkerLoad(requests(0, 0), concurrency=2, seconds=0.5, total=2))
     assert len(timed) > 4
     assert len({one.number for one in timed}) == len(timed)
 
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_every_request_is_sent_once_by_one_of_the_processes(processes: int) -> None:
-    server, plan, heard = KnownServer("serve", "refuse", "serve", "fail"), LOAD.at(40), list[int]()
+    server, plan, numbers = ScriptedServer("serve", "refuse", "serve", "fail"), LOAD.at(40), list[int]()
     with serving(server.app) as base_url:
-        ran = run(target(base_url), plan, processes, lambda outcome: heard.append(outcome.number))
-    assert [one.number for one in ran.outcomes] == sorted(heard) == list(range(40))
-    assert Counter(one.end for one in ran.outcomes) == {"served": 20, "refused": 10, "failed": 10}
+        result = run(target(base_url), plan, processes, lambda outcome: numbers.append(outcome.number))
+    assert [one.number for one in result.outcomes] == sorted(numbers) == list(range(40))
+    assert Counter(one.end for one in result.outcomes) == {"served": 20, "refused": 10, "failed": 10}
     assert Counter(body["seed"] for body in server.bodies) == Counter(each.seed for each in plan.requests)
     keys = Counter(headers["x-key"] for headers in server.headers)
     assert keys == Counter(f"key of {each.tenant}" for each in plan.requests)
-    assert len(ran.strains) == processes
-    assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in ran.outcomes)  # never early
+    assert len(result.worker_stats) == processes
+    assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in result.outcomes)  # never early
 
 
 def test_ctrl_c_ends_it_with_what_there_is() -> None:
@@ -146,13 +148,13 @@ def test_ctrl_c_ends_it_with_what_there_is() -> None:
             pressed.set()
             os.kill(os.getpid(), signal.SIGINT)
 
-    with serving(KnownServer().app) as base_url:
-        ran = run(target(base_url), LOAD.at(2), 2, press)
-        endless = run(target(base_url), LOAD.closed(2, 10**4), 2, lambda _: os.kill(os.getpid(), signal.SIGINT))
-    assert ran.interrupted is not None
+    with serving(ScriptedServer().app) as base_url:
+        result = run(target(base_url), LOAD.at(2), 2, press)
+        endless = run(target(base_url), LOAD.closed_loop(2, 10**4), 2, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert result.interrupted is not None
     assert endless.interrupted is not None
     assert 0 < len(endless.outcomes) < 10**4
-    assert len(endless.strains) == 2
+    assert len(endless.worker_stats) == 2
 
 
 def test_a_process_that_dies_is_no_quiet_gap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,22 +13,22 @@ from statistics import mean, stdev
 from typing import Any
 
 import pytest
-from gen_serve_bench.bodies import body_of, path_of
-from gen_serve_bench.generator import Ran
+from gen_serve_bench.bodies import request_body, request_path
+from gen_serve_bench.generator import GeneratorRun
 from gen_serve_bench.goals import NoSolo, Objective, Threshold, solo_latencies, solo_requests
-from gen_serve_bench.report import page_of_run, page_of_sweep, tables_of_sweep
+from gen_serve_bench.report import run_page, sweep_page, sweep_tables
 from gen_serve_bench.results import (
     METRICS,
-    Measured,
     Outcome,
-    Spread,
-    Strain,
+    Percentiles,
+    RunResult,
     Sweep,
     Window,
+    WorkerStats,
     fairness,
-    figures,
     health,
     jain,
+    summarize,
 )
 from gen_serve_bench.workload import (
     Arrival,
@@ -41,65 +41,70 @@ from gen_serve_bench.workload import (
     Size,
     Tenant,
     load_mix,
-    notes_of_replay,
     read_trace,
-    replayed,
+    replay,
+    replay_notes,
     schedule,
     write_trace,
 )
 from PIL import Image
-from support.load_runs import MIX, measured, served, unserved
+from support.load_runs import MIX, make_measured, served_outcome, unserved_outcome
 
 from serve_app.schemas import REQUESTS
 
 RUN = [
-    served(0.5, 1.0, warm_up=True, objective=2.0),
-    served(1.0, 1.0, objective=2.0),
-    served(1.5, 1.5, objective=2.0),
-    served(2.0, 6.0, objective=2.0),
-    unserved(2.0, "refused", "HTTP 429", objective=2.0),
-    unserved(3.0, "failed", "Error", acknowledged=3.1, final=3.5, polls=1, objective=2.0),
-    unserved(4.0, "lost", "never seen to end", acknowledged=4.1, polls=8, objective=2.0),
-    unserved(4.5, "interrupted", "the run ended before it did", objective=2.0),
+    served_outcome(0.5, 1.0, warm_up=True, objective=2.0),
+    served_outcome(1.0, 1.0, objective=2.0),
+    served_outcome(1.5, 1.5, objective=2.0),
+    served_outcome(2.0, 6.0, objective=2.0),
+    unserved_outcome(2.0, "refused", "HTTP 429", objective=2.0),
+    unserved_outcome(3.0, "failed", "Error", acknowledged=3.1, final=3.5, polls=1, objective=2.0),
+    unserved_outcome(4.0, "lost", "never seen to end", acknowledged=4.1, polls=8, objective=2.0),
+    unserved_outcome(4.5, "interrupted", "the run ended before it did", objective=2.0),
 ]
-TOLD = figures(RUN, Window(1.0, 5.0), {"all": 1.0})
-CALM = Strain(cpu=0.2, loop_lag=[0.001] * 100)
+SUMMARY = summarize(RUN, Window(1.0, 5.0), {"all": 1.0})
+CALM = WorkerStats(cpu=0.2, loop_lag=[0.001] * 100)
 SOME = Mix(endpoints=[Endpoint(endpoint="quick"), Endpoint(endpoint="slow", steps=[4, 8])])
 
 
 def test_quantiles_are_interpolated_between_neighbours() -> None:
-    spread = Spread.of([float(n) for n in range(100, -1, -1)])
-    assert spread is not None
-    assert spread.as_json() == {"n": 101, "p50": 50, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9, "max": 100}
-    assert Spread.of([]) is None
+    percentiles = Percentiles.from_values([float(n) for n in range(100, -1, -1)])
+    assert percentiles is not None
+    assert percentiles.as_json() == {"n": 101, "p50": 50, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9, "max": 100}
+    assert Percentiles.from_values([]) is None
 
 
 def test_goodput_and_attainment_count_what_came_in_time_of_all_that_was_asked() -> None:
-    assert (TOLD["goodput_per_s"], TOLD["requests"]) == (2 / 4, 7)
-    assert TOLD["attainment"] == pytest.approx(2 / 6, abs=1e-4)  # refused, failed and lost ones included
-    assert TOLD["ends"] == {"served": 3, "refused": 1, "failed": 1, "lost": 1, "interrupted": 1}
-    assert (TOLD["refusals"], TOLD["failures"]) == ({"HTTP 429": 1}, {"Error": 1})
+    assert (SUMMARY["goodput_per_s"], SUMMARY["requests"]) == (2 / 4, 7)
+    assert SUMMARY["attainment"] == pytest.approx(2 / 6, abs=1e-4)  # refused, failed and lost ones included
+    assert SUMMARY["ends"] == {"served": 3, "refused": 1, "failed": 1, "lost": 1, "interrupted": 1}
+    assert (SUMMARY["refusals"], SUMMARY["failures"]) == ({"HTTP 429": 1}, {"Error": 1})
 
 
 def test_throughput_counts_what_came_in_the_window_whenever_it_was_asked_for() -> None:
-    assert (TOLD["throughput_per_s"], TOLD["megapixel_steps_per_s"]) == (3 / 4, 2 * 3 / 4)
-    unknown = figures([*RUN, served(1.2, 1.0, shape=Shape())], Window(1.0, 5.0), {"all": 1.0})
+    assert (SUMMARY["throughput_per_s"], SUMMARY["megapixel_steps_per_s"]) == (3 / 4, 2 * 3 / 4)
+    unknown = summarize([*RUN, served_outcome(1.2, 1.0, shape=Shape())], Window(1.0, 5.0), {"all": 1.0})
     assert (unknown["megapixel_steps_per_s"], unknown["fairness"]["counted_in"]) == (None, "results")
     assert list(unknown["kinds"]) == ["gen-any, 1000x500, 4 steps", "gen-any, as the server chooses"]
 
 
 def test_times_are_taken_where_a_request_got_so_far() -> None:
-    assert TOLD["acknowledgement"]["n"] == 5
-    assert TOLD["queue_wait"]["p50"] == pytest.approx(0.2)
-    assert TOLD["service_time"]["max"] == pytest.approx(5.6)
-    assert (TOLD["time_to_end"]["max"], TOLD["time_to_result"]["max"]) == (pytest.approx(5.9), 6.0)
-    assert TOLD["polls_per_task"] == pytest.approx((3 * 3 + 1 + 8) / 5)
+    assert SUMMARY["acknowledgement"]["n"] == 5
+    assert SUMMARY["queue_wait"]["p50"] == pytest.approx(0.2)
+    assert SUMMARY["service_time"]["max"] == pytest.approx(5.6)
+    assert (SUMMARY["time_to_end"]["max"], SUMMARY["time_to_result"]["max"]) == (pytest.approx(5.9), 6.0)
+    assert SUMMARY["polls_per_task"] == pytest.approx((3 * 3 + 1 + 8) / 5)
 
 
 def test_jains_index_is_one_where_all_have_the_same_and_a_share_where_one_has_all() -> None:
     assert (jain([2, 2, 2]), jain([5, 0, 0, 0]), jain([0, 0])) == (1, 0.25, None)
     large = Shape(Size(1000, 1000), steps=4)
-    run = [served(0, 1, "a", large), served(0, 1, "b"), served(1, 1, "a"), unserved(1, "refused", "HTTP 429", "b")]
+    run = [
+        served_outcome(0, 1, "a", large),
+        served_outcome(0, 1, "b"),
+        served_outcome(1, 1, "a"),
+        unserved_outcome(1, "refused", "HTTP 429", "b"),
+    ]
     even = fairness(run, {"a": 3, "b": 1})
     assert (even["jain"], even["counted_in"], even["tenants"]["b"]["refused"]) == (1, "megapixel-steps", 1)
     assert fairness(run, {"a": 1, "b": 1})["jain"] == pytest.approx(8**2 / (2 * (36 + 4)))
@@ -107,48 +112,48 @@ def test_jains_index_is_one_where_all_have_the_same_and_a_share_where_one_has_al
 
 
 @pytest.mark.parametrize(
-    ("late", "strain", "said"),
+    ("late", "sample", "message"),
     [
         (0.2, CALM, "1 of 100 requests was sent 0.200 s late or later (0.05 s are borne)"),
-        (0.0, Strain(0.97, [0.001]), "1 of 2 generator processes used 97% of a core"),
-        (0.0, Strain(0.2, [0.3] * 9), "1 of 100 looks at the event loop found it 0.300 s late or later"),
+        (0.0, WorkerStats(0.97, [0.001]), "1 of 2 generator processes used 97% of a core"),
+        (0.0, WorkerStats(0.2, [0.3] * 9), "1 of 100 looks at the event loop found it 0.300 s late or later"),
     ],
 )
-def test_each_way_in_which_the_generator_falls_behind_is_told(late: float, strain: Strain, said: str) -> None:
-    outcomes = [served(n, 1.0, sent=n + late) for n in range(100)]
-    [limit] = health(outcomes, [CALM, strain])["limits"]
-    assert limit.startswith(said)
-    assert health([served(n, 1.0) for n in range(100)], [CALM])["limits"] == []
+def test_each_way_in_which_the_generator_falls_behind_is_told(late: float, sample: WorkerStats, message: str) -> None:
+    outcomes = [served_outcome(n, 1.0, sent=n + late) for n in range(100)]
+    [limit] = health(outcomes, [CALM, sample])["limits"]
+    assert limit.startswith(message)
+    assert health([served_outcome(n, 1.0) for n in range(100)], [CALM])["limits"] == []
 
 
 def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> None:
     def send(request: Request) -> Outcome:
-        return served(0, 60 if request.number == 0 else request.number)
+        return served_outcome(0, 60 if request.number == 0 else request.number)
 
-    solo = solo_latencies(solo_requests(SOME.one_of_each()), send)
+    solo = solo_latencies(solo_requests(SOME.request_per_kind()), send)
     assert solo == dict.fromkeys(("quick, as the server chooses", "slow, 4 steps", "slow, 8 steps"), pytest.approx(2))
-    assert list(Objective.parsed("3x").of_kinds(solo, solo).values()) == [pytest.approx(6)] * 3
+    assert list(Objective.parse("3x").seconds_by_kind(solo, solo).values()) == [pytest.approx(6)] * 3
     with pytest.raises(NoSolo, match=r"quick, .*: a request alone was refused \(HTTP 402\)"):
-        solo_latencies(solo_requests(SOME.one_of_each()), lambda _: unserved(0, "refused", "HTTP 402"))
+        solo_latencies(solo_requests(SOME.request_per_kind()), lambda _: unserved_outcome(0, "refused", "HTTP 402"))
     for text in ("", "x", "0", "-1", "5s", "0x"):
         with pytest.raises(ValueError, match="--slo should be seconds"):
-            Objective.parsed(text)
+            Objective.parse(text)
 
 
 def test_thresholds_name_what_crossed_them() -> None:
-    run = measured(refuse=10)
+    run = make_measured(refuse=10)
     assert set(run.metrics) == set(METRICS)
-    assert Threshold.parsed("attainment < 0.5").crossed(run) is None
-    assert "attainment is 0.9" in (Threshold.parsed("attainment<0.99").crossed(run) or "")
-    nothing = Measured.of(Load(MIX, "a mix", 10).at(1), Ran(0.0))
-    assert "p95 could not be measured (--fail-if 'p95>10')" in (Threshold.parsed("p95>10").crossed(nothing) or "")
+    assert Threshold.parse("attainment < 0.5").violation(run) is None
+    assert "attainment is 0.9" in (Threshold.parse("attainment<0.99").violation(run) or "")
+    nothing = RunResult.from_run(Load(MIX, "a mix", 10).at(1), GeneratorRun(0.0))
+    assert "p95 could not be measured (--fail-if 'p95>10')" in (Threshold.parse("p95>10").violation(nothing) or "")
     for text in ("p95", "speed>1", "p95>fast"):
         with pytest.raises(ValueError, match="--fail-if should be like 'p95>10', of requests, served"):
-            Threshold.parsed(text)
+            Threshold.parse(text)
 
 
 def test_rows_are_kept_as_json_and_as_csv(tmp_path: Path) -> None:
-    run = measured(refuse=10)
+    run = make_measured(refuse=10)
     run.write(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     with (tmp_path / "rows.csv").open() as file:
@@ -160,13 +165,11 @@ def test_rows_are_kept_as_json_and_as_csv(tmp_path: Path) -> None:
 
 
 def charts(page: str) -> list[ET.Element]:
-    return [
-        ET.fromstring(base64.b64decode(found)) for found in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
-    ]
+    return [ET.fromstring(base64.b64decode(svg)) for svg in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)]
 
 
 def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
-    page = page_of_run(measured(refuse=10))
+    page = run_page(make_measured(refuse=10))
     assert "<script" not in page
     assert not re.search(r"(src|href|url\()\s*=?\s*[\"'(]?\s*(https?:)?//", page)
     assert len(charts(page)) == 3
@@ -174,20 +177,20 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert "the generator was the limit" not in page
     assert "<b>loud</b>" not in page
     assert "&lt;b&gt;loud&lt;/b&gt;" in page, "names of others are text"
-    late = page_of_run(measured(lag=0.2))
+    late = run_page(make_measured(lag=0.2))
     assert late.index("the generator was the limit") < late.index("within the objective")
-    nothing = measured()
+    nothing = make_measured()
     nothing.outcomes.clear()
-    assert len(charts(page_of_run(nothing))) == 3
+    assert len(charts(run_page(nothing))) == 3
 
 
 def test_a_sweep_shows_its_rates() -> None:
-    sweep = Sweep([measured(rate=5), measured(rate=2)], ["a note"])
-    page = page_of_sweep(sweep)
+    sweep = Sweep([make_measured(rate=5), make_measured(rate=2)], ["a note"])
+    page = sweep_page(sweep)
     assert len(charts(page)) == 3
     assert "a note" in page
-    assert [row[0] for row in tables_of_sweep(sweep)[0].rows] == ["2", "5"]
-    assert page_of_sweep(Sweep())
+    assert [row[0] for row in sweep_tables(sweep)[0].rows] == ["2", "5"]
+    assert sweep_page(Sweep())
 
 
 RECORDED = [
@@ -220,15 +223,15 @@ def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"pattern": "sometimes"}, "--arrivals should be one of poisson, constant, bursts, diurnal"),
         ({"rate": 0}, "the rate should be"),
         ({"pattern": "bursts", "peak": 1}, "the peak should be above 1"),
     ],
 )
-def test_what_is_no_pattern_is_refused(words: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_pattern_is_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         schedule(**{"pattern": "poisson", "rate": 1.0, "duration": 10.0, **words})
 
 
@@ -255,12 +258,12 @@ def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
     requests = mix.requests([0.1 * n for n in range(4000)], seed=1)
     assert Counter(each.endpoint for each in requests)["often"] / 4000 == pytest.approx(0.75, abs=0.03)
     assert Counter(each.tenant for each in requests)["loud"] / 4000 == pytest.approx(0.8, abs=0.03)
-    assert {each.shape for each in requests} == {each.shape for each in mix.one_of_each()}
+    assert {each.shape for each in requests} == {each.shape for each in mix.request_per_kind()}
     assert requests == mix.requests([0.1 * n for n in range(4000)], seed=1)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "should hold endpoints"),
         ("endpoints: [{endpoint: a, sizes: [big]}]", r"endpoints.0.sizes.0: .*WIDTHxHEIGHT"),
@@ -271,34 +274,34 @@ def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
         ("prompts: nowhere.txt", "prompts: No such file or directory: "),
     ],
 )
-def test_mistakes_are_named_by_their_field(tmp_path: Path, text: str, said: str) -> None:
+def test_mistakes_are_named_by_their_field(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mix.yaml").write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         load_mix(tmp_path / "mix.yaml")
 
 
 def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace.jsonl", reversed(RECORDED))
-    found = read_trace(tmp_path / "trace.jsonl")
-    assert found == RECORDED
-    plan = replayed(found, Mix(), "trace.jsonl", speed=2, warm_up=1, seed=1)
+    requests = read_trace(tmp_path / "trace.jsonl")
+    assert requests == RECORDED
+    plan = replay(requests, Mix(), "trace.jsonl", speed=2, warm_up=1, seed=1)
     assert [each.moment for each in plan.requests] == [0, 1.25, 2]
     assert [each.shape for each in plan.requests] == [each.shape for each in RECORDED]
     assert plan.weights == {"tenant 0": 1, "tenant 1": 1}
     assert plan.duration == 2  # three requests in three seconds: the last one has the mean gap, too
     tenants = Mix(tenants=[Tenant(name="a", weight=2), Tenant(name="b")])
-    shared = replayed(found, tenants, "", speed=1, warm_up=0, seed=1)
+    shared = replay(requests, tenants, "", speed=1, warm_up=0, seed=1)
     assert [each.tenant for each in shared.requests] == ["a", "b", "a"]
-    assert notes_of_replay(RECORDED, tenants, "ft_1") == []
-    assert len(notes_of_replay(RECORDED, Mix(), None)) == 2
+    assert replay_notes(RECORDED, tenants, "ft_1") == []
+    assert len(replay_notes(RECORDED, Mix(), None)) == 2
     with pytest.raises(ValueError, match="leaves nothing of a trace"):
-        replayed(RECORDED, Mix(), "", speed=1, warm_up=10, seed=0)
+        replay(RECORDED, Mix(), "", speed=1, warm_up=10, seed=0)
 
 
 def test_a_trace_that_is_none_is_told(tmp_path: Path) -> None:
-    for line, said in (("nonsense", "line 1: the line: Invalid JSON"), ("", "holds no requests")):
+    for line, message in (("nonsense", "line 1: the line: Invalid JSON"), ("", "holds no requests")):
         (tmp_path / "trace.jsonl").write_text(line)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             read_trace(tmp_path / "trace.jsonl")
 
 
@@ -306,8 +309,8 @@ def request(endpoint: str, shape: Shape, **body: object) -> Request:
     return Request(0, 0.0, endpoint, shape, "all", "a red star", 7, Size(96, 64), body)
 
 
-def size_of(picture: str) -> tuple[int, int]:
-    return Image.open(io.BytesIO(base64.b64decode(picture))).size
+def image_size(image: str) -> tuple[int, int]:
+    return Image.open(io.BytesIO(base64.b64decode(image))).size
 
 
 SHAPES = {
@@ -329,22 +332,30 @@ SHAPES = {
 @pytest.mark.parametrize("endpoint", SHAPES)
 def test_every_endpoint_takes_what_is_sent_and_knows_all_of_it(endpoint: str) -> None:
     name, shape = SHAPES[endpoint]
-    body = body_of(request(endpoint, shape))
-    taken = REQUESTS[name].model_validate(body)
-    known = set(type(taken).model_fields) | set(type(getattr(taken, "root", taken)).model_fields)
-    assert name == "video" or set(body) <= known
+    body = request_body(request(endpoint, shape))
+    parsed = REQUESTS[name].model_validate(body)
+    field_names = set(type(parsed).model_fields) | set(type(getattr(parsed, "root", parsed)).model_fields)
+    assert name == "video" or set(body) <= field_names
 
 
 def test_bodies_follow_from_shapes() -> None:
-    video = body_of(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
+    video = request_body(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
     assert (video["mode"], video["aspect_ratio"], video["resolution"], video["draft"]) == ("t2v", "9:16", "hd", False)
-    fill = body_of(request("gen-pro-1.0-fill", Shape(Size(256, 128))))
-    assert size_of(fill["mask"]) == size_of(fill["image"]) == (256, 128)
-    assert size_of(body_of(request("gen-tools/outpainting-v1", Shape(Size(256, 192))))["input_image"]) == (128, 96)
-    assert [size_of(each) for each in body_of(request("gen-any", Shape(references=2)))["images"]] == [(96, 64)] * 2
-    assert body_of(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2, "further fields go first"
+    fill = request_body(request("gen-pro-1.0-fill", Shape(Size(256, 128))))
+    assert image_size(fill["mask"]) == image_size(fill["image"]) == (256, 128)
+    assert image_size(request_body(request("gen-tools/outpainting-v1", Shape(Size(256, 192))))["input_image"]) == (
+        128,
+        96,
+    )
+    assert [image_size(each) for each in request_body(request("gen-any", Shape(references=2)))["images"]] == [
+        (96, 64)
+    ] * 2
+    assert request_body(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2, "further fields go first"
     tuned = request("gen-pro-finetuned", Shape(tuned=True))
-    assert (path_of(tuned), "finetune_id" in body_of(tuned)) == ("/v1/gen-pro", False)
-    assert (path_of(tuned, "ft_1"), body_of(tuned, "ft_1")["finetune_id"]) == ("/v1/gen-pro-finetuned", "ft_1")
-    with pytest.raises(ValueError, match=r"gen-pro takes 1 pictures at most, not 2 \(references\)"):
-        body_of(request("gen-pro", Shape(references=2)))
+    assert (request_path(tuned), "finetune_id" in request_body(tuned)) == ("/v1/gen-pro", False)
+    assert (request_path(tuned, "ft_1"), request_body(tuned, "ft_1")["finetune_id"]) == (
+        "/v1/gen-pro-finetuned",
+        "ft_1",
+    )
+    with pytest.raises(ValueError, match=r"gen-pro takes 1 images at most, not 2 \(references\)"):
+        request_body(request("gen-pro", Shape(references=2)))

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
-from support.pictures import file_of
+from support.images import encode_image
 
 from benchmarks import documents, harness
+from benchmarks.documents import fill_blocks
 from benchmarks.harness import MODULES, Benchmark, Goal, Interval, Report, Result, read_all
 from benchmarks.peers.comparison import goals
-from benchmarks.processes import cpu_by_role, memory_by_role, role_of, spent
+from benchmarks.processes import cpu_by_role, memory_by_role, process_role, spent
 from benchmarks.work import unlike
 
 
@@ -26,38 +27,38 @@ class Plan:
 
 
 def measure(plan: Plan, _: Console) -> Report:
-    found = Interval.of_median([12.5] * plan.rounds)
-    return Report({"wait_ms": 12.5}, [Goal.of_rounds("wait", "who waits", found, 10, "ms", at_least=False)])
+    interval = Interval.bootstrap_median([12.5] * plan.rounds)
+    return Report({"wait_ms": 12.5}, [Goal.from_interval("wait", "who waits", interval, 10, "ms", at_least=False)])
 
 
 SAMPLE = Benchmark("sample", "a sample", Plan(5), Plan(1), measure)
 
 
 def result(smoke: bool = False, faults: tuple[str, ...] = ()) -> Result:
-    found = SAMPLE.run(Console(quiet=True), smoke)
-    return replace(found, report=replace(found.report, faults=list(faults)))
+    outcome = SAMPLE.run(Console(quiet=True), smoke)
+    return replace(outcome, report=replace(outcome.report, faults=list(faults)))
 
 
 def test_a_result_says_what_was_done_how_and_where(tmp_path: Path) -> None:
-    made = result()
-    written = json.loads(made.write(tmp_path).read_text())
-    assert written["plan"] == {"rounds": 5}
-    assert {"cores", "cpu", "date", "python", "versions", "commit", "busy"} <= written["machine"].keys()
-    assert Result.read(tmp_path / "sample.json") == made
-    assert socket.gethostname() not in json.dumps(written["machine"]), "it is described but not named"
+    outcome = result()
+    document = json.loads(outcome.write(tmp_path).read_text())
+    assert document["plan"] == {"rounds": 5}
+    assert {"cores", "cpu", "date", "python", "versions", "commit", "busy"} <= document["machine"].keys()
+    assert Result.read(tmp_path / "sample.json") == outcome
+    assert socket.gethostname() not in json.dumps(document["machine"]), "it is described but not named"
     with pytest.raises(FileExistsError):
-        made.write(tmp_path)
+        outcome.write(tmp_path)
 
 
 def test_a_run_is_published_in_place_of_the_last(tmp_path: Path) -> None:
     run, published = tmp_path / "run", tmp_path / "published"
     published.mkdir()
-    made = result()
-    made.write(run)
+    outcome = result()
+    outcome.write(run)
     (published / "sample.json").write_text("{}")
     (published / "other.json").write_text("{}")
     assert harness.publish(run, published) == ["sample"]
-    assert Result.read(published / "sample.json") == made
+    assert Result.read(published / "sample.json") == outcome
     assert (published / "other.json").exists()
 
 
@@ -85,22 +86,22 @@ def test_a_goal_is_met_on_its_own_side_of_the_limit() -> None:
     assert Goal("rate", "all", 11, 10, "/s", at_least=True).met
     assert not Goal("rate", "all", None, 10).met
     goal = Goal("rate", "all", 1234.5, 10, "/s", at_least=True, interval=(0.01234, 2000))
-    assert (goal.found, goal.wanted) == ("1,230 (0.0123 to 2,000) /s", "at least 10 /s")
+    assert (goal.result, goal.target) == ("1,230 (0.0123 to 2,000) /s", "at least 10 /s")
 
 
 def test_an_interval_holds_what_was_drawn_95_times_of_100() -> None:
     chance = np.random.default_rng(1)
-    held = 0
+    hits = 0
     for _ in range(200):
-        found = Interval.of_median(chance.normal(10, 2, 25).tolist())
-        held += found.low <= 10 <= found.high
-    assert 180 <= held <= 198
-    ratio = Interval.of_ratio([2, 4, 6], [1, 2, 3])
+        interval = Interval.bootstrap_median(chance.normal(10, 2, 25).tolist())
+        hits += interval.low <= 10 <= interval.high
+    assert 180 <= hits <= 198
+    ratio = Interval.bootstrap_ratio([2, 4, 6], [1, 2, 3])
     assert (ratio.middle, ratio.n) == (2, 3)
     assert ratio.low < 2 < ratio.high
-    assert Interval.of_ratio([0, 0, 3], [1, 1, 1], np.mean).middle == 1
+    assert Interval.bootstrap_ratio([0, 0, 3], [1, 1, 1], np.mean).middle == 1
     with pytest.raises(ValueError, match="no values"):
-        Interval.of_median([])
+        Interval.bootstrap_median([])
 
 
 NOTHING = Result("", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": {}}, {}, Report({}))
@@ -108,7 +109,7 @@ NOTHING = Result("", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python"
 
 @pytest.mark.parametrize("path", sorted(documents.DOCS.glob("*.md")), ids=lambda path: path.name)
 def test_every_block_says_what_was_measured(path: Path) -> None:
-    assert documents.filled(path.read_text(), read_all()) == path.read_text()
+    assert fill_blocks(path.read_text(), read_all()) == path.read_text()
 
 
 def test_every_view_stands_somewhere() -> None:
@@ -136,31 +137,31 @@ def test_what_is_missed_comes_first_and_what_is_not_published_is_said() -> None:
 
 def test_a_block_is_written_anew_and_the_rest_is_left() -> None:
     text = "before\n<!-- figures: chaos -->\nold\n<!-- end of figures -->\nafter 12 ms\n"
-    written = documents.filled(text, {})
-    assert written.startswith("before\n<!-- figures: chaos -->\n\n| fault |")
-    assert written.endswith("|\n\n<!-- end of figures -->\nafter 12 ms\n")
-    assert "old" not in written
-    assert documents.filled(written, {}) == written
+    output = fill_blocks(text, {})
+    assert output.startswith("before\n<!-- figures: chaos -->\n\n| fault |")
+    assert output.endswith("|\n\n<!-- end of figures -->\nafter 12 ms\n")
+    assert "old" not in output
+    assert fill_blocks(output, {}) == output
     with pytest.raises(ValueError, match="no figures 'nonsense'"):
-        documents.filled("<!-- figures: nonsense -->\n<!-- end of figures -->", {})
+        fill_blocks("<!-- figures: nonsense -->\n<!-- end of figures -->", {})
 
 
 def file(level: int, size: tuple[int, int] = (16, 16)) -> bytes:
-    return file_of(Image.fromarray(np.full((*size, 3), level, np.uint8)))
+    return encode_image(Image.fromarray(np.full((*size, 3), level, np.uint8)))
 
 
-def test_pictures_are_alike_pixel_by_pixel_but_for_roundings() -> None:
+def test_images_are_alike_pixel_by_pixel_but_for_roundings() -> None:
     assert unlike([file(10), file(20)], [file(10), file(20)]) == []
-    assert unlike([file(10)], [file(12)]) == ["picture 0: up to 2 levels of 255 apart"]
+    assert unlike([file(10)], [file(12)]) == ["image 0: up to 2 levels of 255 apart"]
     assert unlike([file(10)], [file(12)], levels=2) == []
-    lost = [f"picture {n} is missing, or of another size" for n in range(2)]
+    lost = [f"image {n} is missing, or of another size" for n in range(2)]
     assert unlike([file(10), file(10)], [b"", file(10, (16, 32))]) == lost
-    assert unlike([file(10)], []) == ["1 and 0 pictures"]
+    assert unlike([file(10)], []) == ["1 and 0 images"]
 
 
 def test_the_service_is_held_against_the_best_of_the_others() -> None:
     rows = {
-        "pictures/s, mixed shapes": {"loop": 8.0, "celery": 10.0, "gen-serve": 12.0},
+        "images/s, mixed shapes": {"loop": 8.0, "celery": 10.0, "gen-serve": 12.0},
         "lost by kill -9 of the model, %": {"celery": 0.0, "gen-serve": 1.0},
     }
     faster, lost = goals(rows)
@@ -180,7 +181,7 @@ ROLES = {
 
 
 def test_processes_are_known_by_their_titles_and_measured_by_role() -> None:
-    assert {role: [role_of(title) for title in titles] for role, titles in ROLES.items()} == {
+    assert {role: [process_role(title) for title in titles] for role, titles in ROLES.items()} == {
         role: [role] * len(titles) for role, titles in ROLES.items()
     }
     before = cpu_by_role(os.getpid())

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.bundled.grammar import items, picture, read, words
+from deployments.bundled.grammar import image, items, read, words
 
 HOSTILE = 100_000
 """Characters; more than any prompt may have."""
 
 
-def told(prompt: str, pictures: int = 0) -> str:
-    return read(prompt, pictures)
+def read_sentence(prompt: str, images: int = 0) -> str:
+    return read(prompt, images)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
         ("something purple", "a purple circle"),
     ],
 )
-def test_a_picture_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
-    assert told(prompt) == (said or prompt)
+def test_an_image_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
+    assert read_sentence(prompt) == (said or prompt)
 
 
 def test_things_are_told_in_any_order() -> None:
     parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
-    seen = [picture.read(items.of(words.known(", ".join(order)))) for order in permutations(parts)]
-    assert len({frozenset(one.things) for one in seen if one}) == 1
+    drawings = [image.read(items.of(words.known(", ".join(order)))) for order in permutations(parts)]
+    assert len({frozenset(one.things) for one in drawings if one}) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_things_are_told_in_any_order() -> None:
     ],
 )  # fmt: skip
 def test_changes_are_asked_for_as_they_were_learnt(prompt: str, said: str) -> None:
-    assert told(prompt, 1) == said
+    assert read_sentence(prompt, 1) == said
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,13 @@ def test_changes_are_asked_for_as_they_were_learnt(prompt: str, said: str) -> No
          "add the ring from image 1 to image 2 in the center"),
         ("the ring from pic 1 on the background of pic 2", "the ring from image 1 on the background of image 2"),
         ("use image 2's background for image 1", "image 1 on the background of image 2"),
+        ("the picture star from image 2", "add the star from image 2 to image 1"),
+        ("a picture star, image 2", "add the star from image 1 to image 2"),
+        ("image 2 and a picture background", "image 1 on the background of image 2"),
     ],
 )  # fmt: skip
 def test_what_comes_from_where_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
-    assert told(prompt, 2) == (said or prompt)
+    assert read_sentence(prompt, 2) == (said or prompt)
 
 
 def test_what_stands_beside_the_prompt_says_where_things_are() -> None:
@@ -139,13 +142,13 @@ def test_words_that_a_tuned_model_may_have_learnt_stay() -> None:
 
 def test_a_region_table_stays_as_it_is() -> None:
     table = '[{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]'
-    assert told(f"background blue {table}") == f"background blue {table}"
+    assert read_sentence(f"background blue {table}") == f"background blue {table}"
 
 
 @pytest.mark.parametrize("prompt", ["p", "кошка", "!!!", "cat, dog", " ", ""])
-@pytest.mark.parametrize("pictures", [0, 1, 2, 3])
-def test_something_is_left_to_read_of_unknown_words_alone(prompt: str, pictures: int) -> None:
-    assert told(prompt, pictures) == " "
+@pytest.mark.parametrize("images", [0, 1, 2, 3])
+def test_something_is_left_to_read_of_unknown_words_alone(prompt: str, images: int) -> None:
+    assert read_sentence(prompt, images) == " "
 
 
 _LISTED = sorted({*words._KNOWN, *words._MEANINGS})
@@ -153,14 +156,14 @@ _LISTED = sorted({*words._KNOWN, *words._MEANINGS})
 
 @given(st.lists(st.sampled_from([*_LISTED, ",", ".", "cat", "7", "image 1"]), max_size=25).map(" ".join),
        st.integers(0, 2))  # fmt: skip
-def test_whatever_is_said_is_put_in_known_words(prompt: str, pictures: int) -> None:
-    said = told(prompt, pictures)
+def test_whatever_is_said_is_put_in_known_words(prompt: str, images: int) -> None:
+    said = read_sentence(prompt, images)
     assert {word.strip(",") for word in said.split() if word.strip(",").isalpha()} <= words._KNOWN
 
 
 @given(st.text(max_size=200), st.integers(0, 2))
-def test_any_text_can_be_read(text: str, pictures: int) -> None:
-    told(text, pictures)
+def test_any_text_can_be_read(text: str, images: int) -> None:
+    read_sentence(text, images)
 
 
 @pytest.mark.slow
@@ -182,6 +185,6 @@ def test_any_text_can_be_read(text: str, pictures: int) -> None:
 def test_hostile_text_takes_no_time(make: Callable[[int], str]) -> None:
     """Twice as much takes twice as long, and not four times: what is quadratic takes minutes here."""
     prompt, began = make(HOSTILE), time.process_time()
-    for pictures in (0, 1, 2):
-        told(prompt, pictures)
+    for images in (0, 1, 2):
+        read_sentence(prompt, images)
     assert time.process_time() - began < 15

@@ -1,7 +1,7 @@
 """What people type is drawn as they mean it, by the checkpoint that `make run` begins with.
 
 `people.txt` was written by hand by three people who had not seen how the checkpoints were taught; the twenty prompts to
-try are those of docs/api.md. Some are pictures in symbols or code, and nobody reads these.
+try are those of deployments/bundled/README.md. Some are images in symbols or code, and nobody reads these.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.asked import Asked, read
+from support.asked import PromptCase, read
+from support.bundle import cpu_config
+from support.images import encode_image
 from support.jobs import make_job
-from support.pictures import file_of
 from support.shapes import Pixels, Scene
 
-from deployments import loading
+from deployments import native_loading
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.state import State
 from deployments.families.step import step
 
-ASKED = read(Path(__file__).with_name("people.txt"))
+CASES = read(Path(__file__).with_name("people.txt"))
 TOGETHER, STEPS = 8, 16
 CANVASES = ((128, 128), (224, 128), (128, 224))
 """Of the size that the checkpoint renders at."""
@@ -33,13 +34,13 @@ CANVASES = ((128, 128), (224, 128), (128, 224))
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    loaded = loading.load("bundled/flux3", device="cpu", dtype="float32")
-    return loading.for_pictures(loaded.family)
+    loaded = native_loading.load(cpu_config("bundled/flux3"))
+    return native_loading.for_images(loaded.family)
 
 
-def drawn(family: Family, asked: Sequence[Asked]) -> Iterator[Pixels]:
-    for begin in range(0, len(asked), TOGETHER):
-        requests = list(map(request, asked[begin : begin + TOGETHER]))
+def draw(family: Family, cases: Sequence[PromptCase]) -> Iterator[Pixels]:
+    for begin in range(0, len(cases), TOGETHER):
+        requests = list(map(request, cases[begin : begin + TOGETHER]))
         states = [state for state in family.encode(requests) if isinstance(state, State)]
         assert len(states) == len(requests)
         for _ in range(STEPS):
@@ -47,23 +48,25 @@ def drawn(family: Family, asked: Sequence[Asked]) -> Iterator[Pixels]:
         yield from map(family.finish, states)
 
 
-def request(asked: Asked) -> PreparedRequest:
+def request(case: PromptCase) -> PreparedRequest:
     """On the first canvas that has room for all of it."""
-    scenes = (*asked.given, asked.wanted)
+    scenes = (*case.references, case.expected)
     fitting = [size for size in CANVASES if all(fits(scene, *size) for scene in scenes)]
     width, height = (fitting or CANVASES)[0]
-    job = make_job(prompt=asked.prompt, width=width, height=height, steps=STEPS, seed=1)
-    return PreparedRequest(job, tuple(file_of(Image.fromarray(scene.drawn(width, height))) for scene in asked.given))
+    job = make_job(prompt=case.prompt, width=width, height=height, steps=STEPS, seed=1)
+    return PreparedRequest(
+        job, tuple(encode_image(Image.fromarray(scene.draw(width, height))) for scene in case.references)
+    )
 
 
 def fits(scene: Scene, width: int, height: int) -> bool:
     boxes = [Scene((replace(thing, shape="square"),), None) for thing in scene.things if thing.place]
-    return sum((box.covered(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
+    return sum((box.mask(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
 
 
 def test_the_page_lists_the_prompts_to_try(repository: Path) -> None:
-    listed = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/api.md").read_text(), re.MULTILINE)
-    assert listed == [asked.prompt for asked in ASKED["twenty to try"]]
+    listed = re.findall(r"^\d+\. `(.+)`$", (repository / "deployments/bundled/README.md").read_text(), re.MULTILINE)
+    assert listed == [case.prompt for case in CASES["twenty to try"]]
 
 
 @pytest.mark.slow
@@ -75,11 +78,11 @@ def test_the_page_lists_the_prompts_to_try(repository: Path) -> None:
     ],
 )
 def test_what_people_type_is_drawn_as_they_mean_it(family: Family, heading: str, least: float) -> None:
-    asked = ASKED[heading]
-    pictures = drawn(family, asked)
+    cases = CASES[heading]
+    images = draw(family, cases)
     wrong = {
         each.prompt: faults
-        for each, picture in zip(asked, pictures, strict=True)
-        if (faults := each.wanted.faults(picture))
+        for each, image in zip(cases, images, strict=True)
+        if (faults := each.expected.faults(image))
     }
-    assert len(wrong) <= (1 - least) * len(asked), wrong
+    assert len(wrong) <= (1 - least) * len(cases), wrong

@@ -14,7 +14,7 @@ import generate_types
 import pytest
 from gen_serve_client import GenServeError, Retries, WebhookRefused, types, verify_webhook
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, Heard, NoAnswer, Pause, Request, Steps
+from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
 from gen_serve_client.retries import retry_after_s
 
 from serve_app.webhooks.sender import signature_headers
@@ -34,14 +34,14 @@ def pauses(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> list[float]:
 
 
 def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator[Request | Pause]:
-    left, heard = list(answers), None
+    remaining, reply = list(answers), None
     while True:
         try:
-            step = steps.send(heard)
+            step = steps.send(reply)
         except (StopIteration, GenServeError):
             return
         yield step
-        heard: Heard = left.pop(0) if isinstance(step, Request) else None
+        reply: Reply = remaining.pop(0) if isinstance(step, Request) else None
 
 
 def calls(**options: Any) -> Calls:
@@ -77,13 +77,13 @@ def test_a_request_in_work_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("many", [1, 3])
 def test_429_has_a_bound_of_its_own(many: int) -> None:
-    chosen = calls(too_many_tries=many, first_wait_s=0)
-    assert len(pauses(chosen.credits(), [answer(429)] * 10)) == many - 1
+    config = calls(too_many_tries=many, first_wait_s=0)
+    assert len(pauses(config.credits(), [answer(429)] * 10)) == many - 1
 
 
-@pytest.mark.parametrize(("heard", "again"), [(NOBODY, 1), (answer(429), 1), (BROKEN, 0), (answer(500), 0)])
-def test_what_is_not_to_be_done_twice_is_sent_again_where_it_did_nothing(heard: Answer | NoAnswer, again: int) -> None:
-    assert len(pauses(calls().delete_finetune("x"), [heard, answer(200)])) == again
+@pytest.mark.parametrize(("reply", "again"), [(NOBODY, 1), (answer(429), 1), (BROKEN, 0), (answer(500), 0)])
+def test_what_is_not_to_be_done_twice_is_sent_again_where_it_did_nothing(reply: Answer | NoAnswer, again: int) -> None:
+    assert len(pauses(calls().delete_finetune("x"), [reply, answer(200)])) == again
 
 
 def test_nothing_is_tried_beyond_the_time_that_the_caller_has() -> None:
@@ -111,9 +111,9 @@ def test_dates_are_understood() -> None:
     assert retry_after_s({"retry-after": "Mon, 01 Jan 2024 00:00:00 GMT"}) == 0.0
 
 
-@pytest.mark.parametrize("told", ["", "soon", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "Mon, 99 Jan 2024 00:00:00 GMT"])
-def test_what_says_nothing_is_no_wait(told: str) -> None:
-    assert retry_after_s({"retry-after": told}) is None
+@pytest.mark.parametrize("value", ["", "soon", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "Mon, 99 Jan 2024 00:00:00 GMT"])
+def test_what_says_nothing_is_no_wait(value: str) -> None:
+    assert retry_after_s({"retry-after": value}) is None
     assert retry_after_s({}) is None
 
 
@@ -143,7 +143,7 @@ WHSEC = "whsec_" + base64.b64encode(bytes(range(200, 232))).decode()
 SECRET = "a secret"
 
 
-def signed(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) -> dict[str, str]:
+def sign(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) -> dict[str, str]:
     at = datetime.now(UTC) - timedelta(seconds=age_s)
     return signature_headers(ID, at, body, secret, ["X-Webhook-Signature"])
 
@@ -151,12 +151,12 @@ def signed(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) ->
 @pytest.mark.parametrize("secret", [SECRET, "ключ 鍵", WHSEC])
 @pytest.mark.parametrize("spelled", [str.lower, str.upper, str.title])
 def test_what_the_service_signs_is_its_task(secret: str, spelled: Callable[[str], str]) -> None:
-    headers = {spelled(name): value for name, value in signed(secret).items()}
+    headers = {spelled(name): value for name, value in sign(secret).items()}
     assert verify_webhook(secret, headers, BODY) == TASK
 
 
 def test_one_of_several_signatures_is_enough() -> None:
-    headers = signed()
+    headers = sign()
     headers["webhook-signature"] = f"v1,AAAA {headers['webhook-signature']} v1a,BBBB"
     assert verify_webhook(SECRET, headers, BODY) == TASK
 
@@ -164,13 +164,13 @@ def test_one_of_several_signatures_is_enough() -> None:
 @pytest.mark.parametrize(
     ("secret", "headers", "body"),
     [
-        ("another", signed(), BODY),
-        (SECRET, signed(), BODY + b" "),
-        (SECRET, signed() | {"webhook-id": "another"}, BODY),
-        (SECRET, signed() | {"webhook-timestamp": "1"}, BODY),
-        (SECRET, signed() | {"webhook-signature": "v1,"}, BODY),
-        (SECRET, signed() | {"webhook-signature": "v1,é"}, BODY),
-        (WHSEC, signed(WHSEC.removeprefix("whsec_")), BODY),
+        ("another", sign(), BODY),
+        (SECRET, sign(), BODY + b" "),
+        (SECRET, sign() | {"webhook-id": "another"}, BODY),
+        (SECRET, sign() | {"webhook-timestamp": "1"}, BODY),
+        (SECRET, sign() | {"webhook-signature": "v1,"}, BODY),
+        (SECRET, sign() | {"webhook-signature": "v1,é"}, BODY),
+        (WHSEC, sign(WHSEC.removeprefix("whsec_")), BODY),
     ],
     ids=["secret", "body", "id", "time", "signature", "not-ascii", "decoded"],
 )
@@ -180,7 +180,7 @@ def test_what_was_not_signed_so_is_refused(secret: str, headers: dict[str, str],
 
 
 def without(*missing: str) -> dict[str, str]:
-    return {name: value for name, value in signed().items() if name not in missing}
+    return {name: value for name, value in sign().items() if name not in missing}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def without(*missing: str) -> dict[str, str]:
     [
         *(without(name) for name in ("webhook-id", "webhook-timestamp", "webhook-signature")),
         without("webhook-id", "webhook-timestamp", "webhook-signature"),  # the older signature alone
-        *(signed() | {"webhook-timestamp": stamp} for stamp in ("", "now", "-5", "1e9", "\N{SUPERSCRIPT TWO}")),
+        *(sign() | {"webhook-timestamp": stamp} for stamp in ("", "now", "-5", "1e9", "\N{SUPERSCRIPT TWO}")),
     ],
 )
 def test_what_is_not_signed_is_refused(headers: dict[str, str]) -> None:
@@ -199,14 +199,14 @@ def test_what_is_not_signed_is_refused(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize("age_s", [400, -400])
 def test_what_is_old_or_ahead_is_refused(age_s: float) -> None:
     with pytest.raises(WebhookRefused, match="more than 300 s"):
-        verify_webhook(SECRET, signed(age_s=age_s), BODY)
-    assert verify_webhook(SECRET, signed(age_s=age_s), BODY, tolerance_s=500) == TASK
+        verify_webhook(SECRET, sign(age_s=age_s), BODY)
+    assert verify_webhook(SECRET, sign(age_s=age_s), BODY, tolerance_s=500) == TASK
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_not base64"])
 def test_what_can_be_no_secret_is_a_mistake_of_the_caller(secret: str) -> None:
     with pytest.raises(ValueError, match=r"secret|base64"):
-        verify_webhook(secret, signed(), BODY)
+        verify_webhook(secret, sign(), BODY)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from gen_serve_client import AsyncClient, AsyncResult, Client, Result
 from gen_serve_client.types import DraftEnhanceRequest, ImageKleinRequest
 
 
-def known(client: Client) -> None:
+def call_all(client: Client) -> None:
     assert_type(client.generate("gen-3-image-klein", prompt="a red star", seed=7, output_format="png"), Result)
     client.generate("gen-3-image-klein", prompt="a red star", timeout_s=60, progress=lambda task: print(task["status"]))
     client.generate("gen-3-video", mode="t2v", prompt="a red star", duration=5)
@@ -21,11 +21,11 @@ def known(client: Client) -> None:
     client.submit("flux-3-image-klein", {"prompt": "a red star"})
 
 
-async def known_with_asyncio(client: AsyncClient) -> None:
+async def call_all_with_asyncio(client: AsyncClient) -> None:
     assert_type(await client.generate("gen-3-image-klein", prompt="a red star"), AsyncResult)
 
 
-def refused(client: Client) -> None:
+def call_wrongly(client: Client) -> None:
     client.generate("gen-3-image-klein", promt="a red star")  # pyright: ignore
     client.generate("gen-3-image-klein", prompt="a red star", seed="7")  # pyright: ignore
     client.generate("gen-3-image-klein")  # pyright: ignore

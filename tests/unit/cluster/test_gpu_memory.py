@@ -25,38 +25,38 @@ def at_home(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
 
 
-def loaded(profile: str) -> Settings:
+def load_profile(profile: str) -> Settings:
     return settings.load(Path(f"configs/{profile}.yaml"))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_everything_of_a_profile_fits_its_share_of_a_gpu(profile: str) -> None:
-    chosen = loaded(profile)
-    known = catalog.load(chosen)
-    assert [finding.verdict for finding in check_gpu_memory(chosen, known)] == [Verdict.FINE]
-    assert all(need.weights_gb and need.share for need in needs(chosen, known)), "of each it is known"
+    config = load_profile(profile)
+    served_catalog = catalog.load(config)
+    assert [finding.verdict for finding in check_gpu_memory(config, served_catalog)] == [Verdict.FINE]
+    assert all(need.weights_gb and need.gpu_fraction for need in needs(config, served_catalog)), "of each it is known"
 
 
 @pytest.mark.parametrize("profile", PROFILES[:-1])
 def test_what_is_always_there_leaves_room_for_any_model_that_is_asked_for(profile: str) -> None:
-    chosen = loaded(profile)
+    config = load_profile(profile)
     on_demand = {
-        f"models.{name}": model.actor.get("num_gpus", 0)
-        for name, model in chosen.models.items()
-        if model.enabled and model.autoscaling.min_replicas == 0 and name != "eraser"
+        f"models.{name}": model.ray_actor_options.get("num_gpus", 0)
+        for name, model in config.models.items()
+        if model.enabled and model.autoscaling_config.min_replicas == 0 and name != "eraser"
     }
-    always = sum(need.share for need in needs(chosen, catalog.load(chosen)) if need.who not in on_demand)
+    always = sum(need.gpu_fraction for need in needs(config, catalog.load(config)) if need.who not in on_demand)
     assert always + max(on_demand.values()) <= 1
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(profile: str) -> None:
-    chosen = loaded(profile)
-    known = catalog.load(chosen)
+    config = load_profile(profile)
+    served_catalog = catalog.load(config)
     prices: dict[str, set[object]] = {}
-    for each in known.endpoints.values():
+    for each in served_catalog.endpoints.values():
         if each.request in ("image-klein", "gen2-max", "gen2-pro", "kontext", "pro"):
-            checkpoint = chosen.model(each.model).checkpoint or known.models[each.model].checkpoint
+            checkpoint = config.model(each.model).checkpoint or served_catalog.models[each.model].checkpoint
             prices.setdefault(checkpoint, set()).add(each.price)
     assert all(len(each) == 1 for each in prices.values())
 
@@ -64,8 +64,8 @@ def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(profile: str) -> None:
 def test_the_documentation_has_the_memory_of_each_profile(repository: Path) -> None:
     rows: dict[str, dict[str, str]] = {}
     for profile in PROFILES:
-        chosen = loaded(profile)
-        for need in needs(chosen, catalog.load(chosen)):
+        config = load_profile(profile)
+        for need in needs(config, catalog.load(config)):
             cells = rows.setdefault(f"{need.who.removeprefix('models.')} | {need.weights_gb:.1f}", {})
             cells[profile] = f"{need.total_gb:.1f} of {need.room_gb:.1f}"
     lines = [f"| GB | weights | {' | '.join(f'`{profile}`' for profile in PROFILES)} |", "|---" * 7 + "|"]
@@ -76,11 +76,11 @@ def test_the_documentation_has_the_memory_of_each_profile(repository: Path) -> N
 
 
 def test_a_model_that_does_not_fit_is_named_with_what_it_needs() -> None:
-    chosen = loaded("single-gpu")
-    models = chosen.models | {
-        "ltx2": chosen.model("ltx2").model_copy(update={"enabled": True, "actor": {"num_gpus": 0.5}})
+    config = load_profile("single-gpu")
+    models = config.models | {
+        "ltx2": config.model("ltx2").model_copy(update={"enabled": True, "ray_actor_options": {"num_gpus": 0.5}})
     }
-    wrong = chosen.model_copy(update={"models": models})
+    wrong = config.model_copy(update={"models": models})
     [finding] = check_gpu_memory(wrong, catalog.load(wrong))
     assert finding.verdict is Verdict.REFUSED
     assert "models.ltx2 needs 86.1 GB (75.0 of weights" in finding.message
@@ -88,16 +88,16 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_needs() -> None:
 
 
 def test_whoever_uses_a_gpu_has_a_share_of_one() -> None:
-    chosen = loaded("single-gpu")
-    rewriter = chosen.rewriter.model_copy(update={"device": "cuda", "actor": {}})
-    [finding] = check_gpu_memory(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
+    config = load_profile("single-gpu")
+    rewriter = config.rewriter.model_copy(update={"device": "cuda", "actor": {}})
+    [finding] = check_gpu_memory(config.model_copy(update={"rewriter": rewriter}), catalog.load(config))
     assert finding.verdict is Verdict.REFUSED
     assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.message
 
 
 def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "gpus", list)
-    chosen = loaded("gpu-24gb")
-    [finding] = check_gpu_memory(chosen, catalog.load(chosen))
+    config = load_profile("gpu-24gb")
+    [finding] = check_gpu_memory(config, catalog.load(config))
     assert finding.verdict is Verdict.REFUSED
     assert "models.flux2-pro-snapshot, models.deblur need one" in finding.message

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from serve_app.cluster import gpu_memory
-from serve_app.cluster.finding import Finding, Verdict, fine, refused, together
+from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together
 from serve_app.cluster.gpu_memory import check_weights
 from serve_app.cluster.preflight import PROXY, read_switches, switch_findings
-from serve_app.cluster.weights import RequiredCheckpoint, wanted
+from serve_app.cluster.weights import RequiredCheckpoint, required_checkpoints
 from serve_app.config import catalog, settings
 from serve_app.launcher.ray_flags import FLAGS
 
 
 def test_the_same_of_several_nodes_is_one_line() -> None:
-    found = [
+    findings = [
         fine("code", "node a", "the same"),
-        refused("code", "node b", "another", "install it"),
+        refusal("code", "node b", "another", "install it"),
         fine("code", "node c", "the same"),
     ]
-    assert together(found) == [
+    assert together(findings) == [
         Finding("code", "2 places: node a, node c", Verdict.FINE, "the same"),
         Finding("code", "node b", Verdict.REFUSED, "another", "install it"),
     ]
@@ -59,8 +59,8 @@ def test_nothing_is_served_without_a_vital_one(started_well: pytest.MonkeyPatch,
 
 
 def test_the_documentation_says_what_each_is_for() -> None:
-    told = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
-    assert [name for name, value in FLAGS.items() if f"`{name}={value}`" not in told] == []
+    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
+    assert [name for name, value in FLAGS.items() if f"`{name}={value}`" not in text] == []
 
 
 OWN = RequiredCheckpoint("model", "owner/name", "v1")
@@ -74,8 +74,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-def seen(*wanted: RequiredCheckpoint) -> dict[str, tuple[Verdict, str]]:
-    return {each.what: (each.verdict, each.message) for each in check_weights(wanted, "here")}
+def check(*checkpoints: RequiredCheckpoint) -> dict[str, tuple[Verdict, str]]:
+    return {each.what: (each.verdict, each.message) for each in check_weights(checkpoints, "here")}
 
 
 @pytest.fixture
@@ -86,31 +86,31 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bundled_ones_are_here(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     local = settings.load(Path("configs/local.yaml"))
-    assert seen(*wanted(local, catalog.load(local))) == {"weights": (Verdict.FINE, "all here")}
+    assert check(*required_checkpoints(local, catalog.load(local))) == {"weights": (Verdict.FINE, "all here")}
 
 
 def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
-    assert seen(OWN)["weights"] == (Verdict.WARNING, "not here yet: owner/name")
+    assert check(OWN)["weights"] == (Verdict.WARNING, "not here yet: owner/name")
     repository = cache / "models--owner--name"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/v1").write_text("abc")
     (repository / "snapshots/abc/transformer").mkdir(parents=True)
-    assert seen(OWN)["weights"][0] is Verdict.WARNING, "an empty folder is no checkpoint"
+    assert check(OWN)["weights"][0] is Verdict.WARNING, "an empty folder is no checkpoint"
     (repository / "snapshots/abc/transformer/config.json").write_text("{}")
-    assert seen(OWN)["weights"] == (Verdict.FINE, "all here")
+    assert check(OWN)["weights"] == (Verdict.FINE, "all here")
 
 
 def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict, told = seen(RequiredCheckpoint("model", str(tmp_path / "nowhere")))["weights"]
-    assert (verdict, "nowhere can't be read" in told) == (Verdict.REFUSED, True)
+    verdict, message = check(RequiredCheckpoint("model", str(tmp_path / "nowhere")))["weights"]
+    assert (verdict, "nowhere can't be read" in message) == (Verdict.REFUSED, True)
     monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
-    verdict, told = seen(OWN)["weights"]
-    assert (verdict, "owner/name" in told) == (Verdict.REFUSED, True)
+    verdict, message = check(OWN)["weights"]
+    assert (verdict, "owner/name" in message) == (Verdict.REFUSED, True)
 
 
 @pytest.mark.usefixtures("one_gpu")
-@pytest.mark.parametrize(("share", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.WARNING)])
-def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, share: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("fraction", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.WARNING)])
+def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, fraction: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
-    found = list(check_weights([RequiredCheckpoint("model", str(tmp_path), gpus=share)], "here"))
-    assert next(each.verdict for each in found if each.what == "GPU memory") is verdict
+    findings = list(check_weights([RequiredCheckpoint("model", str(tmp_path), gpus=fraction)], "here"))
+    assert next(each.verdict for each in findings if each.what == "GPU memory") is verdict

@@ -14,10 +14,10 @@ from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
-from serve_app.cluster.weights import RequiredCheckpoint, needed, wanted
+from serve_app.cluster.weights import RequiredCheckpoint, hub_files, required_checkpoints
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
-from serve_app.config.models import TextEncoderSettings
+from serve_app.config.model_settings import TextEncoderSettings
 from serve_app.config.settings import Settings
 
 # Ray would have the interval of its reports in the environment, where it is one for all.
@@ -27,13 +27,13 @@ CONFIGS = ("local", "single-gpu", "gpu-24gb", "gpu-141gb", "cluster")
 
 
 @pytest.fixture
-def configured(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_settings(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(repository)
     return lambda name, **changes: all_settings.load(Path(f"configs/{name}.yaml")).model_copy(update=changes)
 
 
-def listed(settings: Settings) -> tuple[RequiredCheckpoint, ...]:
-    return wanted(settings, catalogs.load(settings))
+def list_checkpoints(settings: Settings) -> tuple[RequiredCheckpoint, ...]:
+    return required_checkpoints(settings, catalogs.load(settings))
 
 
 def bound(application: serve.Application) -> Iterator[object]:
@@ -59,34 +59,38 @@ def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind
             case RewriterSpec():
                 yield spec.checkpoint, spec.revision, Kind.PRETRAINED
             case ModeratorSpec():
-                for classifier in (*spec.text, *spec.pictures):
+                for classifier in (*spec.text, *spec.images):
                     if classifier.checkpoint:
                         yield classifier.checkpoint, classifier.revision, Kind.PRETRAINED
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_all_that_replicas_are_bound_with_is_on_the_list(configured: Any, name: str) -> None:
-    settings = configured(name)
-    needed = set(checkpoints(bound(build(settings))))
-    of_replicas = [each for each in listed(settings) if each.kind is not Kind.CONFIGURATION]
-    assert {(each.checkpoint, each.revision, each.kind) for each in of_replicas} == needed
+def test_all_that_replicas_are_bound_with_is_on_the_list(load_settings: Any, name: str) -> None:
+    settings = load_settings(name)
+    hub_files = set(checkpoints(bound(build(settings))))
+    replica_checkpoints = [each for each in list_checkpoints(settings) if each.kind is not Kind.CONFIGURATION]
+    assert {(each.checkpoint, each.revision, each.kind) for each in replica_checkpoints} == hub_files
 
 
-def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(configured: Any) -> None:
-    shared = configured("cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")})
-    assert RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in listed(shared)
-    assert "uploads for flux3-klein" in {each.who for each in listed(shared)}
+def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings: Any) -> None:
+    shared = load_settings(
+        "cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")}
+    )
+    assert RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in list_checkpoints(
+        shared
+    )
+    assert "uploads for flux3-klein" in {each.who for each in list_checkpoints(shared)}
 
 
-def test_what_is_switched_off_is_not(configured: Any) -> None:
-    usual = configured("cluster")
-    off = configured(
+def test_what_is_switched_off_is_not(load_settings: Any) -> None:
+    usual = load_settings("cluster")
+    off = load_settings(
         "cluster",
         rewriter=usual.rewriter.model_copy(update={"enabled": False}),
         moderation=usual.moderation.model_copy(update={"enabled": False}),
     )
-    gone = {each.who for each in listed(usual)} - {each.who for each in listed(off)}
-    assert gone == {"rewriter", "classifier guard", "classifier picture-classifier"}
+    removed = {each.who for each in list_checkpoints(usual)} - {each.who for each in list_checkpoints(off)}
+    assert removed == {"rewriter", "classifier guard", "classifier image-classifier"}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ OTHERS_UPLOADS = RequiredCheckpoint("uploads for other", "owner/name", "v2", Kin
 
 def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configuration_alone() -> None:
     same, bundled = RequiredCheckpoint("same", "owner/name", "v1"), RequiredCheckpoint("small", "bundled/flux3")
-    assert needed([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
-    whole, part = needed([PIPELINE, OTHERS_UPLOADS])
+    assert hub_files([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
+    whole, part = hub_files([PIPELINE, OTHERS_UPLOADS])
     assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", (TRANSFORMER_CONFIG,))
-    assert [each.patterns for each in needed([UPLOADS])] == [(TRANSFORMER_CONFIG,)]
+    assert [each.patterns for each in hub_files([UPLOADS])] == [(TRANSFORMER_CONFIG,)]

@@ -38,22 +38,42 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def test_what_a_profile_leaves_to_the_catalog_stays_left(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    model = {"max_running": 6, "autoscaling_config": {"target_ongoing_requests": 3}}
+    config.write_text(yaml.safe_dump({"data_dir": str(tmp_path), "redis": {"url": REDIS}, "models": {"model": model}}))
+    carried = BoundSettings.from_settings(settings.load(config)).settings()
+    assert carried.models["model"].model_fields_set == {"max_running", "autoscaling_config"}
+
+
+def test_metrics_for_others_than_this_machine_need_their_token_where_they_are_served_alone(
+    config: Path, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("GEN_METRICS", '{"host": "0.0.0.0", "token": "shown", "projects": 3}')
+    carried = BoundSettings.from_settings(settings.load(config)).settings()
+    assert (carried.metrics.projects, carried.metrics.token) == (3, None)
+
+
 def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environment: pytest.MonkeyPatch) -> None:
-    chosen = settings.load(config)
+    loaded_settings = settings.load(config)
     with pytest.raises(TypeError, match="secrets"):
-        pickle.dumps(chosen)
-    carried = pickle.dumps(BoundSettings.of(chosen))
+        pickle.dumps(loaded_settings)
+    carried = pickle.dumps(BoundSettings.from_settings(loaded_settings))
     assert not [secret for secret in ("a-password", KEY, "s3cret", "AKIA") if secret.encode() in carried]
     assert b"eu-central-1" in carried
     whole = pickle.loads(carried).settings()
     assert whole.redis_url == REDIS
     assert whole.sealing_keys == [KEY]
-    assert whole.objects == chosen.objects
-    assert (whole.service, whole.accounts, whole.data_dir) == (chosen.service, chosen.accounts, chosen.data_dir)
+    assert whole.objects == loaded_settings.objects
+    assert (whole.service, whole.accounts, whole.data_dir) == (
+        loaded_settings.service,
+        loaded_settings.accounts,
+        loaded_settings.data_dir,
+    )
 
 
 def test_the_environment_of_a_replica_changes_only_secrets(config: Path, environment: pytest.MonkeyPatch) -> None:
-    carried = BoundSettings.of(settings.load(config))
+    carried = BoundSettings.from_settings(settings.load(config))
     environment.setenv("GEN_SERVICE__PORT", "9999")
     environment.setenv("GEN_REDIS__URL", "rediss://:rotated@redis.example.com:6379/0")
     assert carried.settings().service.port == 8123
@@ -62,7 +82,7 @@ def test_the_environment_of_a_replica_changes_only_secrets(config: Path, environ
 
 @pytest.mark.parametrize("name", ["GEN_REDIS__URL", "GEN_SEALING__KEYS", "GEN_OBJECTS__OPTIONS"])
 def test_a_node_without_a_secret_says_which(config: Path, environment: pytest.MonkeyPatch, name: str) -> None:
-    carried = BoundSettings.of(settings.load(config))
+    carried = BoundSettings.from_settings(settings.load(config))
     environment.delenv(name)
     with pytest.raises(MissingSecret, match=f"this node has no .*{name}"):
         carried.settings()
@@ -72,7 +92,7 @@ def test_what_another_service_made_is_not_taken_for_it(
     config: Path, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A node that lacks the address must not fill the store of whoever served there before."""
-    carried = BoundSettings.of(settings.load(config))
+    carried = BoundSettings.from_settings(settings.load(config))
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://127.0.0.1:1/0")
     environment.delenv("GEN_REDIS__URL")
@@ -84,7 +104,7 @@ def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_p
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://:made@127.0.0.1:1/0")
     (tmp_path / "data/sealing-key").write_text(f"{KEY}\n")
-    carried = BoundSettings.of(complete(settings.load(config)))
+    carried = BoundSettings.from_settings(complete(settings.load(config)))
     assert (b"made@" in pickle.dumps(carried), KEY.encode() in pickle.dumps(carried)) == (False, False)
     assert carried.settings().redis_url == "redis://:made@127.0.0.1:1/0"
     assert carried.settings().sealing_keys == [KEY]
@@ -105,11 +125,15 @@ def test_files_of_a_folder_stand_between_environment_and_settings_file(
     folder.mkdir()
     (folder / "GEN_REDIS__URL").write_text(f"{REDIS}\n")
     (folder / "GEN_SEALING__KEYS").write_text(f'["{KEY}"]')
-    written = {"secrets_dir": str(folder), "redis": {"url": "redis://written", "prefix": "mine:"}}
-    config.write_text(yaml.safe_dump(written))
-    chosen = settings.load(config)
-    assert (chosen.redis.url, chosen.redis.prefix, chosen.sealing_keys) == (REDIS, "mine:", [KEY])
-    assert BoundSettings.of(chosen).settings().redis == chosen.redis
+    values = {"secrets_dir": str(folder), "redis": {"url": "redis://written", "prefix": "mine:"}}
+    config.write_text(yaml.safe_dump(values))
+    loaded_settings = settings.load(config)
+    assert (loaded_settings.redis.url, loaded_settings.redis.prefix, loaded_settings.sealing_keys) == (
+        REDIS,
+        "mine:",
+        [KEY],
+    )
+    assert BoundSettings.from_settings(loaded_settings).settings().redis == loaded_settings.redis
     monkeypatch.setenv("GEN_REDIS__URL", "redis://environment")
     assert settings.load(config).redis.url == "redis://environment"
     monkeypatch.setenv("GEN_SECRETS_DIR", "/nowhere/secrets")
@@ -118,20 +142,20 @@ def test_files_of_a_folder_stand_between_environment_and_settings_file(
 
 
 def test_models_get_what_opens_the_object_store_where_they_run(config: Path, environment: pytest.MonkeyPatch) -> None:
-    withheld = WithheldOptions.of(settings.load(config))
+    withheld = WithheldOptions.from_settings(settings.load(config))
     assert withheld is not None
     assert b"s3cret" not in pickle.dumps(withheld)
     assert withheld() == {"access_key_id": "AKIA", "secret_access_key": "s3cret"}
     environment.delenv("GEN_OBJECTS__OPTIONS")
     with pytest.raises(MissingSecret, match=r"objects\.options"):
         withheld()
-    assert WithheldOptions.of(settings.load(config)) is None
+    assert WithheldOptions.from_settings(settings.load(config)) is None
 
 
 def test_every_secret_of_the_settings_is_known(config: Path) -> None:
     """Of a further one, stars would be bound."""
-    known = {*SECRETS, "metrics.token"}
-    assert set(_secret_fields(Settings, "")) <= known
+    secret_names = {*SECRETS, "metrics.token"}
+    assert set(_secret_fields(Settings, "")) <= secret_names
 
 
 def _secret_fields(model: type[BaseModel], path: str) -> Iterator[str]:
@@ -143,8 +167,8 @@ def _secret_fields(model: type[BaseModel], path: str) -> Iterator[str]:
                 yield from _secret_fields(part, f"{path}{name}.")
 
 
-def _mentions(annotation: Any, wanted: type) -> bool:
-    return wanted in _parts(annotation)
+def _mentions(annotation: Any, target: type) -> bool:
+    return target in _parts(annotation)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

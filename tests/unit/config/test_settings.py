@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
 from serve_app.config.catalog import Price
-from serve_app.config.models import ModelSettings
+from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.schemas.plan import ModelDefaults
 
@@ -21,33 +21,35 @@ PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
-    chosen = settings.load(Path(f"configs/{profile}.yaml"))
-    endpoints = catalog.load(chosen).endpoints
+    profile_settings = settings.load(Path(f"configs/{profile}.yaml"))
+    endpoints = catalog.load(profile_settings).endpoints
     assert endpoints
-    assert all(chosen.model(model).enabled for each in endpoints.values() for model in each.models)
-    assert set(chosen.models) == set(catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models)
+    assert all(profile_settings.model(model).enabled for each in endpoints.values() for model in each.models)
+    assert set(profile_settings.models) == set(
+        catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models
+    )
 
 
 def test_the_local_profile_explains_every_setting(repository: Path) -> None:
     """A setting that is not in it has no place where a user could read of it."""
-    written = yaml.safe_load((repository / "configs/local.yaml").read_text())
+    settings_values = yaml.safe_load((repository / "configs/local.yaml").read_text())
 
     def missing(model: object, values: object, path: str) -> list[str]:
         fields = getattr(type(model), "model_fields", None)
         if fields is None or not isinstance(values, dict):
             return []
-        found = [f"{path}{name}" for name in fields if name not in values]
-        return found + [m for n in fields if n in values for m in missing(getattr(model, n), values[n], f"{path}{n}.")]
+        names = [f"{path}{name}" for name in fields if name not in values]
+        return names + [m for n in fields if n in values for m in missing(getattr(model, n), values[n], f"{path}{n}.")]
 
-    local = Settings(**written)
-    assert missing(local, written, "") == []
-    assert missing(local.models["flux3-klein"], written["models"]["flux3-klein"], "models.") == []
+    local = Settings(**settings_values)
+    assert missing(local, settings_values, "") == []
+    assert missing(local.models["flux3-klein"], settings_values["models"]["flux3-klein"], "models.") == []
 
 
-def test_every_picture_and_video_of_the_local_profile_shows_how_far_it_is(repository: Path) -> None:
+def test_every_image_and_video_of_the_local_profile_shows_how_far_it_is(repository: Path) -> None:
     local = settings.load(repository / "configs/local.yaml")
-    known = catalog.load(local.model_copy(update={"catalog": repository / "configs/catalog.yaml"}))
-    denoised = [name for name in known.models if local.model(name).backend in (None, "diffusion")]
+    local_catalog = catalog.load(local.model_copy(update={"catalog": repository / "configs/catalog.yaml"}))
+    denoised = [name for name in local_catalog.models if local.model(name).backend in (None, "diffusion")]
     assert [name for name in denoised if local.model(name).preview_every is None] == []
 
 
@@ -71,16 +73,22 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("logs: {levels: {serve_app.dispatcher: loud}}", "a level is one of debug, info"),
         ("logs: {levels: {redis: debug}}", "begins with serve_app"),
         ("service: {max_body_mb: 2000}", "max_inflight_mb"),
-        ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
-        ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
-        ("models: {m: {autoscaling: {min_replicas: 3}}}", r"min_replicas \(3\) must be at most max_replicas \(1\)"),
+        ("models: {m: {max_running: 4, autoscaling_config: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
+        ("models: {m: {autoscaling_config: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
         (
-            "models: {m: {max_batch: 8, max_running: 4, autoscaling: {target_ongoing_requests: 2}}}",
+            "models: {m: {autoscaling_config: {min_replicas: 3}}}",
+            r"min_replicas \(3\) must be at most max_replicas \(1\)",
+        ),
+        (
+            "models: {m: {max_batch: 8, max_running: 4, autoscaling_config: {target_ongoing_requests: 2}}}",
             "at most max_running",
         ),
-        ("models: {m: {actor: {num_gpu: 1}}}", "unknown: num_gpu; expected some of accelerator_type"),
-        ("models: {m: {actor: {num_gpus: -1}}}", r"num_gpus must be a number of at least 0, not -1"),
-        ("moderation: {actor: {resources: {small: lots}}}", r"small must be a number of at least 0, not 'lots'"),
+        ("models: {m: {ray_actor_options: {num_gpu: 1}}}", "unknown: num_gpu; expected some of accelerator_type"),
+        ("models: {m: {ray_actor_options: {num_gpus: -1}}}", r"num_gpus must be a number of at least 0, not -1"),
+        (
+            "moderation: {ray_actor_options: {resources: {small: lots}}}",
+            r"small must be a number of at least 0, not 'lots'",
+        ),
         ("extends: nowhere.yaml", r"no such config file: .*nowhere\.yaml"),
         ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
         (
@@ -100,32 +108,36 @@ def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
 
 
 def test_a_file_says_what_differs_from_the_one_it_extends(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("gpu_gb: 84\nmodels: {m: {device: cuda, actor: {num_cpus: 2, num_gpus: 0.5}}}")
-    (tmp_path / "config.yaml").write_text("extends: base.yaml\nmodels: {m: {actor: {num_gpus: 1}}}")
+    (tmp_path / "base.yaml").write_text(
+        "gpu_gb: 84\nmodels: {m: {device: cuda, ray_actor_options: {num_cpus: 2, num_gpus: 0.5}}}"
+    )
+    (tmp_path / "config.yaml").write_text("extends: base.yaml\nmodels: {m: {ray_actor_options: {num_gpus: 1}}}")
     loaded = settings.load(tmp_path / "config.yaml")
     assert loaded.gpu_gb == 84
     assert loaded.model("m").device == "cuda"
-    assert loaded.model("m").actor == {"num_cpus": 2, "num_gpus": 1}
+    assert loaded.model("m").ray_actor_options == {"num_cpus": 2, "num_gpus": 1}
 
 
 @pytest.mark.parametrize(("output_mp", "input_mp", "credits"), [(0.2, 0, 0.9), (4, 0, 1.44), (1.01, 2.5, 1.38)])
 def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp: float, credits: float) -> None:
-    chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
-    price = chosen.endpoints["gen-3-image-klein"].price
+    served_catalog = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
+    price = served_catalog.endpoints["gen-3-image-klein"].price
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
 
 
 def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
     path = repository / "configs/catalog.yaml"
     plain = Settings(catalog=path)
-    chosen = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
-    known = catalog.load(plain)
-    endpoint = known.endpoints["gen-2-max"]
-    assert known.defaults(endpoint, plain) == {"": ModelDefaults("flux2-max", steps=28, guidance=4.0)}
-    assert known.defaults(endpoint, chosen) == {"": ModelDefaults("flux2-max", steps=3, guidance=1.5)}
+    profile_settings = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
+    served_catalog = catalog.load(plain)
+    endpoint = served_catalog.endpoints["gen-2-max"]
+    assert served_catalog.defaults(endpoint, plain) == {"": ModelDefaults("flux2-max", steps=28, guidance=4.0)}
+    assert served_catalog.defaults(endpoint, profile_settings) == {
+        "": ModelDefaults("flux2-max", steps=3, guidance=1.5)
+    }
 
 
-def catalog_of(**endpoint: Any) -> catalog.Catalog:
+def make_catalog(**endpoint: Any) -> catalog.Catalog:
     """One endpoint on a model that takes 4 steps, beside an algorithm without any and one that says none."""
     models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}, "stepless": {"checkpoint": "x"}}
     own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
@@ -134,20 +146,20 @@ def catalog_of(**endpoint: Any) -> catalog.Catalog:
 
 def test_modes_have_models_steps_and_prices_of_their_own() -> None:
     modes = {"fast": {"model": "small", "price": {"first": 1}}, "high": {"steps": 40, "guidance": 3.5}}
-    known = catalog_of(request="outpainting", instruction="Extend.", modes=modes)
-    endpoint = known.endpoints["gen-x"]
-    assert known.defaults(endpoint, Settings()) == {
+    served_catalog = make_catalog(request="outpainting", instruction="Extend.", modes=modes)
+    endpoint = served_catalog.endpoints["gen-x"]
+    assert served_catalog.defaults(endpoint, Settings()) == {
         "fast": ModelDefaults("small", steps=1),  # reads no prompts
         "high": ModelDefaults("m", steps=40, guidance=3.5, instruction="Extend."),
     }
-    assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
+    assert [endpoint.get_price(mode).first for mode in ("fast", "high")] == [1, 2]
 
 
 VIDEO_MODES: dict[str, Any] = {"full": {}, "draft": {}, "enhance": {}}
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "told"),
+    ("endpoint", "message"),
     [
         ({"request": "video", "modes": VIDEO_MODES, "finetuned": {}}, "tuned"),
         ({"model": "nowhere"}, "nowhere"),
@@ -160,14 +172,14 @@ VIDEO_MODES: dict[str, Any] = {"full": {}, "draft": {}, "enhance": {}}
         ({"deprecated": {"since": "2026-01-01", "sunset": "2025-01-01"}}, "sunset"),
     ],
 )
-def test_an_endpoint_that_makes_no_sense_is_refused(endpoint: dict[str, Any], told: str) -> None:
-    assert catalog_of(request="video", modes=VIDEO_MODES).endpoints["gen-x"].highest_tolerance == 6
-    with pytest.raises(ValidationError, match=told):
-        catalog_of(**endpoint)
+def test_an_endpoint_that_makes_no_sense_is_refused(endpoint: dict[str, Any], message: str) -> None:
+    assert make_catalog(request="video", modes=VIDEO_MODES).endpoints["gen-x"].highest_tolerance == 6
+    with pytest.raises(ValidationError, match=message):
+        make_catalog(**endpoint)
 
 
 def test_names_are_known_and_single_words() -> None:
-    with pytest.raises(ValidationError, match="must be one of diffusion, telea"):
+    with pytest.raises(ValidationError, match="must be one of diffusion, diffusers, engine, telea"):
         ModelSettings(backend="magic")
     with pytest.raises(ValidationError, match="must be one of grabcut"):
         ModelSettings.model_validate({"matting": {"backend": "magic"}})

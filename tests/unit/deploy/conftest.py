@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.kustomizations import Document, rendered
+from support.kustomizations import Document, render
 
 OVERLAYS = ("gpu", "cpu")
 
@@ -17,4 +17,4 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def manifests(repository: Path, overlay: str) -> list[Document]:
-    return rendered(repository / "deploy/kubernetes/overlays" / overlay)
+    return render(repository / "deploy/kubernetes/overlays" / overlay)

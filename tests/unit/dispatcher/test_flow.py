@@ -24,7 +24,7 @@ class Line:
     """Attempts that enter, are prepared and begin when the test says so."""
 
     def __init__(self, headroom: int, max_preparing: int = 256) -> None:
-        self.begun: list[float] = []
+        self.starts: list[float] = []
         self.clock = Clock()
         self.flow = Flow(headroom, max_preparing, self.clock.monotonic)
         self.called: list[int] = []
@@ -34,7 +34,7 @@ class Line:
         for n in numbers:
             self.flow.enter(key(n))
 
-    async def prepared(self, *numbers: int) -> None:
+    async def prepare(self, *numbers: int) -> None:
         for n in numbers:
             self.turns[n] = asyncio.create_task(self._turn(n))
         await settle()
@@ -47,14 +47,14 @@ class Line:
 async def test_few_are_called_before_they_begin() -> None:
     line = Line(headroom=2)
     line.enter(*range(6))
-    await line.prepared(*range(6))
+    await line.prepare(*range(6))
     assert line.called == [0, 1]
     line.flow.start(key(1))
     await settle()
     assert line.called == [0, 1, 2]
     other = Line(headroom=1)
     other.enter(0, 1, 2, 3)
-    await other.prepared(2, 3, 0)
+    await other.prepare(2, 3, 0)
     other.flow.start(key(2))
     await settle()
     assert other.called == [2, 3], "what is prepared first is called first"
@@ -63,10 +63,10 @@ async def test_few_are_called_before_they_begin() -> None:
 async def test_what_is_over_gives_its_turn_to_the_next_wherever_it_was() -> None:
     line = Line(headroom=1)
     line.enter(0, 1, 2, 3)
-    await line.prepared(0, 1, 2)
+    await line.prepare(0, 1, 2)
     line.turns.pop(1).cancel()
-    for gone in (1, 3, 0, 0):
-        line.flow.leave(key(gone))
+    for number in (1, 3, 0, 0):
+        line.flow.leave(key(number))
     await settle()
     assert line.called == [0, 2]
     line.flow.leave(key(2))
@@ -79,7 +79,7 @@ async def test_preparing_does_not_count_as_work_before_the_model() -> None:
         assert line.flow.room() > 0, n
         line.enter(n)
     assert line.flow.room() == 0, "nothing is known of the pace yet"
-    await line.prepared(0, 1, 2)
+    await line.prepare(0, 1, 2)
     assert line.flow.room() <= 0, "nor while the model takes nothing"
 
 
@@ -101,16 +101,16 @@ async def run(
         due = [n for n, since in entered.items() if line.clock.now - since >= prepare_s]
         for n in due:
             del entered[n]
-        await line.prepared(*due)
+        await line.prepare(*due)
         while running and line.clock.now - running[0][0] >= work_s:
             line.flow.leave(key(running.popleft()[1]))
         if tick % together == 0:
-            waited.append(count - len(line.begun))
+            waited.append(count - len(line.starts))
             for _ in range(together):
                 if line.called:
                     n = line.called.pop(0)
                     line.flow.start(key(n))
-                    line.begun.append(line.clock.now)
+                    line.starts.append(line.clock.now)
                     running.append((line.clock.now, n))
                     await settle()
     return waited
@@ -120,7 +120,7 @@ async def run(
 async def test_a_slow_classifier_keeps_no_model_idle(per_s: int, prepare_s: float) -> None:
     line = Line(headroom=4)
     await run(line, per_s, prepare_s, seconds=12)
-    newest = [at for at in line.begun if at > line.clock.now - 4]
+    newest = [at for at in line.starts if at > line.clock.now - 4]
     assert len(newest) >= 0.95 * 4 * per_s
 
 
@@ -129,7 +129,7 @@ async def test_a_slow_model_that_begins_with_many_at_a_time_is_no_fast_one() -> 
     line = Line(headroom=4)
     waited = await run(line, per_s=0.8, prepare_s=4.0, seconds=600, together=8, work_s=20.0)
     assert max(waited[10:]) <= 24, "it begins with six in the time that preparing takes twice"
-    newest = [at for at in line.begun if at > line.clock.now - 200]
+    newest = [at for at in line.starts if at > line.clock.now - 200]
     assert len(newest) >= 0.95 * 200 * 0.8
 
 
@@ -146,7 +146,7 @@ async def test_a_classifier_that_is_down_parks_a_bounded_number() -> None:
 async def test_closing_calls_all_so_that_they_see_it() -> None:
     line = Line(headroom=1)
     line.enter(0, 1, 2)
-    await line.prepared(0, 1, 2)
+    await line.prepare(0, 1, 2)
     line.flow.close()
     await settle()
     assert line.called == [0, 1, 2]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.job_records import new_job
 
-from deployments.contract.job import Clip, GenerationJob, Output
-from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
+from deployments.contract.job import GenerationJob, Output, VideoParams
+from serve_app.dispatcher.generation import build_result, checkpoint_key, generation_job
 from serve_app.inputs.geometry import TIERS, billed_megapixels
-from serve_app.schemas.plan import ClipPlan
+from serve_app.schemas.plan import VideoPlan
 from serve_app.schemas.video import FORMS
 from serve_app.tasks.task import Job, Lease
 
@@ -21,35 +21,35 @@ def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs
     """As it comes from the task store."""
     plan = FORMS[mode].model_validate({"mode": mode, "prompt": "a wave", "seed": 3, **body}).plan(sizes)
     planned = {name: getattr(plan, name) for name in ("prompt", "seed", "output_format", "area", "width", "height")}
-    assert plan.clip is not None
-    job = new_job(**planned, clip=plan.clip, **inputs)
-    return generation_job(Job.decode(job.encode()), LEASE, job.prompt, "unmoderated/")
+    assert plan.video is not None
+    job = new_job(**planned, video=plan.video, **inputs)
+    return generation_job(Job.decode(job.encode()), LEASE, job.prompt)
 
 
-def test_a_clip_from_text() -> None:
+def test_a_video_from_text() -> None:
     job = _job("t2v", {"duration": 6, "generate_audio": False}, [])
-    assert job.clip == Clip(frames=144, checkpoint="checkpoints/t.safetensors", sound=False)
-    assert (job.output_format, job.output_prefix, job.seed, job.exclusive) == ("mp4", "unmoderated/t/2", 3, True)
+    assert job.video == VideoParams(frames=144, checkpoint="checkpoints/t.safetensors", audio=False)
+    assert (job.output_format, job.output_prefix, job.seed, job.exclusive) == ("mp4", "results/t/2", 3, True)
     assert (job.width, job.height) == (1280, 704)
 
 
-def test_a_clip_from_pictures_and_one_that_goes_on() -> None:
+def test_a_video_from_images_and_one_that_goes_on() -> None:
     body = {"keyframes": [[0, "a"], [2.5, "b"]]}
     job = _job("i2v", body, [(64, 64)] * 2, references=("inputs/t/0.png", "inputs/t/1.png"))
-    assert job.clip is not None
-    assert (job.references, job.clip.times) == (("inputs/t/0.png", "inputs/t/1.png"), (0.0, 2.5))
-    assert job.clip.start is None
+    assert job.video is not None
+    assert (job.references, job.video.times) == (("inputs/t/0.png", "inputs/t/1.png"), (0.0, 2.5))
+    assert job.video.start is None
     on = _job("v2v", {"start_video": "a", "draft": True}, [(64, 64)], start_video="inputs/t/0.mp4")
-    assert on.clip is not None
-    assert (on.clip.start, on.clip.draft, on.references) == ("inputs/t/0.mp4", True, ())
+    assert on.video is not None
+    assert (on.video.start, on.video.draft, on.references) == ("inputs/t/0.mp4", True, ())
     assert (on.width, on.height) == (480, 480)
 
 
 def test_all_attempts_share_a_checkpoint() -> None:
-    job = new_job(output_format="mp4", clip=ClipPlan(seconds=5, sound=True))
+    job = new_job(output_format="mp4", video=VideoPlan(seconds=5, audio=True))
     jobs = [generation_job(job, Lease("t", n, False, 0.0, ""), "x", "results/") for n in (1, 2)]
     assert len({job.output_prefix for job in jobs}) == 2
-    assert {job.clip.checkpoint for job in jobs if job.clip} == {checkpoint_of("t")}
+    assert {job.video.checkpoint for job in jobs if job.video} == {checkpoint_key("t")}
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_the_prompt_chooses_among_the_ratios_of_videos(
 
 def test_a_ratio_that_is_chosen_later_keeps_to_the_price() -> None:
     job = new_job(width=None, height=None, area=TIERS["2k"])
-    made = generation_job(job, LEASE, "x", "results/", "16:9")
-    assert (made.width, made.height) == (2720, 1536)
-    assert billed_megapixels(made.width * made.height) == billed_megapixels(job.area) == 4
+    generation = generation_job(job, LEASE, "x", "16:9")
+    assert (generation.width, generation.height) == (2720, 1536)
+    assert billed_megapixels(generation.width * generation.height) == billed_megapixels(job.area) == 4
 
 
 def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
     job = _job("t2v", {"draft": True, "generate_audio": False, "aspect_ratio": "16:9", "duration": 7}, [])
-    output = Output("unmoderated/t/2/clip.mp4", "video/mp4", 640, 352, 1, draft="unmoderated/t/2/draft.safetensors")
-    result = result_of(job, output, 10.0)
+    output = Output("results/t/2/video.mp4", "video/mp4", 640, 352, 1, draft="results/t/2/draft.safetensors")
+    result = build_result(job, output, 10.0)
     assert (result["key"], result["prompt"], result["seed"], result["duration"]) == (output.key, "a wave", 3, 10.0)
     assert round(result["end_time"] - result["start_time"], 2) == 10.0
-    kept = {"key": output.draft, "frames": 168, "width": 640, "height": 352, "sound": False}
-    assert result["draft"] == kept
+    draft = {"key": output.draft, "frames": 168, "width": 640, "height": 352, "audio": False}
+    assert result["draft"] == draft
     assert "thumbnail" not in result
     small = Output("k", "image/png", 64, 80, 1, thumbnail="results/t/2/thumbnail.jpeg")
-    assert result_of(job, small, 0.0)["thumbnail"] == small.thumbnail
+    assert build_result(job, small, 0.0)["thumbnail"] == small.thumbnail

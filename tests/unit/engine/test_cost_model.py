@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from deployments.engine.cost_model import CostModel, StepCost, fitted
+from deployments.engine.cost_model import CostModel, StepCost, fit
 
 TRUE = StepCost(fixed=0.0017, per_token=1.2e-5, per_square=2e-9)
 SIZES = (96, 144, 352, 700)
@@ -30,8 +30,8 @@ def test_noise_and_hiccups_move_predictions_by_little(seed: int) -> None:
 
 
 def test_no_part_is_negative_whatever_is_measured() -> None:
-    found = fitted([(100, 10_000, 0.004), (200, 20_000, 0.003), (400, 40_000, 0.002)])
-    assert min(found.fixed, found.per_token, found.per_square) >= 0
+    cost = fit([(100, 10_000, 0.004), (200, 20_000, 0.003), (400, 40_000, 0.002)])
+    assert min(cost.fixed, cost.per_token, cost.per_square) >= 0
 
 
 def test_one_measurement_is_enough_for_a_first_guess() -> None:

@@ -21,18 +21,18 @@ LONG, NONE = 3600.0, 0.0
 
 def waits(seconds: float, folder: Path, max_wait_s: float) -> bool:
     """Whether one that goes last would wait now."""
-    last = priority_on(Sharing("gpu", "low", max_wait_s), folder)
+    last = priority_on(Sharing(device="gpu", priority="low", max_wait_s=max_wait_s), folder)
     began = time.monotonic()
     last.wait()
     return time.monotonic() - began >= seconds
 
 
 def claim_and_die(folder: Path) -> None:
-    priority_on(Sharing("gpu", "high"), folder).announce(True)
+    priority_on(Sharing(device="gpu", priority="high"), folder).announce(True)
 
 
 def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
-    firsts = [priority_on(Sharing("gpu", "high"), tmp_path) for _ in range(2)]
+    firsts = [priority_on(Sharing(device="gpu", priority="high"), tmp_path) for _ in range(2)]
     for first in firsts:
         first.announce(True)
         first.announce(True)
@@ -45,14 +45,14 @@ def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
 
 
 def test_those_that_go_last_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    other = priority_on(Sharing("gpu", "low", LONG), tmp_path)
+    other = priority_on(Sharing(device="gpu", priority="low", max_wait_s=LONG), tmp_path)
     other.announce(True)
     other.wait()
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
 def test_another_device_is_another_matter(tmp_path: Path) -> None:
-    first = priority_on(Sharing("other", "high"), tmp_path)
+    first = priority_on(Sharing(device="other", priority="high"), tmp_path)
     first.announce(True)
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
@@ -66,7 +66,7 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
 
 
 def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
-    first = priority_on(Sharing("gpu", "high"), tmp_path)
+    first = priority_on(Sharing(device="gpu", priority="high"), tmp_path)
     [lock] = tmp_path.iterdir()
     with lock.open("r+b") as frozen:
         fcntl.flock(frozen, fcntl.LOCK_EX)

@@ -38,13 +38,13 @@ def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
     bench.learn()
     bench.backend.room["step"] = 3
     bench.run(*(make_job(str(n)) for n in range(8)))
-    sizes = [len(names) for names in bench.backend.named("step")]
+    sizes = [len(names) for names in bench.backend.batches("step")]
     assert sizes[:3] == [8, 4, 2], "two failures, then what fits"
     assert set(sizes[2:]) == {2}, "and the limit is remembered"
     assert len(bench.done()) == 8
 
 
-def test_a_picture_that_does_not_fit_alone_fails() -> None:
+def test_an_image_that_does_not_fit_alone_fails() -> None:
     bench = Bench(VirtualBackend(errors={("step", "huge"): OutOfMemory()}))
     bench.learn()
     bench.run(make_job("a"), make_job("huge", width=4096), make_job("b"))
@@ -58,7 +58,7 @@ def test_a_picture_that_does_not_fit_alone_fails() -> None:
 @pytest.mark.parametrize("crowded", [False, True])
 def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: str, crowded: bool) -> None:
     """It is tried again, without blame: on this device another time, or on another device."""
-    bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(crowded=crowded)}))
+    bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(others_hold_memory=crowded)}))
     if not crowded:
         bench.run(make_job("a", width=1024))
     bench.run(make_job("b"))
@@ -68,11 +68,11 @@ def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: 
 def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
     bench = Bench(VirtualBackend(room={"encode": 2}))
     bench.run(*(make_job(str(n)) for n in range(8)))
-    assert [len(names) for names in bench.backend.named("encode")] == [8, 4, 2, 2, 4, 2, 2]
+    assert [len(names) for names in bench.backend.batches("encode")] == [8, 4, 2, 2, 4, 2, 2]
     assert len(bench.done()) == 8
     bench.backend.calls.clear()
     bench.run(*(make_job(name) for name in "wxyz"))
-    assert bench.backend.named("encode") == [["w", "x"], ["y", "z"]]
+    assert bench.backend.batches("encode") == [["w", "x"], ["y", "z"]]
 
 
 def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> None:
@@ -82,7 +82,7 @@ def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> N
     assert bench.done() == {"a", "b", "c"}
     bench.backend.calls.clear()
     bench.run(*(make_job(name) for name in "stuvwxyz"))
-    assert [len(names) for names in bench.backend.named("encode")] == [8]
+    assert [len(names) for names in bench.backend.batches("encode")] == [8]
 
 
 def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
@@ -90,14 +90,14 @@ def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
     bench = Bench(backend)
 
     def relent(call: str, names: list[str]) -> None:
-        if call == "finish" and backend.named("finish").count(["a"]) == 2:
+        if call == "finish" and backend.batches("finish").count(["a"]) == 2:
             backend.errors.pop(("finish", "a"), None)
 
     backend.before = relent
     bench.run(make_job("a"), make_job("b", width=4096))
     assert isinstance(bench.last("a"), Done)
     assert bench.last("b") == NO_MEMORY
-    assert backend.named("finish").count(["b"]) == 2
+    assert backend.batches("finish").count(["b"]) == 2
 
 
 @pytest.mark.parametrize("call", ["encode", "finish"])
@@ -106,7 +106,7 @@ def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
     bench.run(make_job("a"), make_job("bad"), make_job("b"))
     assert bench.last("bad") == Failed("the mask is empty")
     assert bench.done() == {"a", "b"}
-    assert len(bench.backend.named("encode")) == 1
+    assert len(bench.backend.batches("encode")) == 1
     assert bench.engine.faults == 0
 
 
@@ -133,7 +133,7 @@ def test_a_batch_size_that_fails_though_no_member_is_bad_is_not_asked_for_again(
 
     backend.before = refuse_eight
     bench.run(*(make_job(str(n)) for n in range(8)))
-    assert [len(names) for names in backend.named("step")].count(8) == 1
+    assert [len(names) for names in backend.batches("step")].count(8) == 1
     assert len(bench.done()) == 8
 
 

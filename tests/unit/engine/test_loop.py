@@ -14,16 +14,16 @@ NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batc
 
 
 def test_events_come_in_order_and_started_before_encode() -> None:
-    told_at_encode: list[list[str]] = []
+    events_at_encode: list[list[str]] = []
     backend = VirtualBackend(step_seconds=lambda key, batch: PROGRESS_INTERVAL)
     bench = Bench(backend)
-    backend.before = lambda call, names: told_at_encode.append(bench.heard["a"].kinds) if call == "encode" else None
+    backend.before = lambda call, names: events_at_encode.append(bench.heard["a"].kinds) if call == "encode" else None
     bench.run(make_job("a", steps=2))
-    assert told_at_encode == [["Started"]]
+    assert events_at_encode == [["Started"]]
     assert bench.heard["a"].kinds == ["Started", "Progress", "Progress", "Done"]
     progress = [event for event in bench.heard["a"].events if isinstance(event, Progress)]
     assert [event.fraction for event in progress] == [0.5, 1.0]
-    assert progress[-1].pace == (1, pytest.approx(PROGRESS_INTERVAL)), "how many stepped together, and how long"
+    assert progress[-1].step_timing == (1, pytest.approx(PROGRESS_INTERVAL)), "how many stepped together, and how long"
 
 
 def test_progress_is_throttled_and_rises() -> None:
@@ -49,8 +49,8 @@ def test_batches_are_of_one_key_and_each_takes_its_own_steps() -> None:
     bench.learn(128)
     jobs = [make_job(f"{size}-{steps}", size=size, steps=steps) for size in (64, 128) for steps in (1, 4, 9)]
     bench.run(*jobs)
-    steps = bench.backend.named("step")
-    assert ["64-1", "64-4", "64-9"] in steps, "pictures of one size share a step"
+    steps = bench.backend.batches("step")
+    assert ["64-1", "64-4", "64-9"] in steps, "images of one size share a step"
     for job in jobs:
         assert sum(job.id in batch for batch in steps) == job.steps
     assert bench.done() == {job.id for job in jobs}
@@ -63,7 +63,7 @@ def test_joining_and_leaving_between_steps() -> None:
     bench.engine.step_once()
     bench.submit(make_job("c", steps=2))
     bench.engine.run_until_idle()
-    steps = [sorted(batch) for batch in bench.backend.named("step")]
+    steps = [sorted(batch) for batch in bench.backend.batches("step")]
     assert steps == [["a", "b"], ["a", "b", "c"], ["a", "c"], ["a"]]
 
 
@@ -75,7 +75,7 @@ def test_waiting_jobs_are_encoded_together_within_the_bounds() -> None:
     bench.engine.step_once()
     assert (bench.engine.running, bench.engine.waiting) == (6, 4)
     bench.engine.run_until_idle()
-    assert [len(names) for names in bench.backend.named("encode")[:2]] == [4, 2]
+    assert [len(names) for names in bench.backend.batches("encode")[:2]] == [4, 2]
     assert len(bench.done()) == 10
 
 
@@ -101,7 +101,7 @@ def test_cancel_while_waiting_leaves_no_trace() -> None:
     assert bench.engine.waiting == 1
     bench.engine.run_until_idle()
     assert bench.heard["a"].events == []
-    assert bench.backend.named("encode") == [["b"]]
+    assert bench.backend.batches("encode") == [["b"]]
 
 
 def test_cancel_between_steps_stops_work_and_frees_the_slot() -> None:
@@ -112,7 +112,7 @@ def test_cancel_between_steps_stops_work_and_frees_the_slot() -> None:
     bench.engine.cancel(bench.handles["a"])
     assert bench.engine.running == 0
     bench.engine.run_until_idle()
-    assert bench.backend.named("step") == [["a"], ["b"]]
+    assert bench.backend.batches("step") == [["a"], ["b"]]
     assert bench.heard["a"].events == told
     bench.engine.cancel(bench.handles["b"])
     assert isinstance(bench.last("b"), Done)
@@ -140,20 +140,20 @@ def test_cancel_within_a_call_is_silent_after_it(during: str) -> None:
 def test_time_counts_from_the_admission_and_ends_jobs_between_steps() -> None:
     bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0), max_running=1)
     bench.run(
-        make_job("running", steps=100, seconds_left=3.5),
-        make_job("waiting", steps=1, seconds_left=2.0),
-        make_job("over", seconds_left=0.0),
+        make_job("running", steps=100, remaining_s=3.5),
+        make_job("waiting", steps=1, remaining_s=2.0),
+        make_job("over", remaining_s=0.0),
         make_job("without limit", steps=1),
     )
     assert bench.last("running") == DEADLINE_PASSED
-    assert len([names for names in bench.backend.named("step") if names == ["running"]]) == 4
+    assert len([names for names in bench.backend.batches("step") if names == ["running"]]) == 4
     assert bench.last("over") == DEADLINE_PASSED
-    assert ["over"] not in bench.backend.named("step")
+    assert ["over"] not in bench.backend.batches("step")
     assert bench.done() == {"waiting", "without limit"}
 
 
 def taught() -> Bench:
-    """An engine that knows well that a step of one picture takes a second."""
+    """An engine that knows well that a step of one image takes a second."""
     bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.5 + 0.5 * batch))
     bench.learn()
     bench.run(make_job("alone", steps=64))
@@ -164,7 +164,7 @@ def taught() -> Bench:
 
 def test_what_cannot_be_done_in_its_time_takes_no_step_and_is_told_so() -> None:
     bench = taught()
-    bench.run(make_job("long", steps=400, seconds_left=200.0), make_job("short", steps=4, seconds_left=200.0))
+    bench.run(make_job("long", steps=400, remaining_s=200.0), make_job("short", steps=4, remaining_s=200.0))
     assert isinstance(bench.last("short"), Done)
     ended = bench.last("long")
     assert isinstance(ended, Failed)
@@ -172,23 +172,23 @@ def test_what_cannot_be_done_in_its_time_takes_no_step_and_is_told_so() -> None:
         "this can't be done before its deadline: it would take 7 minutes more, and 3 minutes are left; "
         "fewer steps or a smaller size take less"
     )
-    assert not any("long" in names for names in bench.backend.named("step"))
+    assert not any("long" in names for names in bench.backend.batches("step"))
 
 
 def test_what_falls_behind_is_given_up_once_that_is_sure() -> None:
     bench = taught()
-    bench.run(make_job("behind", steps=240, seconds_left=200.0))
+    bench.run(make_job("behind", steps=240, remaining_s=200.0))
     assert isinstance(bench.last("behind"), Failed)
-    assert 120 <= len(bench.backend.named("step")) <= 121, "when 120 seconds are needed and 80 are left"
+    assert 120 <= len(bench.backend.batches("step")) <= 121, "when 120 seconds are needed and 80 are left"
 
 
 def test_steps_of_another_key_that_follow_count_nothing() -> None:
-    """A clip's parts, which are written after it was denoised, take another time."""
+    """A video's parts, which are written after it was denoised, take another time."""
     bench = taught()
     bench.backend.steps_alike = 4
-    bench.run(make_job("clip", steps=100, seconds_left=90.0))
-    assert bench.last("clip") == DEADLINE_PASSED, "four steps of a second would do, as far as is known"
-    assert len(bench.backend.named("step")) >= 90
+    bench.run(make_job("video", steps=100, remaining_s=90.0))
+    assert bench.last("video") == DEADLINE_PASSED, "four steps of a second would do, as far as is known"
+    assert len(bench.backend.batches("step")) >= 90
 
 
 def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:
@@ -237,21 +237,21 @@ def test_a_device_is_claimed_while_there_is_work_and_asked_for_before_every_step
     bench.run(make_job("a", steps=3))
     assert said[0] == "work"
     assert said[-1] == "rest"
-    assert said.count("wait") == len(bench.backend.named("step")) == 3
+    assert said.count("wait") == len(bench.backend.batches("step")) == 3
 
 
 def test_calls_steps_and_their_members_are_counted() -> None:
     backend = VirtualBackend(finish_seconds=0.5)
     bench = Bench(backend)
     bench.run(*(make_job(name, steps=8) for name in ("a", "b", "c")))
-    counted, batches = bench.engine.counts, backend.named("step")
+    counted, batches = bench.engine.counts, backend.batches("step")
     assert counted["steps"] == len(batches)
     assert counted["members"] == sum(map(len, batches)) == 3 * 8
     assert counted["steps_s"] == pytest.approx(sum(backend.step_seconds(None, len(batch)) for batch in batches))
     assert counted["finish_s"] == pytest.approx(3 * 0.5)
     assert counted["batch:1"] == sum(len(batch) == 1 for batch in batches)
     assert counted["step_ms:sum"] == pytest.approx(1000 * counted["steps_s"])
-    assert counted["prompts_hits"] == len(backend.named("encode")), "the backend's own"
+    assert counted["prompts_hits"] == len(backend.batches("encode")), "the backend's own"
     assert bench.engine.setup == backend.setup
 
 

@@ -25,7 +25,7 @@ from deployments.engine.scheduler import (
 
 
 @dataclass(eq=False)
-class Picture:
+class Image:
     state: VirtualState
     submitted: float
 
@@ -36,12 +36,12 @@ class Waiting:
     fetched: bool = True
 
 
-def picture(name: str, key: str, steps: int, *, submitted: float = 0.0, done: int = 0) -> Picture:
-    return Picture(VirtualState(make_job(name, steps=steps), key, steps, done), submitted)
+def image(name: str, key: str, steps: int, *, submitted: float = 0.0, done: int = 0) -> Image:
+    return Image(VirtualState(make_job(name, steps=steps), key, steps, done), submitted)
 
 
-def names(pictures: list[Picture]) -> str:
-    return "".join(one.state.job.id for one in pictures)
+def names(images: list[Image]) -> str:
+    return "".join(one.state.job.id for one in images)
 
 
 def table(limit: int = 1, **seconds_per_step: float) -> StepCosts:
@@ -49,37 +49,37 @@ def table(limit: int = 1, **seconds_per_step: float) -> StepCosts:
     costs = StepCosts(limit)
     for key, seconds in seconds_per_step.items():
         for count in (1, 2, 4):
-            costs.observe([picture("x", key, 1).state] * count, seconds)
+            costs.observe([image("x", key, 1).state] * count, seconds)
     return costs
 
 
 def test_short_work_goes_first() -> None:
-    running = [picture("a", "large", 8), picture("b", "small", 8), picture("c", "large", 1)]
+    running = [image("a", "large", 8), image("b", "small", 8), image("c", "large", 1)]
     assert names(select_batch(running, 0.0, table(large=1.0, small=0.1))) == "b"
     assert names(select_batch(running, 0.0, table(large=1.0, small=0.2))) == "c"
-    remaining = [picture("a", "k", 4), picture("b", "k", 50, done=48)]
+    remaining = [image("a", "k", 4), image("b", "k", 50, done=48)]
     assert names(select_batch(remaining, 0.0, table(k=0.1))) == "b", "what remains counts, not the whole"
-    waited = [picture("a", "k", 8, submitted=0.0), picture("b", "k", 6, submitted=4.0)]
+    waited = [image("a", "k", 8, submitted=0.0), image("b", "k", 6, submitted=4.0)]
     assert names(select_batch(waited, 4.0, table(k=1.0))) == "a", "waiting raises the rank"
 
 
 def test_only_one_key_and_at_most_its_limit() -> None:
-    running = [picture(name, key, 4) for name, key in zip("abcdef", "kmkkmk", strict=True)]
+    running = [image(name, key, 4) for name, key in zip("abcdef", "kmkkmk", strict=True)]
     assert names(select_batch(running, 0.0, table(limit=2, k=0.1, m=0.2))) == "ac"
     assert names(select_batch(running, 0.0, table(limit=8, k=0.1, m=0.2))) == "acdf"
 
 
 def test_an_unknown_key_is_tried_and_takes_one() -> None:
-    running = [picture("a", "k", 4), picture("b", "new", 50), picture("c", "new", 50)]
+    running = [image("a", "k", 4), image("b", "new", 50), image("c", "new", 50)]
     assert names(select_batch(running, 0.0, table(limit=4, k=0.1))) == "b"
 
 
 def test_overdue_goes_by_arrival_before_all_others() -> None:
     times = table(long=1.0, short=0.01)
     running = [
-        picture("a", "long", 10, submitted=0.0),
-        picture("b", "long", 10, submitted=1.0),
-        picture("c", "short", 1, submitted=10 * OVERDUE),
+        image("a", "long", 10, submitted=0.0),
+        image("b", "long", 10, submitted=1.0),
+        image("c", "short", 1, submitted=10 * OVERDUE),
     ]
     assert names(select_batch(running, 10 * OVERDUE - 0.1, times)) == "c"
     assert names(select_batch(running, 10 * OVERDUE + 0.1, times)) == "a"
@@ -87,13 +87,13 @@ def test_overdue_goes_by_arrival_before_all_others() -> None:
 
 def test_a_stream_of_short_work_starves_no_key() -> None:
     times = table(long=1.0, short=0.1)
-    long = picture("L", "long", 3)
+    long = image("L", "long", 3)
     now, arrivals = 0.0, 0
     while long.state.done_steps < 3:
         arrivals += 1
-        assert arrivals < 1000, "the long picture never got its steps"
-        # A new short picture at every step: shortest-first alone would never take the long one.
-        short = picture("s", "short", 1, submitted=now)
+        assert arrivals < 1000, "the long image never got its steps"
+        # A new short image at every step: shortest-first alone would never take the long one.
+        short = image("s", "short", 1, submitted=now)
         (chosen,) = select_batch([long, short], now, times)
         chosen.state.done_steps += 1
         now += 1.0 if chosen is long else 0.1
@@ -101,16 +101,16 @@ def test_a_stream_of_short_work_starves_no_key() -> None:
 
 
 def test_the_oldest_goes_first_where_that_is_the_order() -> None:
-    running = [picture("a", "k", 1, submitted=2.0), picture("b", "k", 50, submitted=1.0, done=1)]
+    running = [image("a", "k", 1, submitted=2.0), image("b", "k", 50, submitted=1.0, done=1)]
     assert names(select_batch(running, 3.0, table(limit=2, k=1.0), "oldest")) == "ba"
     assert names(select_batch(running, 3.0, table(limit=2, k=1.0), "aged")) == "ab"
 
 
 def test_who_should_be_done_first_goes_first_where_deadlines_are_the_order() -> None:
     times = table(limit=3, k=1.0)
-    soon, later = picture("s", "k", 4, submitted=10.0), picture("l", "k", 10, submitted=0.0)
+    soon, later = image("s", "k", 4, submitted=10.0), image("l", "k", 10, submitted=0.0)
     assert names(select_batch([later, soon], 10.0, times, "deadline")) == "sl", "due at 30 and at 50"
-    missed = picture("m", "k", 4, submitted=0.0)
+    missed = image("m", "k", 4, submitted=0.0)
     assert names(select_batch([missed, later, soon], 18.0, times, "deadline")) == "slm", "4 s of work, due in 2"
     assert names(select_batch([missed, later, soon], 33.0, times, "deadline")) == "mls", "8 times its 4 s have passed"
 
@@ -138,13 +138,13 @@ class _Measured(StepCosts):
 
     def __init__(self, alone: float | None, at_least: float | None) -> None:
         super().__init__(1)
-        self._told = alone, at_least
+        self._sorted = alone, at_least
 
     def alone(self, member: object) -> float | None:
-        return self._told[0]
+        return self._sorted[0]
 
     def at_least(self, member: object) -> float | None:
-        return self._told[1]
+        return self._sorted[1]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ class _Measured(StepCosts):
     [(None, None, None), (100.0, None, None), (100.0, 1.4, None), (100.0, 1.6, 16.0), (0.9, 1.6, None)],
     ids=["nothing is known", "a first guess", "may be an error", "surely", "would do as steps are now"],
 )
-def test_a_picture_is_given_up_only_where_it_surely_takes_longer_than_is_left(
+def test_an_image_is_given_up_only_where_it_surely_takes_longer_than_is_left(
     alone: float | None, at_least: float | None, needed: float | None
 ) -> None:
     """Ten steps in ten seconds."""
@@ -169,11 +169,11 @@ def test_previews_are_spread_over_the_steps(total: int, every: float, expected: 
 
 
 def test_a_preview_that_was_passed_over_is_due_at_the_next_step() -> None:
-    assert [preview_due(done, 8, 0.5, shown=0) for done in range(1, 9)] == [*[False] * 3, *[True] * 4, False]
-    assert not preview_due(7, 8, 0.5, shown=4)
+    assert [preview_due(done, 8, 0.5, last=0) for done in range(1, 9)] == [*[False] * 3, *[True] * 4, False]
+    assert not preview_due(7, 8, 0.5, last=4)
 
 
-def pictures(*tokens: int, kind: str = "k") -> list[VirtualState]:
+def images(*tokens: int, kind: str = "k") -> list[VirtualState]:
     return [VirtualState(make_job(str(n)), kind, 8, tokens=each) for n, each in enumerate(tokens)]
 
 
@@ -181,7 +181,7 @@ def learnt(costs: StepCosts, seconds: Callable[[Sequence[int]], float], waiting:
     """Takes `steps` steps of what should go together; the size of the last."""
     batch: list[VirtualState] = []
     for _ in range(steps):
-        batch = costs.together(pictures(*waiting))
+        batch = costs.together(images(*waiting))
         costs.observe(batch, seconds([each.tokens for each in batch]))
     return len(batch)
 
@@ -190,7 +190,7 @@ def linear(fixed: float, per_token: float) -> Callable[[Sequence[int]], float]:
     return lambda tokens: fixed + per_token * sum(tokens)
 
 
-def test_pictures_join_until_the_fixed_cost_is_a_small_share() -> None:
+def test_images_join_until_the_fixed_cost_is_a_small_share() -> None:
     assert learnt(StepCosts(max_batch=12), linear(0.009, 0.00003), [100] * 20, 50) == 12, "9 ms of 12: all pay"
     assert learnt(StepCosts(max_batch=12), linear(0.001, 0.0001), [100] * 20, 50) == 5, "1 ms of 51"
     assert learnt(StepCosts(max_batch=12), linear(0.0, 0.0012), [100] * 20, 50) == 1
@@ -204,37 +204,37 @@ def test_jitter_costs_little(fixed: float, per_token: float, size: int, seed: in
     costs = StepCosts(max_batch=8)
     learnt(costs, lambda tokens: exact(tokens) * rng.uniform(0.7, 1.3), [size] * 8, 400)
     rates = {count: count / exact([size] * count) for count in range(1, 9)}
-    assert rates[len(costs.together(pictures(*[size] * 8)))] >= 0.95 * max(rates.values())
+    assert rates[len(costs.together(images(*[size] * 8)))] >= 0.95 * max(rates.values())
 
 
 def test_a_goal_for_steps_bounds_the_batch_but_never_keeps_one_out() -> None:
     costs = StepCosts(max_batch=8, goal_s=0.0155)
     assert learnt(costs, linear(0.009, 0.00003), [100] * 8, 50) == 2
-    assert len(costs.together(pictures(1000, 1000))) == 1
+    assert len(costs.together(images(1000, 1000))) == 1
 
 
 def test_who_is_too_large_for_what_is_left_is_passed_over() -> None:
     costs = StepCosts(max_batch=8, goal_s=0.0155)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
-    assert [each.tokens for each in costs.together(pictures(100, 900, 80))] == [100, 80]
+    assert [each.tokens for each in costs.together(images(100, 900, 80))] == [100, 80]
 
 
 def test_sizes_share_what_was_learnt_and_kinds_do_not() -> None:
     costs = StepCosts(max_batch=8)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
-    assert len(costs.together(pictures(*[300] * 8))) == 8
-    assert len(costs.together(pictures(*[300] * 8, kind="other"))) == 1
-    assert costs.alone(pictures(400, kind="other")[0]) is None
-    assert costs.alone(pictures(400)[0]) == pytest.approx(0.021, rel=0.3)
+    assert len(costs.together(images(*[300] * 8))) == 8
+    assert len(costs.together(images(*[300] * 8, kind="other"))) == 1
+    assert costs.alone(images(400, kind="other")[0]) is None
+    assert costs.alone(images(400)[0]) == pytest.approx(0.021, rel=0.3)
 
 
 def test_running_out_of_memory_halves_what_goes_together() -> None:
     costs = StepCosts(max_batch=8)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
-    costs.shrink(pictures(*[100] * 8))
-    assert len(costs.together(pictures(*[100] * 8))) == 4
-    costs.shrink(pictures(100))
-    assert len(costs.together(pictures(*[100] * 8))) == 4, "no other batch would have helped that one"
+    costs.shrink(images(*[100] * 8))
+    assert len(costs.together(images(*[100] * 8))) == 4
+    costs.shrink(images(100))
+    assert len(costs.together(images(*[100] * 8))) == 4, "no other batch would have helped that one"
 
 
 def test_an_edge_of_memory_is_found_by_few_failures() -> None:
@@ -243,9 +243,9 @@ def test_an_edge_of_memory_is_found_by_few_failures() -> None:
         tokens = int(min(limit.tokens, 2000))
         if tokens > 700:
             failures += 1
-            limit.failed(tokens)
+            limit.record_failure(tokens)
         else:
-            limit.fitted(tokens)
+            limit.record_success(tokens)
     assert failures <= 6
     assert limit.tokens > 600
 
@@ -254,8 +254,8 @@ def test_memory_of_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "MAX_KEYS", 3)
     costs = StepCosts(max_batch=4)
     for kind in ("a", "b", "c", "a", "d"):
-        costs.observe(pictures(100, kind=kind), 0.01)
-    assert [kind for kind in "abcd" if costs.alone(pictures(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
+        costs.observe(images(100, kind=kind), 0.01)
+    assert [kind for kind in "abcd" if costs.alone(images(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
 
 
 def test_another_replica_begins_with_what_was_learned() -> None:
@@ -263,41 +263,41 @@ def test_another_replica_begins_with_what_was_learned() -> None:
     learnt(costs, seconds, [100] * 8, 50)
     assert costs.learned() == {}, "too little to tell others"
     learnt(costs, seconds, [100] * 8, scheduler.WORTH_TELLING)
-    other = StepCosts(max_batch=8, known=costs.learned())
-    assert len(other.together(pictures(*[100] * 8))) == 8
-    assert len(StepCosts(max_batch=8).together(pictures(*[100] * 8))) == 1
+    other = StepCosts(max_batch=8, initial=costs.learned())
+    assert len(other.together(images(*[100] * 8))) == 8
+    assert len(StepCosts(max_batch=8).together(images(*[100] * 8))) == 1
     assert other.learned() == {}, "what it measured itself"
 
 
 def test_memory_halves_what_failed_and_grows_back_by_one() -> None:
     memory = MemoryLimit(8)
-    memory.failed(6)
+    memory.record_failure(6)
     assert memory.size == 3
     for _ in range(MEMORY_PATIENCE - 1):
-        memory.fitted(3)
-    memory.fitted(2)
+        memory.record_success(3)
+    memory.record_success(2)
     assert memory.size == 3, "a batch that was not full says nothing"
-    memory.fitted(3)
+    memory.record_success(3)
     assert memory.size == 4
-    memory.failed(3)
+    memory.record_failure(3)
     assert memory.size == 1
 
 
-def test_a_picture_that_does_not_fit_alone_says_nothing_about_batches() -> None:
+def test_an_image_that_does_not_fit_alone_says_nothing_about_batches() -> None:
     memory = MemoryLimit(8)
     for _ in range(3):
-        memory.failed(1)
+        memory.record_failure(1)
     assert memory.size == 8
 
 
 def test_a_size_that_failed_twice_is_not_tried_again() -> None:
     memory = MemoryLimit(8)
     for _ in range(2):
-        memory.failed(4)
+        memory.record_failure(4)
         for _ in range(10 * MEMORY_PATIENCE):
             if memory.size == 4:
                 break
-            memory.fitted(memory.size)
+            memory.record_success(memory.size)
     assert memory.size == 3
 
 

@@ -97,11 +97,11 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     bench.submit(*(make_job(str(number), steps=1) for number in range(9)))
     for _ in range(3):
         assert stored.acquire(timeout=WAIT)
-    assert len(backend.named("finish")) == 3
+    assert len(backend.batches("finish")) == 3
     release.set()
     bench.await_ends(9)
     bench.stop()
-    assert len(backend.named("store")) == 9
+    assert len(backend.batches("store")) == 9
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_job_that_cannot_be_fetched_never_starts(error: Exception, told: Event
     assert bench.engine.faults == 0
 
 
-def test_a_picture_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
+def test_an_image_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
     bench = Bench(VirtualBackend(errors={("store", "bad"): Unavailable("s3")}))
     bench.run(make_job("bad"), make_job("good"))
     assert bench.last("bad") == STORAGE_UNREACHABLE
@@ -128,7 +128,7 @@ def test_only_as_many_are_fetched_ahead_as_may_run() -> None:
     bench = Bench(VirtualBackend(), max_running=2)
     bench.submit(*(make_job(str(number)) for number in range(6)))
     bench.engine.step_once()
-    assert bench.backend.named("fetch") == [["0"], ["1"]]
+    assert bench.backend.batches("fetch") == [["0"], ["1"]]
 
 
 def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
@@ -160,7 +160,7 @@ def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
 
 
 class Crowded:
-    """Once all `others` step together one picture is finished, beside which no step fits; that goes on until one was
+    """Once all `others` step together one image is finished, beside which no step fits; that goes on until one was
     tried."""
 
     def __init__(self, others: int) -> None:
@@ -230,8 +230,8 @@ def test_who_waited_for_the_device_steps_with_those_that_are_there_then() -> Non
     backend = VirtualBackend()
     bench = Bench(backend, device_priority=Busy())
     bench.run(make_job("gone"), make_job("stays"))
-    assert backend.named("step")
-    assert not any("gone" in names for names in backend.named("step"))
+    assert backend.batches("step")
+    assert not any("gone" in names for names in backend.batches("step"))
 
 
 def test_a_step_alone_waits_for_other_work_and_goes_before_what_comes() -> None:

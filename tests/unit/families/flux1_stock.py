@@ -13,7 +13,7 @@ from deployments.images import Pixels
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
     """`inputs` are those of its call beside what the job says, or in place of that."""
-    of_job = {
+    job_inputs = {
         "prompt": job.prompt,
         "width": job.width,
         "height": job.height,
@@ -22,4 +22,4 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
         "generator": torch.Generator("cpu").manual_seed(job.seed),
         "max_sequence_length": min(512, pipeline.tokenizer_2.model_max_length),
     }
-    return np.asarray(pipeline(**of_job | inputs).images[0])
+    return np.asarray(pipeline(**job_inputs | inputs).images[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flux_drawing import drawn, encoded
+from flux_drawing import draw, encode
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
@@ -15,11 +15,11 @@ from deployments.images import Pixels
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
-    """Latents as tokens (1, N, C), and the picture."""
-    seen: list[torch.Tensor] = []
+    """Latents as tokens (1, N, C), and the image."""
+    latents: list[torch.Tensor] = []
 
     def after_step(_pipeline: Any, _step: int, _time: torch.Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
-        seen.append(tensors["latents"])
+        latents.append(tensors["latents"])
         return tensors
 
     result = pipeline(
@@ -32,7 +32,7 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.T
         max_sequence_length=min(512, getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer).model_max_length),
         **inputs,
     )
-    return seen[-1], np.asarray(result.images[0])
+    return latents[-1], np.asarray(result.images[0])
 
 
 def assert_same_as_stock(
@@ -40,8 +40,8 @@ def assert_same_as_stock(
 ) -> None:
     if references:
         inputs["image"] = list(references)
-    latents, picture = stock_run(stock, job, **inputs)
-    state = encoded(family, job, *references)
-    pixels = drawn(family, state)
+    latents, image = stock_run(stock, job, **inputs)
+    state = encode(family, job, *references)
+    pixels = draw(family, state)
     assert torch.equal(state.x, latents)
-    assert np.array_equal(pixels, picture)
+    assert np.array_equal(pixels, image)

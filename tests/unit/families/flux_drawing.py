@@ -1,4 +1,4 @@
-"""What the tests of the Flux families share: noisy pictures, and how a request is drawn from beginning to end."""
+"""What the tests of the Flux families share: noisy images, and how a request is drawn from beginning to end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import ModelConfig
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.pipeline import LoadOptions, shared_components
@@ -21,7 +22,7 @@ from deployments.images import Pixels
 
 
 def load_options(render_side: int | None = None) -> LoadOptions:
-    return LoadOptions(torch.device("cpu"), torch.float32, render_side=render_side)
+    return LoadOptions(torch.device("cpu"), torch.float32, config=ModelConfig(render_side=render_side))
 
 
 def stock_pipeline(folder: Path) -> Any:
@@ -31,38 +32,38 @@ def stock_pipeline(folder: Path) -> Any:
     return pipeline
 
 
-def a_picture(seed: int, width: int, height: int) -> Image.Image:
+def an_image(seed: int, width: int, height: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def png(picture: Image.Image) -> bytes:
+def png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
+    image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def request(job: GenerationJob, *references: Image.Image, image_prompt: bytes | None = None) -> PreparedRequest:
-    return PreparedRequest(job, tuple(png(picture) for picture in references), image_prompt=image_prompt)
+    return PreparedRequest(job, tuple(png(image) for image in references), image_prompt=image_prompt)
 
 
-def encoded(family: Family, job: GenerationJob, *references: Image.Image, image_prompt: bytes | None = None) -> State:
+def encode(family: Family, job: GenerationJob, *references: Image.Image, image_prompt: bytes | None = None) -> State:
     [state] = family.encode([request(job, *references, image_prompt=image_prompt)])
     assert isinstance(state, State)
     return state
 
 
-def stepped(family: Family, *states: State) -> None:
+def run_steps(family: Family, *states: State) -> None:
     """Together to their ends."""
     while running := [state for state in states if state.done_steps < state.total_steps]:
         step(family, running)
 
 
-def drawn(family: Family, state: State) -> Pixels:
-    stepped(family, state)
+def draw(family: Family, state: State) -> Pixels:
+    run_steps(family, state)
     return family.finish(state)
 
 
-def drawn_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
+def draw_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
     """Encoded together, joining one by one between steps, and leaving when they are done."""
     waiting = [state for state in family.encode(requests) if isinstance(state, State)]
     assert len(waiting) == len(requests)

@@ -1,4 +1,4 @@
-"""Layouts and tiles change how an autoencoder computes, and its pictures by nothing that can be seen."""
+"""Layouts and tiles change how an autoencoder computes, and its images by nothing that can be seen."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from flux_drawing import a_picture, drawn, encoded, load_options
+from flux_drawing import an_image, draw, encode, load_options
 from support.jobs import make_job
 
-from deployments.contract.model import BUNDLED
+from deployments.contract.model import BUNDLED, ModelConfig
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
@@ -23,31 +23,31 @@ FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 NAMES = ["flux3", "kontext", "flux2klein"]
 
 
-def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
-    chosen = replace(load_options(), channels_last=channels_last, tile_above=tile_above)
-    return FAMILIES[name].load(BUNDLED / name, chosen)
+def load(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
+    options = replace(load_options(), config=ModelConfig(channels_last=channels_last, tile_above=tile_above))
+    return FAMILIES[name].load(BUNDLED / name, options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
-    reference = a_picture(1, 96, 64)
-    states = [encoded(loaded(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
+    reference = an_image(1, 96, 64)
+    states = [encode(load(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
     torch.testing.assert_close(states[1].per["references"], states[0].per["references"], rtol=1e-4, atol=1e-4)
-    plain, last = (drawn(loaded(name, channels_last=last), states[0]).astype(int) for last in (False, True))
+    plain, last = (draw(load(name, channels_last=last), states[0]).astype(int) for last in (False, True))
     assert np.abs(plain - last).max() <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_tiles_are_blended_into_about_the_same_picture(name: str) -> None:
+def test_tiles_are_blended_into_about_the_same_image(name: str) -> None:
     job = make_job(width=448, height=320, steps=1)
-    whole, tiled = loaded(name), loaded(name, tile_above=256)
-    state = encoded(whole, job)
-    plain = drawn(whole, state).astype(int)
+    whole, tiled = load(name), load(name, tile_above=256)
+    state = encode(whole, job)
+    plain = draw(whole, state).astype(int)
     assert np.abs(plain - tiled.finish(state)).max() <= 8
-    small = encoded(whole, make_job(steps=1))
-    assert np.array_equal(drawn(whole, small), tiled.finish(small)), "it fits into one"
+    small = encode(whole, make_job(steps=1))
+    assert np.array_equal(draw(whole, small), tiled.finish(small)), "it fits into one"
 
 
 @pytest.mark.parametrize("dim", [2, 3])

@@ -10,12 +10,12 @@ from deployments.contract.job import FPS
 from deployments.families.canvas import (
     MAX_LEAD,
     MOST_ELONGATED,
-    ClipShape,
     Scale,
+    VideoShape,
     canvas_for,
     grid_for,
-    lead_of,
-    shape_of,
+    lead_frames,
+    video_shape,
 )
 
 
@@ -44,69 +44,71 @@ def test_with_a_side_to_render_the_size_asked_for_gives_the_ratio_alone(size: tu
     assert canvas.crop == (slice(0, 128), slice(0, 128))
 
 
-def test_without_it_the_picture_lies_in_the_middle_of_whole_tokens() -> None:
+def test_without_it_the_image_lies_in_the_middle_of_whole_tokens() -> None:
     canvas = canvas_for(100, 70, token=16)
     assert (canvas.frame, canvas.grid) == ((70, 100), (5, 7))
     assert canvas.crop == (slice(5, 75), slice(6, 106))
 
 
 SCALES = st.builds(
-    Scale, space=st.sampled_from([8, 16, 32]), time=st.integers(1, 16), sound=st.sampled_from([12.5, 25.0, 43.07])
+    Scale, space=st.sampled_from([8, 16, 32]), time=st.integers(1, 16), audio=st.sampled_from([12.5, 25.0, 43.07])
 )
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> ClipShape:
-    """Of clips from words, and of such that go on from another clip."""
+def shapes(draw: st.DrawFn) -> VideoShape:
+    """Of videos from words, and of such that go on from another video."""
     scale = draw(SCALES)
     there = draw(st.integers(0, 400))
-    return shape_of(
+    return video_shape(
         draw(st.integers(16, 2048)),
         draw(st.integers(16, 2048)),
-        lead=lead_of(there, scale.time) if there else 0,
+        lead=lead_frames(there, scale.time) if there else 0,
         frames=draw(st.integers(1, 500)),
         scale=scale,
         render_side=draw(st.none() | st.integers(16, 512)),
     )
 
 
-def covered(latents: int, time: int) -> int:
+def count_frames(latents: int, time: int) -> int:
     """Frames in so many latents: one in the first."""
     return 0 if latents == 0 else 1 + (latents - 1) * time
 
 
 @given(shapes(), st.integers(0, 3000))
-def test_frames_need_as_few_latents_as_hold_them(shape: ClipShape, frames: int) -> None:
+def test_frames_need_as_few_latents_as_hold_them(shape: VideoShape, frames: int) -> None:
     latents = shape.latents_until(frames)
-    assert covered(latents, shape.scale.time) >= frames
-    assert latents == 0 or covered(latents - 1, shape.scale.time) < frames
+    assert count_frames(latents, shape.scale.time) >= frames
+    assert latents == 0 or count_frames(latents - 1, shape.scale.time) < frames
 
 
 @given(shapes())
-def test_latents_tokens_and_sound_fit_what_is_made(shape: ClipShape) -> None:
+def test_latents_tokens_and_audio_fit_what_is_made(shape: VideoShape) -> None:
     spare = shape.decoded_frames - shape.lead - shape.frames
     assert 0 <= spare < shape.scale.time
-    assert shape.decoded_frames == covered(shape.latents, shape.scale.time)
-    assert covered(shape.lead_latents, shape.scale.time) == shape.lead, "new frames begin with a latent of their own"
+    assert shape.decoded_frames == count_frames(shape.latents, shape.scale.time)
+    assert count_frames(shape.lead_latents, shape.scale.time) == shape.lead, (
+        "new frames begin with a latent of their own"
+    )
     latents, rows, columns = shape.grid
     assert shape.lead_latents < shape.latents == latents
     assert (rows * shape.scale.space, columns * shape.scale.space) == shape.canvas.size
     assert shape.tokens == latents * rows * columns
-    rate = shape.scale.sound
-    assert abs(shape.sound_latents / rate - shape.decoded_frames / FPS) <= 0.5 / rate + 1e-9
-    assert abs(shape.sound_lead / rate - shape.lead / FPS) <= 0.5 / rate + 1e-9
-    assert 0 <= shape.sound_lead <= shape.sound_latents
+    rate = shape.scale.audio
+    assert abs(shape.audio_latents / rate - shape.decoded_frames / FPS) <= 0.5 / rate + 1e-9
+    assert abs(shape.audio_lead / rate - shape.lead / FPS) <= 0.5 / rate + 1e-9
+    assert 0 <= shape.audio_lead <= shape.audio_latents
 
 
 @given(st.integers(1, 5000), st.integers(1, 16))
 def test_a_lead_is_whole_latents_of_what_there_is_and_as_long_as_may_be(frames: int, time: int) -> None:
-    lead = lead_of(frames, time)
+    lead = lead_frames(frames, time)
     assert (lead - 1) % time == 0
     assert 1 <= lead <= min(frames, MAX_LEAD)
     assert lead + time > min(frames, MAX_LEAD)
 
 
 def test_a_render_side_bounds_the_canvas_and_not_the_ratio() -> None:
-    shape = shape_of(1280, 704, lead=9, frames=24, scale=Scale(32, 8, 25.0), render_side=128)
+    shape = video_shape(1280, 704, lead=9, frames=24, scale=Scale(32, 8, 25.0), render_side=128)
     assert min(shape.canvas.size) == 128
     assert math.isclose(shape.canvas.size[1] / shape.canvas.size[0], 1280 / 704, rel_tol=0.2)

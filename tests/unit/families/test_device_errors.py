@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from deployments.backend import DeviceBroken, OutOfMemory
-from deployments.families.device_errors import translated_device_errors
+from deployments.families.device_errors import translate_device_errors
 
 
-def translated(error: Exception) -> None:
-    with translated_device_errors():
+def translate(error: Exception) -> None:
+    with translate_device_errors():
         raise error
 
 
@@ -18,7 +18,7 @@ RUNTIME, TORCH = RuntimeError, torch.AcceleratorError
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "raised"),
+    ("kind", "message", "raised"),
     [
         (RUNTIME, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`", DeviceBroken),
         (RUNTIME, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", DeviceBroken),
@@ -34,27 +34,27 @@ RUNTIME, TORCH = RuntimeError, torch.AcceleratorError
         (ValueError, "CUDA error: so says the prompt", None),
     ],
 )
-def test_what_an_error_means(kind: type[Exception], told: str, raised: type[Exception] | None) -> None:
-    error = kind(told)
+def test_what_an_error_means(kind: type[Exception], message: str, raised: type[Exception] | None) -> None:
+    error = kind(message)
     with pytest.raises(raised or kind) as caught:
-        translated(error)
+        translate(error)
     if raised is not OutOfMemory:
         assert (caught.value.__cause__ if raised else caught.value) is error
 
 
 def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
-    with pytest.raises(OutOfMemory), translated_device_errors():
+    with pytest.raises(OutOfMemory), translate_device_errors():
         torch.empty(2**52, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(
-    ("share", "others_hold", "crowded"), [(1.0, 0, False), (1.0, 6, True), (0.75, 18, False), (0.75, 24, True)]
+    ("fraction", "others_hold", "crowded"), [(1.0, 0, False), (1.0, 6, True), (0.75, 18, False), (0.75, 24, True)]
 )
 @pytest.mark.parametrize(
     "error", [OutOfMemory(), torch.OutOfMemoryError("CUDA out of memory")], ids=["beside", "torch"]
 )
 def test_whoever_ran_out_of_memory_finds_more_the_next_time(
-    error: Exception, share: float, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
+    error: Exception, fraction: float, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library beside torch can't have what torch keeps for later. What other processes hold is told."""
     emptied: list[bool] = []
@@ -63,8 +63,8 @@ def test_whoever_ran_out_of_memory_finds_more_the_next_time(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (total - own - context - others_hold * 2**30, total))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: share)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: fraction)
     with pytest.raises(OutOfMemory) as raised:
-        translated(error)
+        translate(error)
     assert emptied == [True]
-    assert raised.value.crowded == crowded
+    assert raised.value.others_hold_memory == crowded

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flux_drawing import a_picture, drawn, encoded, load_options, request
+from flux_drawing import an_image, draw, encode, load_options, request
 from PIL import Image
 from support.jobs import make_job
 
 from deployments.backend import JobError
 from deployments.bundled import grammar
 from deployments.contract.job import Adapter
-from deployments.contract.model import BUNDLED
+from deployments.contract.model import BUNDLED, ModelConfig
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
@@ -22,13 +22,13 @@ from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
-from deployments.images import fitted
+from deployments.images import fit
 
 FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 TAKES_TEN_REFERENCES = ("flux2klein", "flux3")
 
 
-def loaded(name: str, place: LoadOptions) -> Family:
+def load(name: str, place: LoadOptions) -> Family:
     return FAMILIES[name].load(BUNDLED / name, place)
 
 
@@ -39,14 +39,14 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def family(name: str) -> Family:
-    return loaded(name, load_options())
+    return load(name, load_options())
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 70), (111, 129)])
 def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height: int) -> None:
     full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
-    full = drawn(family, encoded(family, make_job(width=full_width, height=full_height, steps=2)))
-    cut = drawn(family, encoded(family, make_job(width=width, height=height, steps=2)))
+    full = draw(family, encode(family, make_job(width=full_width, height=full_height, steps=2)))
+    cut = draw(family, encode(family, make_job(width=width, height=height, steps=2)))
     left, top = (full_width - width) // 2, (full_height - height) // 2
     assert cut.shape == (height, width, 3)
     assert np.array_equal(cut, full[top : top + height, left : left + width])
@@ -54,52 +54,52 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height:
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
 def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width: int, height: int) -> None:
-    family = loaded(name, load_options(render_side=64))
-    state = encoded(family, make_job(width=width, height=height, steps=2))
+    family = load(name, load_options(render_side=64))
+    state = encode(family, make_job(width=width, height=height, steps=2))
     assert state.grid == (4, 8)
-    assert drawn(family, state).shape == (height, width, 3)
+    assert draw(family, state).shape == (height, width, 3)
 
 
 @pytest.mark.slow
-def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen(name: str) -> None:
-    smooth = loaded(name, load_options(render_side=64))
-    sharp = loaded(name, replace(load_options(render_side=64), enlarge="sharp"))
-    state = encoded(smooth, make_job(width=250, height=130, steps=1))
-    pixels = drawn(smooth, state)
+def test_edges_of_enlarged_images_are_sharp_where_that_is_chosen(name: str) -> None:
+    smooth = load(name, load_options(render_side=64))
+    sharp = load(name, replace(load_options(), config=ModelConfig(render_side=64, enlarge="sharp")))
+    state = encode(smooth, make_job(width=250, height=130, steps=1))
+    pixels = draw(smooth, state)
     small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
-    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
-    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
+    assert np.array_equal(pixels, fit(small, 250, 130, "smooth"))
+    assert np.array_equal(sharp.finish(state), fit(small, 250, 130, "sharp"))
 
 
-def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Family) -> None:
-    state = encoded(family, make_job(width=128, height=64))
+def test_previews_come_after_the_first_step_and_resemble_the_image(family: Family) -> None:
+    state = encode(family, make_job(width=128, height=64))
     assert family.preview(state) is None
-    picture = drawn(family, state)
+    image = draw(family, state)
     preview = family.preview(state)
     assert preview is not None
     assert preview.shape == (128, 256, 3)
     small = np.asarray(Image.fromarray(preview).resize((16, 8), Image.Resampling.BOX)).astype(float)
-    truth = np.asarray(Image.fromarray(picture).resize((16, 8), Image.Resampling.BOX)).astype(float)
+    truth = np.asarray(Image.fromarray(image).resize((16, 8), Image.Resampling.BOX)).astype(float)
     assert np.corrcoef(small.ravel(), truth.ravel())[0, 1] > 0.8
 
 
 @pytest.mark.parametrize("taking", TAKES_TEN_REFERENCES)
 def test_ten_references_are_possible_and_eleven_are_not(taking: str) -> None:
-    editor, small = loaded(taking, load_options()), loaded(taking, load_options(render_side=64))
-    picture = a_picture(0, 64, 64)
-    ten, eleven = editor.encode([request(make_job(), *[picture] * count) for count in (10, 11)])
+    editor, small = load(taking, load_options()), load(taking, load_options(render_side=64))
+    image = an_image(0, 64, 64)
+    ten, eleven = editor.encode([request(make_job(), *[image] * count) for count in (10, 11)])
     assert isinstance(ten, State)
     assert ten.per["references"].shape[1] == 10 * 16
     assert isinstance(eleven, JobError)
     assert "at most 10" in str(eleven)
-    [read] = small.encode([request(make_job(), *[picture] * 10)])
+    [read] = small.encode([request(make_job(), *[image] * 10)])
     assert isinstance(read, State)
     assert torch.equal(ten.per["references"], read.per["references"]), "of the rendered size they are read as they are"
 
 
 def test_a_broken_reference_fails_its_own_job_alone() -> None:
-    bad, good = loaded("flux3", load_options()).encode(
-        [PreparedRequest(make_job(), (b"no picture",)), PreparedRequest(make_job())]
+    bad, good = load("flux3", load_options()).encode(
+        [PreparedRequest(make_job(), (b"no image",)), PreparedRequest(make_job())]
     )
     assert isinstance(bad, JobError)
     assert isinstance(good, State)
@@ -108,23 +108,25 @@ def test_a_broken_reference_fails_its_own_job_alone() -> None:
 @pytest.fixture(scope="module")
 def reader(name: str) -> Family:
     """Of a checkpoint that has a grammar of its own."""
-    return loaded(name, replace(load_options(), read_prompt=grammar.read))
+    return load(name, replace(load_options(), read_prompt=grammar.read))
 
 
 def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Family) -> None:
-    told, known = (encoded(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle"))
-    assert torch.equal(told.per["text"], known.per["text"])
+    freeform, canonical = (
+        encode(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle")
+    )
+    assert torch.equal(freeform.per["text"], canonical.per["text"])
 
 
 @pytest.mark.parametrize("prompt", ["кошка", " "])
 def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prompt: str) -> None:
-    encoded_together = reader.encode([request(make_job(prompt=told)) for told in (prompt, "a red circle", prompt)])
+    encoded_together = reader.encode([request(make_job(prompt=text)) for text in (prompt, "a red circle", prompt)])
     assert all(isinstance(state, State) for state in encoded_together)
-    assert drawn(reader, encoded(reader, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
+    assert draw(reader, encode(reader, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
 
 
 def test_a_tuned_model_may_know_others() -> None:
-    reader = loaded("flux3", replace(load_options(), read_prompt=grammar.read))
+    reader = load("flux3", replace(load_options(), read_prompt=grammar.read))
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
-    alone, tuned = (encoded(reader, job).per["text"] for job in jobs)
+    alone, tuned = (encode(reader, job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)

@@ -9,27 +9,28 @@ import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
 from flux1_stock import stock_run
 from flux_drawing import (
-    a_picture,
+    an_image,
     assert_near,
-    drawn,
-    drawn_together,
-    encoded,
+    draw,
+    draw_together,
+    encode,
     load_options,
     png,
     request,
     stock_pipeline,
 )
 from PIL import Image
+from support.bundle import cpu_config
 from support.jobs import make_job
 
 from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import BUNDLED
 from deployments.families.conditioning import PreparedRequest
-from deployments.families.flux1 import Flux1, Flux1PromptEncoder, guidance_of_steps, guided_steps
+from deployments.families.flux1 import Flux1, Flux1PromptEncoder, guidance_per_step, guided_steps
 from deployments.families.state import State
 from deployments.images import Pixels
-from deployments.loading import load
+from deployments.native_loading import load
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +44,11 @@ def family() -> Flux1:
 
 
 def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
-    return png(a_picture(seed, width, height))
+    return png(an_image(seed, width, height))
 
 
-def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
-    return drawn(family, encoded(family, job, image_prompt=image_prompt))
+def draw_image(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
+    return draw(family, encode(family, job, image_prompt=image_prompt))
 
 
 @pytest.mark.parametrize(("width", "height", "steps", "guidance"), [(96, 64, 5, 1.5), (64, 128, 12, 5.0)])
@@ -55,8 +56,8 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
     stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
 ) -> None:
     job = make_job(width=width, height=height, steps=steps, guidance=guidance)
-    state = encoded(family, job)
-    pixels = drawn(family, state)
+    state = encode(family, job)
+    pixels = draw(family, state)
     assert np.array_equal(pixels, stock_run(stock, job))
     latents = torch.from_numpy(stock_run(stock, job, output_type="latent"))[None]
     assert torch.equal(state.x, latents)
@@ -75,7 +76,7 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
     embeds = {"prompt_embeds": read.prompt_embeds, "pooled_prompt_embeds": read.pooled_prompt_embeds}
     expected = stock_run(stock, job, prompt=None, **embeds)
-    assert np.array_equal(picture_of(family, job, prompt), expected)
+    assert np.array_equal(draw_image(family, job, prompt), expected)
 
 
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
@@ -86,7 +87,7 @@ def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
     assert isinstance(fine, State)
 
 
-def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) -> None:
+def test_batch_mates_change_an_image_by_no_more_than_two_levels(family: Flux1) -> None:
     """Different prompts, seeds, step counts, guidances and intervals, joining and leaving between steps."""
     jobs = [
         make_job(prompt="a red circle", steps=4, seed=1, guidance=1.5),
@@ -94,23 +95,23 @@ def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) 
         make_job(prompt="x", steps=5, seed=3, guidance=2.5, guidance_interval=1.5),
         make_job(prompt="word " * 300, steps=6, seed=4, guidance=3.0),
     ]
-    alone = [picture_of(family, job) for job in jobs]
-    assert_near(drawn_together(family, *map(request, jobs)), alone)
+    alone = [draw_image(family, job) for job in jobs]
+    assert_near(draw_together(family, *map(request, jobs)), alone)
 
 
 def test_a_checkpoint_that_was_not_trained_for_intervals_is_guided_at_every_step(stock: Any) -> None:
     family = Flux1(stock, load_options())
-    every, second = (picture_of(family, make_job(guidance=5.0, guidance_interval=n)) for n in (1, 2))
+    every, second = (draw_image(family, make_job(guidance=5.0, guidance_interval=n)) for n in (1, 2))
     assert np.array_equal(every, second)
 
 
-def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(family: Flux1) -> None:
-    every = picture_of(family, make_job(guidance=5.0))
-    assert np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=1)))
-    assert not np.array_equal(every, picture_of(family, make_job(guidance=2.0)))
-    assert not np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=2)))
-    unguided = picture_of(family, make_job(guidance=1.0))
-    assert np.array_equal(unguided, picture_of(family, make_job(guidance=1.0, guidance_interval=2)))
+def test_guidance_and_interval_change_the_image_and_interval_one_is_none(family: Flux1) -> None:
+    every = draw_image(family, make_job(guidance=5.0))
+    assert np.array_equal(every, draw_image(family, make_job(guidance=5.0, guidance_interval=1)))
+    assert not np.array_equal(every, draw_image(family, make_job(guidance=2.0)))
+    assert not np.array_equal(every, draw_image(family, make_job(guidance=5.0, guidance_interval=2)))
+    unguided = draw_image(family, make_job(guidance=1.0))
+    assert np.array_equal(unguided, draw_image(family, make_job(guidance=1.0, guidance_interval=2)))
 
 
 def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
@@ -120,7 +121,7 @@ def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family:
             PreparedRequest(make_job(), references=(noise(0),)),
             PreparedRequest(make_job(), mask=noise(0)),
             PreparedRequest(make_job(), control=noise(0)),
-            PreparedRequest(make_job(), image_prompt=b"no picture"),
+            PreparedRequest(make_job(), image_prompt=b"no image"),
             PreparedRequest(make_job()),
         ]
     )
@@ -130,21 +131,21 @@ def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family:
 
 @pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
 def test_every_bundled_checkpoint_loads_by_its_name_and_runs(name: str) -> None:
-    assert isinstance(load(f"bundled/{name}", device="cpu").family, Flux1)
+    assert isinstance(load(cpu_config(f"bundled/{name}")).family, Flux1)
 
 
 def test_an_interval_guides_every_nth_step() -> None:
     for interval, guided in ((None, "11111111"), (1.5, "10110110"), (4, "10001000")):
         assert list(guided_steps(8, interval)) == [each == "1" for each in guided]
-    assert guidance_of_steps(3, 5.0, 2).tolist() == [5.0, 1.0, 5.0]
+    assert guidance_per_step(3, 5.0, 2).tolist() == [5.0, 1.0, 5.0]
 
 
-@pytest.mark.parametrize(("known", "length"), [((48, 20), 48), ((int(1e30), 77), 512)])
+@pytest.mark.parametrize(("max_lengths", "length"), [((48, 20), 48), ((int(1e30), 77), 512)])
 def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(
-    stock: Any, monkeypatch: pytest.MonkeyPatch, known: tuple[int, int], length: int
+    stock: Any, monkeypatch: pytest.MonkeyPatch, max_lengths: tuple[int, int], length: int
 ) -> None:
     """1e30 is a name for "no limit" that transformers gives tokenizers which say nothing."""
-    for tokenizer, longest in zip((stock.tokenizer_2, stock.tokenizer), known, strict=True):
+    for tokenizer, longest in zip((stock.tokenizer_2, stock.tokenizer), max_lengths, strict=True):
         monkeypatch.setattr(tokenizer, "model_max_length", longest)
     with torch.inference_mode():
         [(text, _)] = Flux1PromptEncoder(stock, torch.float32, torch.device("cpu")).encode(["word " * 90])

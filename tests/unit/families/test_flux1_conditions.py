@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from flux1_stock import stock_run
-from flux_drawing import load_options, png, stepped, stock_pipeline
+from flux_drawing import load_options, png, run_steps, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
 
@@ -26,7 +26,7 @@ JOB = make_job(guidance=2.5)
 SQUARE = (slice(16, 40), slice(8, 56))
 
 
-def loaded(name: str, render_side: int | None = None) -> Flux1:
+def load(name: str, render_side: int | None = None) -> Flux1:
     return Flux1.load(BUNDLED / name, load_options(render_side))
 
 
@@ -36,20 +36,20 @@ def stock(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def kontext() -> Flux1:
-    return loaded("kontext")
+    return load("kontext")
 
 
 @pytest.fixture(scope="module")
 def fill() -> Flux1:
-    return loaded("fill")
+    return load("fill")
 
 
 @pytest.fixture(scope="module")
 def canny() -> Flux1:
-    return loaded("canny")
+    return load("canny")
 
 
-def a_picture(seed: int, width: int = 64, height: int = 64) -> Image.Image:
+def an_image(seed: int, width: int = 64, height: int = 64) -> Image.Image:
     """Coloured clouds: they have edges of every strength."""
     noise = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
@@ -61,15 +61,15 @@ def a_mask(rows: slice = SQUARE[0], columns: slice = SQUARE[1], width: int = 64,
     return Image.fromarray(pixels)
 
 
-def encoded(family: Flux1, request: PreparedRequest) -> State:
+def encode(family: Flux1, request: PreparedRequest) -> State:
     [state] = family.encode([request])
     assert isinstance(state, State), state
     return state
 
 
-def drawn(family: Flux1, request: PreparedRequest) -> Pixels:
-    state = encoded(family, request)
-    stepped(family, state)
+def draw(family: Flux1, request: PreparedRequest) -> Pixels:
+    state = encode(family, request)
+    run_steps(family, state)
     return family.finish(state)
 
 
@@ -81,47 +81,47 @@ def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
 
 
 def assert_a_batch_draws_what_each_draws_alone(family: Flux1, requests: Sequence[PreparedRequest]) -> None:
-    alone = [drawn(family, request) for request in requests]
+    alone = [draw(family, request) for request in requests]
     states = [state for state in family.encode(requests) if isinstance(state, State)]
-    stepped(family, *states)
+    run_steps(family, *states)
     for before, state in zip(alone, states, strict=True):
         assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
-    for index, picture in enumerate(alone[1:]):
-        assert not np.array_equal(alone[index], picture)
+    for index, image in enumerate(alone[1:]):
+        assert not np.array_equal(alone[index], image)
 
 
 def four_jobs() -> list[GenerationJob]:
     guidances = (1.5, 30.0, 3.0, 60.0)
-    return [replace(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"picture {k}") for k, g in enumerate(guidances)]
+    return [replace(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"image {k}") for k, g in enumerate(guidances)]
 
 
-def mask_request(job: GenerationJob, picture: Image.Image, mask: Image.Image) -> PreparedRequest:
-    return PreparedRequest(job, (png(picture),), mask=png(mask))
+def mask_request(job: GenerationJob, image: Image.Image, mask: Image.Image) -> PreparedRequest:
+    return PreparedRequest(job, (png(image),), mask=png(mask))
 
 
 class TestKontext:
     @pytest.mark.parametrize("size", [(30, 31), (480, 1280)])
     def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
-        reference = a_picture(1, *size)
+        reference = an_image(1, *size)
         job = replace(JOB, width=96)
         expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64)
-        assert_as_stock(drawn(kontext, PreparedRequest(job, (png(reference),))), expected)
+        assert_as_stock(draw(kontext, PreparedRequest(job, (png(reference),))), expected)
 
     def test_a_batch_keeps_each_its_own_reference(self, kontext: Flux1) -> None:
-        requests = [PreparedRequest(job, (png(a_picture(k)),)) for k, job in enumerate(four_jobs())]
+        requests = [PreparedRequest(job, (png(an_image(k)),)) for k, job in enumerate(four_jobs())]
         assert_a_batch_draws_what_each_draws_alone(kontext, requests)
 
     def test_several_references_are_told_apart_by_the_first_position_id(self, kontext: Flux1) -> None:
-        first, second = png(a_picture(1)), png(a_picture(2, 96, 48))
-        state = encoded(kontext, PreparedRequest(JOB, (first, second)))
-        ids = state.ids["picture_ids"]
+        first, second = png(an_image(1)), png(an_image(2, 96, 48))
+        state = encode(kontext, PreparedRequest(JOB, (first, second)))
+        ids = state.ids["image_ids"]
         assert ids.shape == (16 + 16 + 18, 3)
         assert [ids[ids[:, 0] == k].shape[0] for k in range(3)] == [16, 16, 18]
         assert ids[32:, 1].max() == 2
         assert ids[32:, 2].max() == 5
 
     def test_four_references_are_possible_and_five_are_not(self, kontext: Flux1) -> None:
-        data = png(a_picture(0))
+        data = png(an_image(0))
         four, five = kontext.encode([PreparedRequest(JOB, (data,) * 4), PreparedRequest(JOB, (data,) * 5)])
         assert isinstance(four, State)
         assert isinstance(five, JobError)
@@ -130,56 +130,56 @@ class TestKontext:
     def test_with_a_side_to_render_each_reference_has_a_canvas_of_its_own(
         self, size: tuple[int, int], grid: tuple[int, int]
     ) -> None:
-        family = loaded("kontext", render_side=64)
-        data = png(a_picture(0, *size))
-        state = encoded(family, PreparedRequest(replace(JOB, width=size[0], height=size[1]), (data, data)))
+        family = load("kontext", render_side=64)
+        data = png(an_image(0, *size))
+        state = encode(family, PreparedRequest(replace(JOB, width=size[0], height=size[1]), (data, data)))
         tokens = grid[0] * grid[1]
         assert state.grid == grid
         assert state.per["references"].shape[1] == 2 * tokens
-        last = state.ids["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values
+        last = state.ids["image_ids"][tokens : 2 * tokens, 1:].max(dim=0).values
         assert last.tolist() == [grid[0] - 1, grid[1] - 1]
 
 
 class TestFill:
     def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1) -> None:
-        picture, mask = a_picture(1, 96, 80), a_mask(width=96, height=80)
+        image, mask = an_image(1, 96, 80), a_mask(width=96, height=80)
         job = replace(JOB, width=96, height=80, guidance=30.0)
-        painted = stock_run(stock("fill"), job, image=picture, mask_image=mask)
-        expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(painted)
-        assert_as_stock(drawn(fill, mask_request(job, picture, mask)), expected)
+        painted = stock_run(stock("fill"), job, image=image, mask_image=mask)
+        expected = Backdrop(np.asarray(image), np.asarray(mask) > 0).under(painted)
+        assert_as_stock(draw(fill, mask_request(job, image, mask)), expected)
 
-    def test_a_batch_keeps_each_its_own_picture_and_mask(self, fill: Flux1) -> None:
+    def test_a_batch_keeps_each_its_own_image_and_mask(self, fill: Flux1) -> None:
         requests = [
-            mask_request(job, a_picture(k), a_mask(rows=slice(8 * k, 8 * k + 20))) for k, job in enumerate(four_jobs())
+            mask_request(job, an_image(k), a_mask(rows=slice(8 * k, 8 * k + 20))) for k, job in enumerate(four_jobs())
         ]
         assert_a_batch_draws_what_each_draws_alone(fill, requests)
 
     @pytest.mark.parametrize("side", [None, 48])
     def test_outside_the_mask_pixels_are_the_inputs_own(self, side: int | None) -> None:
         width, height = 75, 90
-        picture, mask = a_picture(3, width, height), a_mask(width=width, height=height)
+        image, mask = an_image(3, width, height), a_mask(width=width, height=height)
         job = replace(JOB, width=width, height=height, steps=2)
-        pixels = drawn(loaded("fill", side), mask_request(job, picture, mask))
-        outside, original = np.asarray(mask) == 0, np.asarray(picture)
+        pixels = draw(load("fill", side), mask_request(job, image, mask))
+        outside, original = np.asarray(mask) == 0, np.asarray(image)
         assert np.array_equal(pixels[outside], original[outside])
         assert not np.array_equal(pixels[~outside], original[~outside])
 
     def test_greys_are_split_in_the_middle(self, fill: Flux1) -> None:
         grey = Image.fromarray(np.repeat(np.array([[127, 128]], dtype=np.uint8), 32, axis=1).repeat(64, axis=0))
-        picture = a_picture(4)
-        pixels = drawn(fill, mask_request(JOB, picture, grey))
-        assert np.array_equal(pixels[:, :32], np.asarray(picture)[:, :32])
-        assert np.array_equal(pixels, drawn(fill, mask_request(JOB, picture, a_mask(slice(0, 64), slice(32, 64)))))
+        image = an_image(4)
+        pixels = draw(fill, mask_request(JOB, image, grey))
+        assert np.array_equal(pixels[:, :32], np.asarray(image)[:, :32])
+        assert np.array_equal(pixels, draw(fill, mask_request(JOB, image, a_mask(slice(0, 64), slice(32, 64)))))
 
     def test_a_mask_of_another_size_and_half_an_input_are_refused(self, fill: Flux1) -> None:
-        picture = a_picture(0)
+        image = an_image(0)
         results = fill.encode(
             [
-                mask_request(JOB, picture, a_mask(width=64, height=65)),
-                PreparedRequest(JOB, (png(picture),)),
+                mask_request(JOB, image, a_mask(width=64, height=65)),
+                PreparedRequest(JOB, (png(image),)),
                 PreparedRequest(JOB, mask=png(a_mask())),
-                PreparedRequest(JOB, (png(picture),) * 2, mask=png(a_mask())),
-                mask_request(JOB, picture, a_mask()),
+                PreparedRequest(JOB, (png(image),) * 2, mask=png(a_mask())),
+                mask_request(JOB, image, a_mask()),
             ]
         )
         assert [isinstance(result, JobError) for result in results] == [True, True, True, True, False]
@@ -188,27 +188,27 @@ class TestFill:
 
 class TestCanny:
     def test_edges_taken_as_they_are_give_what_the_stock_pipeline_gives(self, canny: Flux1) -> None:
-        control = a_picture(1, 90, 70)
+        control = an_image(1, 90, 70)
         job = replace(JOB, width=96)
         expected = stock_run(stock("canny"), job, control_image=control)
-        assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
+        assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
     def test_edges_found_give_what_the_stock_pipeline_gives_for_them(self, canny: Flux1) -> None:
-        control = a_picture(1)
+        control = an_image(1)
         edges = Image.fromarray(cv2.Canny(np.array(control), 50, 200)).convert("RGB")
         assert 0 < np.asarray(edges).mean() < 255
         expected = stock_run(stock("canny"), JOB, control_image=edges)
         job = replace(JOB, canny=(50, 200))
-        assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
+        assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
     def test_a_batch_keeps_each_its_own_control(self, canny: Flux1) -> None:
         thresholds = ((50, 200), None, (10, 20), (100, 100))
         requests = [
-            PreparedRequest(replace(job, canny=canny_), control=png(a_picture(k)))
+            PreparedRequest(replace(job, canny=canny_), control=png(an_image(k)))
             for k, (job, canny_) in enumerate(zip(four_jobs(), thresholds, strict=True))
         ]
         assert_a_batch_draws_what_each_draws_alone(canny, requests)
 
     def test_no_control_is_no_edges(self, canny: Flux1) -> None:
         black = png(Image.new("RGB", (64, 64)))
-        assert np.array_equal(drawn(canny, PreparedRequest(JOB)), drawn(canny, PreparedRequest(JOB, control=black)))
+        assert np.array_equal(draw(canny, PreparedRequest(JOB)), draw(canny, PreparedRequest(JOB, control=black)))

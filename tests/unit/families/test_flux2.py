@@ -15,30 +15,30 @@ from diffusers.pipelines.flux2.pipeline_flux2_klein_kv import Flux2KleinKVPipeli
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from flux2_stock import assert_same_as_stock
 from flux_drawing import (
-    a_picture,
+    an_image,
     assert_near,
-    drawn,
-    drawn_together,
-    encoded,
+    draw,
+    draw_together,
+    encode,
     load_options,
     request,
-    stepped,
+    run_steps,
     stock_pipeline,
 )
 from support.adapters import adapter_file, random_matrices
-from support.bundle import copied
+from support.bundle import copy_bundle
 from support.jobs import make_job
 from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, CfgConfig
+from deployments.contract.model import BUNDLED, CfgConfig, ModelConfig
 from deployments.families.conditioning import trim_language_model
 from deployments.families.flux2 import Flux2, Flux2KV
 from deployments.families.pipeline import load_pipeline
 from deployments.families.state import State
-from deployments.loading import family_of
 from deployments.lora.segments import AppliedAdapter
 from deployments.lora.weights import read_weights
+from deployments.native_loading import find_family
 
 FOLDER = BUNDLED / "flux2klein"
 
@@ -61,7 +61,7 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
 
 
 def test_references_are_read_as_the_stock_pipeline_reads_them(stock: Any, family: Flux2) -> None:
-    references = [a_picture(1, 90, 70), a_picture(2, 64, 100)]
+    references = [an_image(1, 90, 70), an_image(2, 64, 100)]
     assert_same_as_stock(family, stock, make_job(prompt="combine them", width=96, height=64), *references)
 
 
@@ -76,35 +76,35 @@ def test_of_the_text_encoder_only_what_is_read_is_computed() -> None:
 
 @pytest.mark.slow
 def test_a_reference_of_more_than_a_megapixel_is_scaled_as_the_stock_pipeline_does(stock: Any, family: Flux2) -> None:
-    assert_same_as_stock(family, stock, make_job(steps=1), a_picture(1, 1250, 900))
+    assert_same_as_stock(family, stock, make_job(steps=1), an_image(1, 1250, 900))
 
 
 @pytest.mark.parametrize("size", [(10, 200), (1, 1), (17, 15)])
 def test_references_narrower_than_a_token_are_widened(family: Flux2, size: tuple[int, int]) -> None:
-    state = encoded(family, make_job(), a_picture(0, *size))
+    state = encode(family, make_job(), an_image(0, *size))
     assert state.per["references"].shape[1] == max(size[0] // 16, 1) * max(size[1] // 16, 1)
 
 
 def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> None:
     pipeline = stock_pipeline(FOLDER)
-    for known, length in ((48, 48), (int(1e30), 512)):
-        pipeline.tokenizer.model_max_length = known
-        assert encoded(Flux2(pipeline, load_options()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
+    for max_length, length in ((48, 48), (int(1e30), 512)):
+        pipeline.tokenizer.model_max_length = max_length
+        assert encode(Flux2(pipeline, load_options()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
 
 
 def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
-    folder = copied("flux2klein", tmp_path)
+    folder = copy_bundle("flux2klein", tmp_path)
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
     with pytest.raises(CheckpointError, match="needs cfg"):
         Flux2.load(folder, load_options())
-    family = Flux2.load(folder, replace(load_options(), cfg=CfgConfig(2.0)))
-    assert encoded(family, make_job()).uncond is not None
+    family = Flux2.load(folder, replace(load_options(), config=ModelConfig(cfg=CfgConfig(scale=2.0))))
+    assert encode(family, make_job()).uncond is not None
 
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])
 def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -> None:
-    folder = copied("flux2klein", tmp_path)
+    folder = copy_bundle("flux2klein", tmp_path)
     place = tmp_path / "autoencoders" / "flux2" if component == "vae" else folder / component
     [weights] = place.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -151,16 +151,16 @@ def stock_dev(dev_folder: Path) -> Any:
 
 
 def test_guided_it_draws_what_the_stock_pipeline_draws(stock_dev: Any, dev: Flux2) -> None:
-    job, reference = make_job(steps=3, guidance=1.5), a_picture(1, 64, 80)
+    job, reference = make_job(steps=3, guidance=1.5), an_image(1, 64, 80)
     assert_same_as_stock(dev, stock_dev, job, reference, guidance_scale=1.5)
     assert_same_as_stock(dev, stock_dev, make_job(steps=2, guidance=None))
 
 
-def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
+def test_every_image_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
     jobs = [make_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
-    alone = [drawn(dev, encoded(dev, job)) for job in jobs]
+    alone = [draw(dev, encode(dev, job)) for job in jobs]
     assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
-    assert_near(drawn_together(dev, *map(request, jobs)), alone)
+    assert_near(draw_together(dev, *map(request, jobs)), alone)
 
 
 SIZES = [(64, 64), (90, 70)]
@@ -169,7 +169,7 @@ JOB = make_job(prompt="combine them", width=96, height=64, steps=4)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = copied("flux2klein", tmp_path_factory.mktemp("kv"))
+    folder = copy_bundle("flux2klein", tmp_path_factory.mktemp("kv"))
     index = json.loads((folder / "model_index.json").read_text()) | {"_class_name": "Flux2KleinKVPipeline"}
     (folder / "model_index.json").write_text(json.dumps(index))
     return folder
@@ -177,7 +177,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kv(folder: Path) -> Flux2KV:
-    assert family_of(folder) is Flux2KV
+    assert find_family(folder) is Flux2KV
     return Flux2KV.load(folder, load_options())
 
 
@@ -187,27 +187,27 @@ def test_with_kept_references_it_draws_what_the_stock_pipeline_draws(
 ) -> None:
     stock: Any = load_pipeline(folder, load_options(), Flux2KleinKVPipeline)
     stock.set_progress_bar_config(disable=True)
-    pictures = [a_picture(seed, *size) for seed, size in enumerate(SIZES[:references])]
-    assert_same_as_stock(kv, stock, JOB, *pictures)
+    images = [an_image(seed, *size) for seed, size in enumerate(SIZES[:references])]
+    assert_same_as_stock(kv, stock, JOB, *images)
 
 
 def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
     """They join and leave between steps, some without references, one with a tuned model."""
 
     def states() -> list[State]:
-        made = [
-            encoded(kv, replace(JOB, id="a", seed=1), a_picture(1, 64, 64)),
-            encoded(kv, replace(JOB, id="b", seed=2, steps=6)),
-            encoded(kv, replace(JOB, id="c", seed=1), a_picture(1, 64, 64)),
+        edit_states = [
+            encode(kv, replace(JOB, id="a", seed=1), an_image(1, 64, 64)),
+            encode(kv, replace(JOB, id="b", seed=2, steps=6)),
+            encode(kv, replace(JOB, id="c", seed=1), an_image(1, 64, 64)),
         ]
         weights = read_weights(adapter_file(random_matrices(kv.transformer)), kv.transformer)
-        made[2].adapter = AppliedAdapter(weights.layers, 1.0)
-        return made
+        edit_states[2].adapter = AppliedAdapter(weights.layers, 1.0)
+        return edit_states
 
     alone, together = states(), states()
     for state in alone:
-        stepped(kv, state)
-    stepped(kv, *together)
+        run_steps(kv, state)
+    run_steps(kv, *together)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one.x, other.x, rtol=1e-4, atol=1e-4)
     assert (alone[0].x - alone[2].x).abs().max() > 1e-3, "the tuned model acts"

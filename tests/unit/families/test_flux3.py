@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
-from flux_drawing import a_picture, drawn, encoded, load_options, request
+from flux_drawing import an_image, draw, encode, load_options, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -45,7 +45,7 @@ def family() -> Flux3:
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
-    """Latents as tokens (1, N, C), and the picture."""
+    """Latents as tokens (1, N, C), and the image."""
     result = pipeline(
         prompt=job.prompt,
         num_inference_steps=job.steps,
@@ -59,11 +59,11 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.T
 def assert_same_as_stock(
     family: Flux3, stock: Any, job: GenerationJob, *references: Image.Image, **inputs: Any
 ) -> None:
-    latents, picture = stock_run(stock, job, **inputs)
-    state = encoded(family, job, *references)
-    pixels = drawn(family, state)
+    latents, image = stock_run(stock, job, **inputs)
+    state = encode(family, job, *references)
+    pixels = draw(family, state)
     assert torch.equal(state.x, latents)
-    assert np.array_equal(pixels, picture)
+    assert np.array_equal(pixels, image)
 
 
 @pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
@@ -75,14 +75,14 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
 
 
 def test_two_references_of_different_sizes_give_what_the_stock_pipeline_gives(stock: Any, family: Flux3) -> None:
-    references = [a_picture(1, 80, 64), a_picture(2, 64, 100)]
+    references = [an_image(1, 80, 64), an_image(2, 64, 100)]
     job = make_job(prompt="combine", width=96, height=64)
     assert_same_as_stock(family, stock, job, *references, image=references, width=96, height=64)
 
 
 def test_with_a_side_to_render_a_reference_has_its_own_ratio() -> None:
     family = Flux3.load(FOLDER, load_options(render_side=32))
-    state = encoded(family, make_job(width=250, height=130), a_picture(0, 300, 100))
+    state = encode(family, make_job(width=250, height=130), an_image(0, 300, 100))
     # Narrower than the 64 pixels that the stock block would pad it to.
     assert state.per["references"].shape[1] == 2 * 6
 
@@ -90,13 +90,13 @@ def test_with_a_side_to_render_a_reference_has_its_own_ratio() -> None:
 def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:
     pipeline = stock_pipeline()
     family = Flux3(pipeline, load_options())
-    seen: list[torch.Tensor] = []
+    input_ids: list[torch.Tensor] = []
     pipeline.text_encoder.register_forward_pre_hook(
-        lambda _, args, inputs: seen.append(inputs["input_ids"]), with_kwargs=True
+        lambda _, args, inputs: input_ids.append(inputs["input_ids"]), with_kwargs=True
     )
     prompt = 'A poster, “Grüße”,\n  two  spaces.\n[{"id": "sun", "bbox": [0, 12, 400, 1000], "desc": "a ☀ & <b>"}]'
     family.encode([request(make_job(prompt=prompt))])
-    assert prompt in pipeline.tokenizer.decode(seen[0][0])
+    assert prompt in pipeline.tokenizer.decode(input_ids[0][0])
 
 
 def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: Flux3) -> None:
@@ -104,12 +104,12 @@ def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: F
     together = family.encode([request(make_job(prompt=prompt)) for prompt in prompts])
     for prompt, state in zip(prompts, together, strict=True):
         assert isinstance(state, State)
-        alone = encoded(family, make_job(prompt=prompt))
+        alone = encode(family, make_job(prompt=prompt))
         torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
 
 
 def test_transparent_parts_of_a_reference_are_white(family: Flux3) -> None:
     clear, white = Image.new("RGBA", (64, 64), (255, 0, 0, 0)), Image.new("RGB", (64, 64), "white")
     assert torch.equal(
-        encoded(family, make_job(), clear).per["references"], encoded(family, make_job(), white).per["references"]
+        encode(family, make_job(), clear).per["references"], encode(family, make_job(), white).per["references"]
     )

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flux_drawing import a_picture, encoded, load_options, request
+from flux_drawing import an_image, encode, load_options, request
 from support.jobs import make_job
 
-from deployments.contract.model import BUNDLED, Caches
+from deployments.contract.model import BUNDLED, CacheSizes, ModelConfig
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
-from deployments.lru_cache import CacheFigures
+from deployments.lru_cache import CacheStats
 
 pytestmark = pytest.mark.slow
 
 EDITORS = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
-NOTHING = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
+NOTHING = CacheSizes(prompts_mb=0, references_mb=0, adapters_mb=0)
 
 
-def loaded(name: str, caches: Caches) -> Family:
-    return EDITORS[name].load(BUNDLED / name, replace(load_options(), caches=caches))
+def load(name: str, caches: CacheSizes) -> Family:
+    return EDITORS[name].load(BUNDLED / name, replace(load_options(), config=ModelConfig(caches=caches)))
 
 
 @pytest.fixture(scope="module", params=EDITORS)
@@ -34,26 +34,26 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def forgetful(name: str) -> Family:
-    return loaded(name, NOTHING)
+    return load(name, NOTHING)
 
 
 @pytest.fixture
 def family(name: str) -> Family:
-    return loaded(name, Caches())
+    return load(name, CacheSizes())
 
 
-def assert_same(found: State, expected: State) -> None:
-    for one, other in ((found.per, expected.per), (found.ids, expected.ids)):
+def assert_same(actual: State, expected: State) -> None:
+    for one, other in ((actual.per, expected.per), (actual.ids, expected.ids)):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[part], other[part]) for part in one)
 
 
-def test_a_second_job_of_the_same_words_and_pictures_finds_all_of_it(
+def test_a_second_job_of_the_same_words_and_images_finds_all_of_it(
     name: str, family: Family, forgetful: Family
 ) -> None:
-    first, second, third = (a_picture(seed, 64 + 16 * seed, 64) for seed in range(3))
-    for pictures in ((first, second), (second, first), (second, first, third), (third,)):
-        assert_same(encoded(family, make_job(), *pictures), encoded(forgetful, make_job(), *pictures))
+    first, second, third = (an_image(seed, 64 + 16 * seed, 64) for seed in range(3))
+    for images in ((first, second), (second, first), (second, first, third), (third,)):
+        assert_same(encode(family, make_job(), *images), encode(forgetful, make_job(), *images))
     assert (family.caches["prompts"].hits, family.caches["prompts"].misses) == (3, 1)
     references = family.caches["references"]
     expected = (4, 4) if name == "flux3" else (5, 3)
@@ -61,8 +61,8 @@ def test_a_second_job_of_the_same_words_and_pictures_finds_all_of_it(
     assert references.bytes > 0
     family.forget()
     assert family.caches["references"].bytes == family.caches["prompts"].bytes == 0
-    for figures in forgetful.caches.values():
-        assert figures == CacheFigures(misses=figures.misses)
+    for stats in forgetful.caches.values():
+        assert stats == CacheStats(misses=stats.misses)
 
 
 def test_equal_prompts_of_one_batch_are_encoded_once(family: Family) -> None:

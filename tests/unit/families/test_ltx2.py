@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,29 @@ from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeli
 from diffusers.pipelines.ltx2.utils import DISTILLED_SIGMA_VALUES, STAGE_2_DISTILLED_SIGMA_VALUES
 from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
-from support.jobs import make_clip_job, make_job
+from support.jobs import make_job, make_video_job
 from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import FPS, GenerationJob
-from deployments.contract.model import BUNDLED, VideoGuidance
+from deployments.contract.model import BUNDLED, ModelConfig, VideoGuidance
 from deployments.families.ltx2 import Ltx2, distilled_levels, enhancing_levels, scheduled_levels
 from deployments.families.pipeline import LoadOptions
-from deployments.families.video_family import ClipInputs, ClipState, Draft
-from deployments.images import Pixels, recompressed
-from deployments.video.writer import Sound
+from deployments.families.video_family import Draft, VideoInputs, VideoState
+from deployments.images import Pixels, recompress
+from deployments.video.writer import Audio
 
 CHECKPOINT = BUNDLED / "ltx2"
 WIDTH, HEIGHT = 96, 64
 
 
 def load_options(render_side: int | None = None, **options: Any) -> LoadOptions:
-    return LoadOptions(torch.device("cpu"), torch.float32, render_side=render_side, **{"keyframe_crf": 0, **options})
+    return LoadOptions(
+        torch.device("cpu"),
+        torch.float32,
+        config=ModelConfig(render_side=render_side, **{"keyframe_crf": 0, **options}),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def stock() -> Any:
 
 
 @pytest.fixture(scope="module")
-def undistilled(stock: Any) -> Any:
+def undistilled_stock(stock: Any) -> Any:
     """Built as LTX-2.3, with as many blocks as STG needs by default."""
     torch.manual_seed(1)
     options = {"num_layers": 29, "perturbed_attn": True, "cross_attn_mod": True, "audio_cross_attn_mod": True}
@@ -62,18 +65,18 @@ def family(stock: Any) -> Ltx2:
     return Ltx2(stock, load_options())
 
 
-def make_clip(
-    frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **clip: Any
+def make_video(
+    frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **video: Any
 ) -> GenerationJob:
-    return make_clip_job(steps=steps, guidance=guidance, seed=seed, clip={"frames": frames, **clip})
+    return make_video_job(steps=steps, guidance=guidance, seed=seed, video={"frames": frames, **video})
 
 
 def noise(seed: int, *shape: int) -> Pixels:
     return np.random.default_rng(seed).integers(0, 256, (*shape, 3), dtype=np.uint8)
 
 
-def denoised(family: Ltx2, job: GenerationJob, inputs: ClipInputs | None = None) -> ClipState:
-    state = family.encode(job, inputs or ClipInputs())
+def denoise(family: Ltx2, job: GenerationJob, inputs: VideoInputs | None = None) -> VideoState:
+    state = family.encode(job, inputs or VideoInputs())
     while not state.is_denoised:
         family.step(state)
     return state
@@ -86,7 +89,7 @@ def from_stock(
     guidance: VideoGuidance | None = None,
 ) -> Draft:
     """With plain CFG, unless `guidance` is given, of which it is told what is not its default."""
-    assert job.clip is not None
+    assert job.video is not None
     cfg = job.guidance or 1.0
     g = guidance or VideoGuidance(audio=cfg, stg=0.0, modality=1.0, rescale=0.0)
     options: dict[str, Any] = {"guidance_scale": cfg, "audio_guidance_scale": g.audio}
@@ -94,12 +97,12 @@ def from_stock(
     for name, scale in (("stg_scale", g.stg), ("modality_scale", g.modality), ("guidance_rescale", g.rescale)):
         options |= {name: scale, f"audio_{name}": scale}
     defaults = signature(LTX2ConditionPipeline.__call__).parameters
-    picture, sound = pipeline(
+    video, audio = pipeline(
         conditions=conditions,
         prompt=job.prompt,
         width=job.width,
         height=job.height,
-        num_frames=job.clip.frames,
+        num_frames=job.video.frames,
         frame_rate=float(FPS),
         num_inference_steps=job.steps,
         generator=torch.Generator("cpu").manual_seed(job.seed),
@@ -109,134 +112,134 @@ def from_stock(
         return_dict=False,
         **{name: value for name, value in options.items() if value != defaults[name].default},
     )
-    return Draft(picture, sound)
+    return Draft(video, audio)
 
 
 def assert_same(mine: Draft, theirs: Draft) -> None:
-    assert torch.equal(mine.picture, theirs.picture)
-    assert torch.equal(mine.sound, theirs.sound)
+    assert torch.equal(mine.video, theirs.video)
+    assert torch.equal(mine.audio, theirs.audio)
 
 
 @pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (17, 2, 4.5)])
-def test_a_clip_from_words_is_the_stock_pipelines(
+def test_a_video_from_words_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
 ) -> None:
-    job = make_clip(frames, steps, guidance)
-    assert_same(family.draft(denoised(family, job)), from_stock(stock, job, None))
+    job = make_video(frames, steps, guidance)
+    assert_same(family.draft(denoise(family, job)), from_stock(stock, job, None))
 
 
 @pytest.mark.parametrize(("frames_at", "guidance"), [((0, 17), None), ((1, 9), 2.0)])
-def test_a_clip_from_keyframes_is_the_stock_pipelines(
+def test_a_video_from_keyframes_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames_at: tuple[int, ...], guidance: float | None
 ) -> None:
     """At the first frame, and where the stock pipeline can place others: behind whole latents."""
     time = stock.vae.temporal_compression_ratio
-    job = make_clip(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
-    pictures = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
+    job = make_video(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
+    videos = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
     indices = [0 if frame == 0 else (frame - 1) // time + 1 for frame in frames_at]
-    conditions = [LTX2VideoCondition(frames=p, index=i, crf=0) for p, i in zip(pictures, indices, strict=True)]
-    assert_same(family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions))
+    conditions = [LTX2VideoCondition(frames=p, index=i, crf=0) for p, i in zip(videos, indices, strict=True)]
+    assert_same(family.draft(denoise(family, job, VideoInputs(videos))), from_stock(stock, job, conditions))
 
 
-def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: Any) -> None:
+def test_with_all_parts_of_guidance_a_video_is_the_stock_pipelines(undistilled_stock: Any) -> None:
     """At its defaults, and with each part changed, which matters."""
     parts = {"audio": 1.0, "stg": 0.0, "stg_blocks": (1, 2), "modality": 1.0, "rescale": 0.0}
-    picture, heard = noise(9, HEIGHT, WIDTH), list[Tensor]()
-    job = make_clip(frames=9, steps=1, guidance=3.0, times=(0.0, 1 / FPS))
-    for guidance in (VideoGuidance(), *(replace(VideoGuidance(), **{part: parts[part]}) for part in parts)):
-        family = Ltx2(undistilled, load_options(video_guidance=guidance))
-        mine = family.draft(denoised(family, job, ClipInputs((picture, picture))))
-        conditions = [LTX2VideoCondition(frames=picture, index=index, crf=0) for index in (0, 1)]
-        assert_same(mine, from_stock(undistilled, job, conditions, guidance))
-        heard.append(mine.sound)
-    assert not any(torch.allclose(sound, heard[0], atol=1e-3) for sound in heard[1:])
+    video, audios = noise(9, HEIGHT, WIDTH), list[Tensor]()
+    job = make_video(frames=9, steps=1, guidance=3.0, times=(0.0, 1 / FPS))
+    for guidance in (VideoGuidance(), *(VideoGuidance.model_validate({part: parts[part]}) for part in parts)):
+        family = Ltx2(undistilled_stock, load_options(video_guidance=guidance))
+        mine = family.draft(denoise(family, job, VideoInputs((video, video))))
+        conditions = [LTX2VideoCondition(frames=video, index=index, crf=0) for index in (0, 1)]
+        assert_same(mine, from_stock(undistilled_stock, job, conditions, guidance))
+        audios.append(mine.audio)
+    assert not any(torch.allclose(audio, audios[0], atol=1e-3) for audio in audios[1:])
 
 
 def test_keyframes_are_compressed_where_the_stock_pipeline_does_so(stock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs PyAV for that; here ffmpeg takes its place."""
-    monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompressed)
-    family, pictures = Ltx2(stock, load_options(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
-    job = make_clip(times=(0.0, 9 / FPS))
-    conditions = [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(pictures)]
-    assert_same(family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions))
+    monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompress)
+    family, videos = Ltx2(stock, load_options(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
+    job = make_video(times=(0.0, 9 / FPS))
+    conditions = [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(videos)]
+    assert_same(family.draft(denoise(family, job, VideoInputs(videos))), from_stock(stock, job, conditions))
 
 
 def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh, encode, read = Ltx2(stock, load_options()), stock.encode_prompt, list[str]()
 
-    def counted(texts: list[str], **options: Any) -> Any:
+    def encode_and_count(texts: list[str], **options: Any) -> Any:
         read.extend(texts)
         return encode(texts, **options)
 
-    monkeypatch.setattr(stock, "encode_prompt", counted)
-    jobs = [make_clip(guidance=guidance) for guidance in (None, 3.0, 3.0)]
-    prompts = [fresh.encode(job, ClipInputs()).prompt for job in jobs]
+    monkeypatch.setattr(stock, "encode_prompt", encode_and_count)
+    jobs = [make_video(guidance=guidance) for guidance in (None, 3.0, 3.0)]
+    prompts = [fresh.encode(job, VideoInputs()).prompt for job in jobs]
     assert read == [jobs[0].prompt, ""]
-    assert torch.equal(prompts[2].for_picture, family.encode(jobs[2], ClipInputs()).prompt.for_picture)
+    assert torch.equal(prompts[2].for_video, family.encode(jobs[2], VideoInputs()).prompt.for_video)
 
 
 def test_the_vocoder_is_read_in_full_precision() -> None:
     family = Ltx2.load(CHECKPOINT, LoadOptions(torch.device("cpu"), torch.bfloat16))
     vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
     assert family.transformer.dtype == torch.bfloat16
-    loaded = family._sound._vocoder.state_dict()
+    loaded = family._audio_latents._vocoder.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in vocoder.items())
 
 
-def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
+def test_the_beginning_of_a_video_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
     """Without the sound, which that one can't be given."""
-    job, lead = make_clip(frames=16), noise(0, 9, HEIGHT, WIDTH)
-    mine = denoised(family, job, ClipInputs(lead=lead))
-    theirs = from_stock(stock, make_clip(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
+    job, lead = make_video(frames=16), noise(0, 9, HEIGHT, WIDTH)
+    mine = denoise(family, job, VideoInputs(lead=lead))
+    theirs = from_stock(stock, make_video(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
     # The last bits depend on whether the sound has one time, or as many as it has tokens.
-    assert torch.allclose(family.draft(mine).picture, theirs.picture, atol=1e-4)
-    assert torch.allclose(family.draft(mine).sound, theirs.sound, atol=1e-4)
+    assert torch.allclose(family.draft(mine).video, theirs.video, atol=1e-4)
+    assert torch.allclose(family.draft(mine).audio, theirs.audio, atol=1e-4)
     assert len(np.concatenate(list(family.frames(mine)))) == 16
 
 
 def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
-    picture, lead = (noise(1, HEIGHT, WIDTH),), noise(0, 9, HEIGHT, WIDTH)
-    like = family.draft(family.encode(make_clip(), ClipInputs()))
-    drafted = family.encode(make_clip(enhance="d", times=(0.0,)), ClipInputs(picture, draft=plain(1, like))).picture
-    given = drafted.known[0, :, 0] > 0
-    assert given.any()
-    assert torch.equal(drafted.x[:, given], drafted.given[:, given]), "it is not taken from the draft"
-    inputs = ClipInputs(picture, lead=lead, lead_sound=a_sine(seconds=9 / FPS))
-    state = family.encode(make_clip(frames=16, times=(0.25,)), inputs)
-    streams = (state.picture, state.sound)
-    known = [stream.known[0, :, 0] > 0 for stream in streams]
+    video, lead = (noise(1, HEIGHT, WIDTH),), noise(0, 9, HEIGHT, WIDTH)
+    like = family.draft(family.encode(make_video(), VideoInputs()))
+    drafted = family.encode(make_video(enhance="d", times=(0.0,)), VideoInputs(video, draft=plain(1, like))).video
+    mask = drafted.conditioning_mask[0, :, 0] > 0
+    assert mask.any()
+    assert torch.equal(drafted.x[:, mask], drafted.clean_latents[:, mask]), "it is not taken from the draft"
+    inputs = VideoInputs(video, lead=lead, lead_audio=a_sine(seconds=9 / FPS))
+    state = family.encode(make_video(frames=16, times=(0.25,)), inputs)
+    streams = (state.video, state.audio)
+    masks = [stream.conditioning_mask[0, :, 0] > 0 for stream in streams]
     before = [stream.x.clone() for stream in streams]
     while not state.is_denoised:
         family.step(state)
-    assert known[0].any()
-    for stream, given, x in zip(streams, known, before, strict=True):
-        assert torch.equal(stream.x[:, given], x[:, given])
-        assert torch.equal(stream.x[:, given], stream.given[:, given])
-        assert not torch.isclose(stream.x[:, ~given], x[:, ~given]).any(-1).all()
+    assert masks[0].any()
+    for stream, mask, x in zip(streams, masks, before, strict=True):
+        assert torch.equal(stream.x[:, mask], x[:, mask])
+        assert torch.equal(stream.x[:, mask], stream.clean_latents[:, mask])
+        assert not torch.isclose(stream.x[:, ~mask], x[:, ~mask]).any(-1).all()
 
 
-def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Sound:
+def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Audio:
     samples = 0.5 * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
-    return Sound(samples.astype(np.float32), rate)
+    return Audio(samples.astype(np.float32), rate)
 
 
 def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = family.encode(make_clip(), ClipInputs())
+    state = family.encode(make_video(), VideoInputs())
     family.step(state)
-    before = (state.picture.x, state.sound.x, state.denoised, state.i)
+    before = (state.video.x, state.audio.x, state.denoised, state.i)
 
-    def exhausted(**_: object) -> None:
+    def exhaust(**_: object) -> None:
         raise torch.OutOfMemoryError("too much")
 
     with monkeypatch.context() as patched:
-        patched.setattr(family.transformer, "forward", exhausted)
+        patched.setattr(family.transformer, "forward", exhaust)
         with pytest.raises(torch.OutOfMemoryError):
             family.step(state)
-    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.denoised, state.i), strict=True))
+    assert all(a is b for a, b in zip(before, (state.video.x, state.audio.x, state.denoised, state.i), strict=True))
 
 
 def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
-    state = Ltx2(stock, load_options(distilled=True)).encode(make_clip(steps=8), ClipInputs())
+    state = Ltx2(stock, load_options(distilled=True)).encode(make_video(steps=8), VideoInputs())
     assert torch.equal(state.sigmas, distilled_levels(8))
 
 
@@ -244,53 +247,53 @@ def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
     for side, drafted in ((512, 256), (192, 128), (128, 128), (64, 64)):
         family = Ltx2(stock, load_options(render_side=side))
         assert family.scale.space == 32
-        full, draft = family.shape(make_clip(), lead=0), family.shape(make_clip(draft=True), lead=0)
+        full, draft = family.shape(make_video(), lead=0), family.shape(make_video(draft=True), lead=0)
         assert (min(full.canvas.size), min(draft.canvas.size)) == (side, drafted)
-    assert Ltx2(stock, load_options()).shape(make_clip(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
+    assert Ltx2(stock, load_options()).shape(make_video(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
 
 
 def plain(seed: int, like: Draft) -> Draft:
     """Without differences between places, so that enlarging it changes nothing."""
     generator = torch.Generator().manual_seed(seed)
-    picture = torch.randn((*like.picture.shape[:3], 1, 1), generator=generator)
-    return Draft(picture.expand_as(like.picture), torch.randn(like.sound.shape, generator=generator))
+    video = torch.randn((*like.video.shape[:3], 1, 1), generator=generator)
+    return Draft(video.expand_as(like.video), torch.randn(like.audio.shape, generator=generator))
 
 
 @pytest.mark.slow
-def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
+def test_a_video_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
     family = Ltx2(stock, load_options(render_side=256))
-    like = family.draft(family.encode(make_clip(draft=True), ClipInputs()))
+    like = family.draft(family.encode(make_video(draft=True), VideoInputs()))
     drafts = [plain(seed, like) for seed in (1, 2)]
-    states = [family.encode(make_clip(enhance="d"), ClipInputs(draft=draft)) for draft in drafts]
+    states = [family.encode(make_video(enhance="d"), VideoInputs(draft=draft)) for draft in drafts]
     first, second = (family.draft(state) for state in states)
-    assert states[0].shape.grid[1:] > tuple(like.picture.shape[3:])
+    assert states[0].shape.grid[1:] > tuple(like.video.shape[3:])
     sigma = float(states[0].sigmas[0])
     assert 0.5 < sigma < 1
-    redrawn = [family._pictures.redrawn(draft.picture, states[0].shape) for draft in drafts]
-    assert torch.allclose(first.picture - second.picture, (1 - sigma) * (redrawn[0] - redrawn[1]), atol=1e-4)
-    assert torch.allclose(first.sound - second.sound, (1 - sigma) * (drafts[0].sound - drafts[1].sound), atol=1e-4)
-    other = family.draft(family.encode(make_clip(enhance="d", seed=8), ClipInputs(draft=drafts[0])))
-    assert not torch.allclose(first.picture, other.picture, atol=0.1)
+    redrawn = [family._video_latents.reencode(draft.video, states[0].shape) for draft in drafts]
+    assert torch.allclose(first.video - second.video, (1 - sigma) * (redrawn[0] - redrawn[1]), atol=1e-4)
+    assert torch.allclose(first.audio - second.audio, (1 - sigma) * (drafts[0].audio - drafts[1].audio), atol=1e-4)
+    other = family.draft(family.encode(make_video(enhance="d", seed=8), VideoInputs(draft=drafts[0])))
+    assert not torch.allclose(first.video, other.video, atol=0.1)
 
 
 def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     """What is on the left stays there."""
-    like = family.draft(family.encode(make_clip(), ClipInputs()))
-    dark, bright = torch.zeros_like(like.picture[..., :1, :2]), torch.zeros_like(like.picture[..., :1, :2])
+    like = family.draft(family.encode(make_video(), VideoInputs()))
+    dark, bright = torch.zeros_like(like.video[..., :1, :2]), torch.zeros_like(like.video[..., :1, :2])
     bright[..., 0] = 1
-    states = [family.encode(make_clip(enhance="d"), ClipInputs(draft=Draft(p, like.sound))) for p in (bright, dark)]
-    lit, unlit = (family.draft(state).picture for state in states)
+    states = [family.encode(make_video(enhance="d"), VideoInputs(draft=Draft(p, like.audio))) for p in (bright, dark)]
+    lit, unlit = (family.draft(state).video for state in states)
     columns = (lit - unlit).mean((0, 1, 2, 3))
     assert (columns.diff() < 1e-5).all()
     assert columns[0] > columns[-1] + 0.01
 
 
 def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
-    draft = family.draft(denoised(family, make_clip(draft=True)))
-    cut = Draft(draft.picture[:, :-1], draft.sound), Draft(draft.picture, draft.sound[:, :, :-1])
+    draft = family.draft(denoise(family, make_video(draft=True)))
+    cut = Draft(draft.video[:, :-1], draft.audio), Draft(draft.video, draft.audio[:, :, :-1])
     for frames, other in ((25, cut[0]), (17, draft), (25, cut[1])):
         with pytest.raises(JobError, match="another model"):
-            family.encode(make_clip(frames=frames, enhance="d"), ClipInputs(draft=other))
+            family.encode(make_video(frames=frames, enhance="d"), VideoInputs(draft=other))
 
 
 def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
@@ -302,30 +305,30 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     shutil.copytree(CHECKPOINT, folder)
     upsampler.save_pretrained(folder / "latent_upsampler")
     enlarging = Ltx2.load(folder, load_options())
-    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_clip(), ClipInputs())).sound)
-    job = make_clip(enhance="d", steps=3)
-    state, plain = (each.encode(job, ClipInputs(draft=small)) for each in (enlarging, family))
-    assert state.picture.x.shape == plain.picture.x.shape
-    assert torch.isfinite(state.picture.x).all()
-    assert not torch.equal(state.picture.x, plain.picture.x)
+    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_video(), VideoInputs())).audio)
+    job = make_video(enhance="d", steps=3)
+    state, plain = (each.encode(job, VideoInputs(draft=small)) for each in (enlarging, family))
+    assert state.video.x.shape == plain.video.x.shape
+    assert torch.isfinite(state.video.x).all()
+    assert not torch.equal(state.video.x, plain.video.x)
     (folder / "latent_upsampler" / "config.json").unlink()
     with pytest.raises(CheckpointError):
         Ltx2.load(folder, load_options())
 
 
-def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
+def test_a_job_for_an_image_is_refused(family: Ltx2) -> None:
     with pytest.raises(JobError, match="videos"):
-        family.encode(make_job(), ClipInputs())
+        family.encode(make_job(), VideoInputs())
 
 
 @pytest.mark.parametrize("terminal", [None, 0.1])
 def test_a_probe_is_finite_with_every_schedule(stock: Any, terminal: float | None) -> None:
-    kept = stock.scheduler
+    original_scheduler = stock.scheduler
     try:
-        stock.scheduler = type(kept).from_config(kept.config, shift_terminal=terminal)
+        stock.scheduler = type(original_scheduler).from_config(original_scheduler.config, shift_terminal=terminal)
         assert torch.isfinite(Ltx2(stock, load_options()).probe()).all()
     finally:
-        stock.scheduler = kept
+        stock.scheduler = original_scheduler
 
 
 def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> None:
@@ -389,7 +392,7 @@ def test_a_schedule_is_what_the_stock_pipeline_sets(tokens: int) -> None:
     stock = scheduler(shift_terminal=0.1)
     before = stock.sigmas.clone()
     mine = scheduled_levels(stock, 7, tokens)
-    assert torch.equal(stock.sigmas, before), "the scheduler is shared between clips"
+    assert torch.equal(stock.sigmas, before), "the scheduler is shared between videos"
     stock.set_timesteps(sigmas=np.linspace(1.0, 1 / 7, 7), mu=calculate_shift(tokens, 256, 4096, 0.95, 2.05))
     assert torch.equal(mine, stock.sigmas)
     largest, huge = (scheduled_levels(stock, 6, count) for count in (4096, 53680))

@@ -19,10 +19,10 @@ from torch import Tensor
 from deployments.contract.job import FPS
 from deployments.contract.model import BUNDLED
 from deployments.families import ltx2_latents
-from deployments.families.canvas import ClipShape, Scale, shape_of
-from deployments.families.ltx2_latents import ClipPictures, ClipSound
+from deployments.families.canvas import Scale, VideoShape, video_shape
+from deployments.families.ltx2_latents import AudioLatents, VideoLatents
 from deployments.images import Pixels
-from deployments.video.writer import Sound
+from deployments.video.writer import Audio
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +32,18 @@ def without_gradients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> ClipPictures:
+def videos() -> VideoLatents:
     folder = str(BUNDLED / "ltx2")
     vae = AutoencoderKLLTX2Video.from_pretrained(folder, subfolder="vae", torch_dtype=torch.float32)
     transformer = LTX2VideoTransformer3DModel.from_pretrained(
         folder, subfolder="transformer", torch_dtype=torch.float32
     )
-    return ClipPictures(vae, transformer, torch.device("cpu"))
+    return VideoLatents(vae, transformer, torch.device("cpu"))
 
 
-def a_shape(pictures: ClipPictures, lead: int, frames: int, width: int = 96, height: int = 64) -> ClipShape:
-    return shape_of(
-        width, height, lead=lead, frames=frames, scale=Scale(pictures.space, pictures.time, 12.5), render_side=None
+def a_shape(videos: VideoLatents, lead: int, frames: int, width: int = 96, height: int = 64) -> VideoShape:
+    return video_shape(
+        width, height, lead=lead, frames=frames, scale=Scale(videos.space, videos.time, 12.5), render_side=None
     )
 
 
@@ -56,10 +56,10 @@ def waves(frames: int, width: int = 96, height: int = 64) -> Pixels:
     return (127.5 + 120 * np.stack(np.broadcast_arrays(red, green, blue), axis=-1)).astype(np.uint8)
 
 
-def given_tokens(pictures: ClipPictures, shape: ClipShape, frames: Pixels) -> Tensor:
-    """The tokens of a clip all of whose frames are known."""
-    stream = pictures.stream(shape, frames, [])
-    assert (stream.known == 1).all()
+def condition_tokens(videos: VideoLatents, shape: VideoShape, frames: Pixels) -> Tensor:
+    """The tokens of a video all of whose frames are known."""
+    stream = videos.stream(shape, frames, [])
+    assert (stream.conditioning_mask == 1).all()
     return stream.x
 
 
@@ -68,29 +68,29 @@ def psnr(one: Pixels, other: Pixels) -> float:
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def test_tokens_are_latents_and_back(pictures: ClipPictures) -> None:
-    shape = a_shape(pictures, 0, 25)
-    latents = torch.randn(1, pictures.channels, *shape.grid)
-    tokens = pictures.tokens(latents)
-    assert tokens.shape == (1, shape.tokens, pictures.channels)
-    assert torch.allclose(pictures.latents(shape, tokens), latents, atol=1e-5)
-    behind = torch.cat([tokens, torch.randn(1, 7, pictures.channels)], dim=1)
-    assert torch.equal(pictures.latents(shape, behind), pictures.latents(shape, tokens))
+def test_tokens_are_latents_and_back(videos: VideoLatents) -> None:
+    shape = a_shape(videos, 0, 25)
+    latents = torch.randn(1, videos.channels, *shape.grid)
+    tokens = videos.tokens(latents)
+    assert tokens.shape == (1, shape.tokens, videos.channels)
+    assert torch.allclose(videos.latents(shape, tokens), latents, atol=1e-5)
+    behind = torch.cat([tokens, torch.randn(1, 7, videos.channels)], dim=1)
+    assert torch.equal(videos.latents(shape, behind), videos.latents(shape, tokens))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 8])
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 40), (9, 33)])
 def test_chunks_give_the_frames_of_decoding_all_at_once(
-    pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
+    videos: VideoLatents, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
 ) -> None:
-    shape = a_shape(pictures, lead, frames)
-    whole_shape = a_shape(pictures, 0, shape.decoded_frames)
-    tokens = given_tokens(pictures, whole_shape, waves(shape.decoded_frames))
+    shape = a_shape(videos, lead, frames)
+    whole_shape = a_shape(videos, 0, shape.decoded_frames)
+    tokens = condition_tokens(videos, whole_shape, waves(shape.decoded_frames))
     monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", whole_shape.latents)
-    [whole] = pictures.decoded(whole_shape, tokens)
+    [whole] = videos.decode_frames(whole_shape, tokens)
     monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", chunk)
-    parts = list(pictures.decoded(shape, tokens))
-    assert len(parts) == pictures.chunks(shape)
+    parts = list(videos.decode_frames(shape, tokens))
+    assert len(parts) == videos.chunks(shape)
     assert all(len(part) for part in parts)
     assert len(np.concatenate(parts)) == frames
     assert np.array_equal(np.concatenate(parts), whole[lead : lead + frames])
@@ -99,98 +99,98 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
 @settings(max_examples=200)
 @given(lead=st.integers(-1, 3), frames=st.integers(1, 500), width=st.integers(64, 2500), height=st.integers(64, 2500))
 def test_no_chunk_is_larger_than_the_decoder_has_room_for(
-    pictures: ClipPictures, lead: int, frames: int, width: int, height: int
+    videos: VideoLatents, lead: int, frames: int, width: int, height: int
 ) -> None:
-    shape = a_shape(pictures, 1 + lead * pictures.time if lead >= 0 else 0, frames, width, height)
-    chunks = pictures.chunks(shape)
+    shape = a_shape(videos, 1 + lead * videos.time if lead >= 0 else 0, frames, width, height)
+    chunks = videos.chunks(shape)
     latents = -(-(shape.latents - shape.lead_latents) // chunks)
     rows, columns = shape.canvas.size
-    assert latents == 1 or latents * pictures.time * rows * columns <= 32 * 1280 * 704
+    assert latents == 1 or latents * videos.time * rows * columns <= 32 * 1280 * 704
 
 
-def test_the_middle_of_a_larger_canvas_is_seen(pictures: ClipPictures) -> None:
-    full, cut = a_shape(pictures, 0, 9), a_shape(pictures, 0, 9, width=70, height=50)
-    tokens = given_tokens(pictures, full, waves(9))
+def test_the_middle_of_a_larger_canvas_is_seen(videos: VideoLatents) -> None:
+    full, cut = a_shape(videos, 0, 9), a_shape(videos, 0, 9, width=70, height=50)
+    tokens = condition_tokens(videos, full, waves(9))
     assert cut.grid == full.grid
-    [seen], [whole] = pictures.decoded(cut, tokens), pictures.decoded(full, tokens)
-    assert seen.shape == (9, 50, 70, 3)
-    assert np.array_equal(seen, whole[:, 7:57, 13:83])
-    assert np.array_equal(pictures.still(cut, tokens), seen[0])
+    [crop], [whole] = videos.decode_frames(cut, tokens), videos.decode_frames(full, tokens)
+    assert crop.shape == (9, 50, 70, 3)
+    assert np.array_equal(crop, whole[:, 7:57, 13:83])
+    assert np.array_equal(videos.first_frame(cut, tokens), crop[0])
 
 
 @pytest.mark.parametrize("lead", [0, 1, 9])
-def test_a_still_is_the_first_new_frame(pictures: ClipPictures, lead: int) -> None:
-    shape = a_shape(pictures, lead, 16)
-    tokens = given_tokens(pictures, a_shape(pictures, 0, shape.decoded_frames), waves(shape.decoded_frames))
-    still = pictures.still(shape, tokens)
-    assert np.array_equal(still, next(iter(pictures.decoded(shape, tokens)))[0])
+def test_a_still_is_the_first_new_frame(videos: VideoLatents, lead: int) -> None:
+    shape = a_shape(videos, lead, 16)
+    tokens = condition_tokens(videos, a_shape(videos, 0, shape.decoded_frames), waves(shape.decoded_frames))
+    frame = videos.first_frame(shape, tokens)
+    assert np.array_equal(frame, next(iter(videos.decode_frames(shape, tokens)))[0])
 
 
-def test_of_a_lead_whole_latents_are_known(pictures: ClipPictures) -> None:
-    shape = a_shape(pictures, 9, 16)
-    stream = pictures.stream(shape, waves(9), [])
+def test_of_a_lead_whole_latents_are_known(videos: VideoLatents) -> None:
+    shape = a_shape(videos, 9, 16)
+    stream = videos.stream(shape, waves(9), [])
     area = shape.grid[1] * shape.grid[2]
-    assert stream.known[0, :, 0].tolist() == [1.0] * (2 * area) + [0.0] * (shape.tokens - 2 * area)
-    assert torch.equal(stream.x, stream.given)
+    assert stream.conditioning_mask[0, :, 0].tolist() == [1.0] * (2 * area) + [0.0] * (shape.tokens - 2 * area)
+    assert torch.equal(stream.x, stream.clean_latents)
     assert (stream.x[:, 2 * area :] == 0).all()
 
 
-def test_a_keyframe_at_the_beginning_is_the_first_latent(pictures: ClipPictures) -> None:
-    shape, [picture] = a_shape(pictures, 0, 25), waves(1)
-    stream = pictures.stream(shape, None, [(0.0, picture)])
+def test_a_keyframe_at_the_beginning_is_the_first_latent(videos: VideoLatents) -> None:
+    shape, [video] = a_shape(videos, 0, 25), waves(1)
+    stream = videos.stream(shape, None, [(0.0, video)])
     area = shape.grid[1] * shape.grid[2]
     assert stream.x.shape[1] == shape.tokens
-    assert stream.known.sum() == area
-    seen = next(iter(pictures.decoded(shape, stream.x)))[0]
-    assert psnr(seen, picture) > 25
+    assert stream.conditioning_mask.sum() == area
+    frame = next(iter(videos.decode_frames(shape, stream.x)))[0]
+    assert psnr(frame, video) > 25
 
 
 @pytest.mark.parametrize(("lead", "seconds", "frame"), [(0, 0.5, 12), (0, 20.0, 24), (9, 0.0, 9)])
-def test_a_later_keyframe_lies_behind_the_clip_at_its_own_moment(
-    pictures: ClipPictures, lead: int, seconds: float, frame: int
+def test_a_later_keyframe_lies_behind_the_video_at_its_own_moment(
+    videos: VideoLatents, lead: int, seconds: float, frame: int
 ) -> None:
     """Not later than the last frame, and counted from the first new one."""
-    shape, [picture] = a_shape(pictures, lead, 25), waves(1)
-    stream = pictures.stream(shape, waves(lead) if lead else None, [(seconds, picture)])
+    shape, [video] = a_shape(videos, lead, 25), waves(1)
+    stream = videos.stream(shape, waves(lead) if lead else None, [(seconds, video)])
     area = shape.grid[1] * shape.grid[2]
-    assert stream.x.shape[1] == stream.known.shape[1] == stream.places.shape[2] == shape.tokens + area
-    assert (stream.known[:, -area:] == 1).all()
+    assert stream.x.shape[1] == stream.conditioning_mask.shape[1] == stream.places.shape[2] == shape.tokens + area
+    assert (stream.conditioning_mask[:, -area:] == 1).all()
     begin, end = stream.places[0, 0, -area:].unbind(-1)
     assert torch.allclose(begin, torch.tensor(frame / FPS))
     assert torch.allclose(end, torch.tensor((frame + 1) / FPS))
     assert torch.equal(stream.places[:, 1:, -area:], stream.places[:, 1:, :area])
-    alone = pictures.stream(a_shape(pictures, 0, 1), None, [(0.0, picture)])
+    alone = videos.stream(a_shape(videos, 0, 1), None, [(0.0, video)])
     assert torch.equal(stream.x[:, -area:], alone.x)
 
 
 @pytest.mark.parametrize("size", [(192, 64), (96, 200), (40, 30)])
-def test_pictures_of_any_size_cover_the_canvas(pictures: ClipPictures, size: tuple[int, int]) -> None:
+def test_images_of_any_size_cover_the_canvas(videos: VideoLatents, size: tuple[int, int]) -> None:
     """The middle is in the middle, and nothing is stretched."""
     width, height = size
     y, x = np.ogrid[:height, :width]
     radius = min(width / 96, height / 64) * 20
     disc = (x - (width - 1) / 2) ** 2 + (y - (height - 1) / 2) ** 2 < radius**2
-    picture = np.where(disc, 255, 0).astype(np.uint8)[..., None].repeat(3, axis=-1)
-    shape = a_shape(pictures, 0, 1)
-    seen = next(pictures.decoded(shape, given_tokens(pictures, shape, picture[None])))[0, ..., 0] > 127
-    rows, columns = np.nonzero(seen)
+    video = np.where(disc, 255, 0).astype(np.uint8)[..., None].repeat(3, axis=-1)
+    shape = a_shape(videos, 0, 1)
+    mask = next(videos.decode_frames(shape, condition_tokens(videos, shape, video[None])))[0, ..., 0] > 127
+    rows, columns = np.nonzero(mask)
     assert abs(rows.mean() - 31.5) < 1.5
     assert abs(columns.mean() - 47.5) < 1.5
     assert abs(np.ptp(rows) - 40) <= 4
     assert abs(np.ptp(columns) - 40) <= 4
 
 
-def test_a_decoder_in_half_precision_gives_whole_bytes(pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_in_half_precision_gives_whole_bytes(videos: VideoLatents, monkeypatch: pytest.MonkeyPatch) -> None:
     vae: Any = AutoencoderKLLTX2Video.from_pretrained(
         str(BUNDLED / "ltx2"), subfolder="vae", torch_dtype=torch.bfloat16
     )
-    monkeypatch.setattr(pictures, "_vae", vae)
-    shape = a_shape(pictures, 0, 9)
-    tokens = given_tokens(pictures, shape, waves(9))
+    monkeypatch.setattr(videos, "_vae", vae)
+    shape = a_shape(videos, 0, 9)
+    tokens = condition_tokens(videos, shape, waves(9))
     assert tokens.dtype == torch.float32
-    [seen] = pictures.decoded(shape, tokens)
-    assert seen.dtype == np.uint8
-    assert psnr(seen, waves(9)) > 20
+    [decoded_frames] = videos.decode_frames(shape, tokens)
+    assert decoded_frames.dtype == np.uint8
+    assert psnr(decoded_frames, waves(9)) > 20
 
 
 CPU = torch.device("cpu")
@@ -220,49 +220,49 @@ def a_rope(channels: int) -> Any:
     return SimpleNamespace(audio_rope=rope, config=SimpleNamespace(audio_in_channels=channels))
 
 
-def spectrogram(lead: Sound, ears: int = 1) -> Tensor:
+def spectrogram(lead: Audio, ears: int = 1) -> Tensor:
     """(ears, T, BINS), logarithms."""
-    sound = ClipSound(Spectrograms(ears), None, a_rope(ears * BINS), CPU)
-    shape = a_sound_shape(sound, lead=25, frames=8)
-    stream = sound.stream(shape, lead)
-    return sound.latents(stream.given[:, : shape.sound_lead])[0]
+    audio = AudioLatents(Spectrograms(ears), None, a_rope(ears * BINS), CPU)
+    shape = a_audio_shape(audio, lead=25, frames=8)
+    stream = audio.stream(shape, lead)
+    return audio.latents(stream.clean_latents[:, : shape.audio_lead])[0]
 
 
-def bundled() -> ClipSound:
+def load_bundled() -> AudioLatents:
     folder = str(BUNDLED / "ltx2")
     vae = AutoencoderKLLTX2Audio.from_pretrained(folder, subfolder="audio_vae", torch_dtype=torch.float32)
     vocoder = LTX2Vocoder.from_pretrained(folder, subfolder="vocoder", torch_dtype=torch.float32)
     transformer = LTX2VideoTransformer3DModel.from_pretrained(
         folder, subfolder="transformer", torch_dtype=torch.float32
     )
-    return ClipSound(vae, vocoder, transformer, CPU)
+    return AudioLatents(vae, vocoder, transformer, CPU)
 
 
-def two_eared() -> ClipSound:
+def load_stereo() -> AudioLatents:
     """As large models have it, but tiny, and with weights of no meaning."""
     torch.manual_seed(0)
     channels: Any = {"base_channels": 32, "output_channels": 2, "in_channels": 2, "latent_channels": 2}
     read: Any = {"mel_bins": BINS, "sample_rate": RATE, "mel_hop_length": 160, "causality_axis": "height"}
     vae = AutoencoderKLLTX2Audio(**channels, **read, ch_mult=(1, 2, 4), num_res_blocks=1, norm_type="pixel")
     vocoder = LTX2Vocoder(in_channels=2 * BINS, hidden_channels=64)
-    return ClipSound(vae, vocoder, a_rope(2 * BINS // 4), CPU)
+    return AudioLatents(vae, vocoder, a_rope(2 * BINS // 4), CPU)
 
 
-@pytest.fixture(scope="module", params=[bundled, two_eared])
-def sound(request: pytest.FixtureRequest) -> ClipSound:
+@pytest.fixture(scope="module", params=[load_bundled, load_stereo])
+def audio(request: pytest.FixtureRequest) -> AudioLatents:
     return request.param()
 
 
-def a_sound_shape(sound: ClipSound, lead: int, frames: int) -> ClipShape:
-    return shape_of(64, 64, lead=lead, frames=frames, scale=Scale(32, 8, sound.per_second), render_side=None)
+def a_audio_shape(audio: AudioLatents, lead: int, frames: int) -> VideoShape:
+    return video_shape(64, 64, lead=lead, frames=frames, scale=Scale(32, 8, audio.per_second), render_side=None)
 
 
-def a_sine(pitch: float, loudness: float = 0.5, seconds: float = SECONDS, rate: int = 48_000) -> Sound:
+def a_sine(pitch: float, loudness: float = 0.5, seconds: float = SECONDS, rate: int = 48_000) -> Audio:
     samples = loudness * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
-    return Sound(samples.astype(np.float32), rate)
+    return Audio(samples.astype(np.float32), rate)
 
 
-def bin_of(pitch: float) -> float:
+def to_bin(pitch: float) -> float:
     """Slaney's scale: lines up to 1 kHz, then logarithms; bins are centred on 1 to BINS of BINS + 1 parts."""
 
     def mel(hertz: float) -> float:
@@ -275,33 +275,33 @@ def bin_of(pitch: float) -> float:
 def test_a_tone_has_its_energy_in_the_bins_of_its_pitch(pitch: float) -> None:
     waves = spectrogram(a_sine(pitch)).exp()[0]
     middle = waves[10:-10].mean(0)
-    assert abs(int(middle.argmax()) - bin_of(pitch)) <= 1
-    near = torch.arange(BINS).sub(bin_of(pitch)).abs() <= 2.5
+    assert abs(int(middle.argmax()) - to_bin(pitch)) <= 1
+    near = torch.arange(BINS).sub(to_bin(pitch)).abs() <= 2.5
     assert middle[near].sum() > 0.9 * middle.sum()
 
 
 def test_columns_are_where_they_are_heard() -> None:
     half = round(SECONDS / 2 * RATE)
     samples = np.concatenate([np.zeros(half), a_sine(1000.0, seconds=SECONDS / 2, rate=RATE).samples[0]])
-    loud = spectrogram(Sound(samples.astype(np.float32), RATE))[0].max(-1).values > -2
+    loud = spectrogram(Audio(samples.astype(np.float32), RATE))[0].max(-1).values > -2
     onset = int(loud.int().argmax())
     assert abs(onset * 160 - half) <= 512 + 160
     assert loud[onset:-4].all()
 
 
 def test_silence_is_as_quiet_as_can_be_said() -> None:
-    silent = spectrogram(Sound(np.zeros((2, 48_000), np.float32), 48_000))
+    silent = spectrogram(Audio(np.zeros((2, 48_000), np.float32), 48_000))
     assert torch.allclose(silent, torch.tensor(math.log(1e-5)))
 
 
 def test_two_ears_hear_each_its_own_and_one_hears_both() -> None:
     left = np.stack([a_sine(440.0).samples[0], np.zeros(round(SECONDS * 48_000), np.float32)])
-    sound = Sound(left.astype(np.float32), 48_000)
-    both = spectrogram(sound, ears=2)
+    audio = Audio(left.astype(np.float32), 48_000)
+    both = spectrogram(audio, ears=2)
     assert both.shape == (2, both.shape[1], BINS)
     assert both[0].max() > 0
     assert (both[1] < math.log(1.1e-5)).all()
-    alone = spectrogram(sound)
+    alone = spectrogram(audio)
     assert torch.allclose(alone[0, 10:-10].max(-1).values, both[0, 10:-10].max(-1).values - math.log(2), atol=0.01)
 
 
@@ -315,66 +315,68 @@ def test_a_lead_that_is_too_short_ends_in_silence_and_one_too_long_is_cut() -> N
 
 @pytest.mark.parametrize("lead", [1, 25])
 def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
-    sound = two_eared()
-    shape = a_sound_shape(sound, lead, 24)
-    stream = sound.stream(shape, a_sine(440.0, seconds=lead / FPS))
-    silent = sound.stream(shape, a_sine(440.0, loudness=0.0, seconds=lead / FPS))
-    known = shape.sound_lead
-    assert known > 0
-    assert stream.known[0, :, 0].tolist() == [1.0] * known + [0.0] * (shape.sound_latents - known)
-    assert torch.equal(stream.x, stream.given)
-    assert (stream.x[:, known:] == 0).all()
+    audio = load_stereo()
+    shape = a_audio_shape(audio, lead, 24)
+    stream = audio.stream(shape, a_sine(440.0, seconds=lead / FPS))
+    silent = audio.stream(shape, a_sine(440.0, loudness=0.0, seconds=lead / FPS))
+    lead_tokens = shape.audio_lead
+    assert lead_tokens > 0
+    assert stream.conditioning_mask[0, :, 0].tolist() == [1.0] * lead_tokens + [0.0] * (
+        shape.audio_latents - lead_tokens
+    )
+    assert torch.equal(stream.x, stream.clean_latents)
+    assert (stream.x[:, lead_tokens:] == 0).all()
     assert torch.isfinite(stream.x).all()
-    assert not torch.allclose(stream.x[:, :known], silent.x[:, :known], atol=0.01)
-    assert stream.places.shape == (1, 1, shape.sound_latents, 2)
+    assert not torch.allclose(stream.x[:, :lead_tokens], silent.x[:, :lead_tokens], atol=0.01)
+    assert stream.places.shape == (1, 1, shape.audio_latents, 2)
 
 
 def test_a_lead_that_reads_as_nothing_the_model_knows_is_not_given() -> None:
     """The bundled encoder takes amplitudes, not logarithms."""
-    sound = bundled()
-    shape = a_sound_shape(sound, lead=25, frames=24)
-    stream = sound.stream(shape, a_sine(440.0, seconds=25 / FPS))
-    assert (stream.known == 0).all()
+    audio = load_bundled()
+    shape = a_audio_shape(audio, lead=25, frames=24)
+    stream = audio.stream(shape, a_sine(440.0, seconds=25 / FPS))
+    assert (stream.conditioning_mask == 0).all()
     assert (stream.x == 0).all()
 
 
-def test_nothing_is_known_without_a_lead_or_its_sound(sound: ClipSound) -> None:
-    for shape, lead in ((a_sound_shape(sound, 9, 24), None), (a_sound_shape(sound, 0, 24), a_sine(440.0))):
-        stream = sound.stream(shape, lead)
-        assert stream.x.shape[1] == shape.sound_latents
-        assert (stream.known == 0).all()
+def test_nothing_is_known_without_a_lead_or_its_audio(audio: AudioLatents) -> None:
+    for shape, lead in ((a_audio_shape(audio, 9, 24), None), (a_audio_shape(audio, 0, 24), a_sine(440.0))):
+        stream = audio.stream(shape, lead)
+        assert stream.x.shape[1] == shape.audio_latents
+        assert (stream.conditioning_mask == 0).all()
         assert (stream.x == 0).all()
 
 
-def test_tokens_of_sound_are_latents_and_back(sound: ClipSound) -> None:
-    shape = a_sound_shape(sound, 0, 33)
-    latents = torch.randn(sound.latent_shape(shape))
-    tokens = sound.tokens(latents)
-    assert tokens.shape == sound.stream(shape, None).x.shape
-    assert torch.allclose(sound.latents(tokens), latents, atol=1e-5)
+def test_tokens_of_audio_are_latents_and_back(audio: AudioLatents) -> None:
+    shape = a_audio_shape(audio, 0, 33)
+    latents = torch.randn(audio.latent_shape(shape))
+    tokens = audio.tokens(latents)
+    assert tokens.shape == audio.stream(shape, None).x.shape
+    assert torch.allclose(audio.latents(tokens), latents, atol=1e-5)
 
 
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 31), (9, 7)])
-def test_what_is_heard_is_exactly_as_long_as_the_new_frames(sound: ClipSound, lead: int, frames: int) -> None:
-    shape = a_sound_shape(sound, lead, frames)
-    heard = sound.decoded(shape, torch.randn(sound.stream(shape, None).x.shape))
-    assert heard.samples.shape == (2, round(frames / FPS * heard.rate))
-    assert np.isfinite(heard.samples).all()
+def test_what_is_heard_is_exactly_as_long_as_the_new_frames(audio: AudioLatents, lead: int, frames: int) -> None:
+    shape = a_audio_shape(audio, lead, frames)
+    decoded_audio = audio.decode(shape, torch.randn(audio.stream(shape, None).x.shape))
+    assert decoded_audio.samples.shape == (2, round(frames / FPS * decoded_audio.rate))
+    assert np.isfinite(decoded_audio.samples).all()
 
 
 def test_no_vocoder_rounds_as_tf32_does() -> None:
-    sound, allowed = two_eared(), [torch.backends.cudnn.allow_tf32]
-    shape = a_sound_shape(sound, 0, 9)
-    sound._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
-    sound.decoded(shape, sound.stream(shape, None).x)
+    audio, allowed = load_stereo(), [torch.backends.cudnn.allow_tf32]
+    shape = a_audio_shape(audio, 0, 9)
+    audio._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    audio.decode(shape, audio.stream(shape, None).x)
     assert [*allowed, torch.backends.cudnn.allow_tf32] == [True, False, True]
 
 
-def test_what_is_heard_with_the_lead_is_left_out(sound: ClipSound) -> None:
-    whole, behind = a_sound_shape(sound, 0, 33), a_sound_shape(sound, 9, 24)
-    assert whole.sound_latents == behind.sound_latents
-    tokens = torch.randn(sound.stream(whole, None).x.shape)
-    all_of_it, rest = sound.decoded(whole, tokens), sound.decoded(behind, tokens)
+def test_what_is_heard_with_the_lead_is_left_out(audio: AudioLatents) -> None:
+    whole, behind = a_audio_shape(audio, 0, 33), a_audio_shape(audio, 9, 24)
+    assert whole.audio_latents == behind.audio_latents
+    tokens = torch.randn(audio.stream(whole, None).x.shape)
+    all_of_it, rest = audio.decode(whole, tokens), audio.decode(behind, tokens)
     begin = round(9 / FPS * rest.rate)
-    kept = all_of_it.samples[:, begin : begin + rest.samples.shape[1]]
-    assert np.array_equal(rest.samples[:, : kept.shape[1]], kept)
+    tail = all_of_it.samples[:, begin : begin + rest.samples.shape[1]]
+    assert np.array_equal(rest.samples[:, : tail.shape[1]], tail)

@@ -23,20 +23,20 @@ class Painter:
         self.guidance: list[list[float] | None] = []
         self.alone: list[bool] = []
 
-    def velocity(self, state: State, moment: StepInputs) -> Tensor:
+    def velocity(self, state: State, inputs: StepInputs) -> Tensor:
         self.alone.append(True)
-        return self._moved([state], moment)
+        return self._move([state], inputs)
 
-    def packed(self, x: Tensor, states: Sequence[State], moment: StepInputs) -> Tensor:
+    def packed_velocity(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
         self.alone.append(False)
         assert x.shape[1] == sum(state.x.shape[1] for state in states)
-        return self._moved(states, moment)
+        return self._move(states, inputs)
 
-    def _moved(self, states: Sequence[State], moment: StepInputs) -> Tensor:
+    def _move(self, states: Sequence[State], inputs: StepInputs) -> Tensor:
         if self.error is not None:
             raise self.error
-        self.times.append((moment.t.tolist(), moment.t_next.tolist()))
-        self.guidance.append(None if moment.guidance is None else moment.guidance.tolist())
+        self.times.append((inputs.t.tolist(), inputs.t_next.tolist()))
+        self.guidance.append(None if inputs.guidance is None else inputs.guidance.tolist())
         return torch.cat([state.per["text"].expand_as(state.x) for state in states], dim=1)
 
 
@@ -94,7 +94,7 @@ def test_an_adapter_acts_with_and_without_words() -> None:
     assert painter.alone == [False, False]
 
 
-def test_a_picture_alone_takes_the_stock_forward_unless_an_adapter_changes_it() -> None:
+def test_an_image_alone_takes_the_stock_forward_unless_an_adapter_changes_it() -> None:
     painter, plain, tuned = Painter(), a_state("a", 1.0), a_state("b", 1.0)
     tuned.adapter = AppliedAdapter({}, 1.0)
     for states in ([plain], [tuned], [plain, tuned]):
@@ -102,7 +102,7 @@ def test_a_picture_alone_takes_the_stock_forward_unless_an_adapter_changes_it() 
     assert painter.alone == [True, False, False]
 
 
-def test_a_picture_keeps_no_more_than_its_own_part_of_a_row() -> None:
+def test_an_image_keeps_no_more_than_its_own_part_of_a_row() -> None:
     states = [a_state(name, 1.0) for name in "abc"]
     step(Painter(), states)
     for state in states:

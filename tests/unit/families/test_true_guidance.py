@@ -9,59 +9,60 @@ import numpy as np
 import pytest
 from flux1_stock import stock_run
 from flux2_stock import assert_same_as_stock
-from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, load_options, request, stock_pipeline
+from flux_drawing import an_image, assert_near, draw, draw_together, encode, load_options, request, stock_pipeline
+from support.bundle import cpu_config
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, CfgConfig
+from deployments.contract.model import BUNDLED, CfgConfig, ModelConfig
 from deployments.families.family import Family
 from deployments.families.step import step
-from deployments.loading import family_of, load
+from deployments.native_loading import find_family, load
 
 pytestmark = pytest.mark.slow
 
-TWICE: Final = CfgConfig(2.0)
+TWICE: Final = CfgConfig(scale=2.0)
 WORDS: Final = "a red star on a white background"
 
 
 def family(checkpoint: str, guidance: CfgConfig | None = TWICE) -> Family:
     folder = BUNDLED / checkpoint
-    loaded: Any = family_of(folder).load(folder, replace(load_options(), cfg=guidance))
+    loaded: Any = find_family(folder).load(folder, replace(load_options(), config=ModelConfig(cfg=guidance)))
     return loaded
 
 
 @pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
 def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
-    given = [a_picture(1, 64, 64)] * references
-    inputs = {"image": given[0], "max_area": 64 * 64} if given else {}
+    images = [an_image(1, 64, 64)] * references
+    inputs = {"image": images[0], "max_area": 64 * 64} if images else {}
     stock, job = stock_pipeline(BUNDLED / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
     expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
     guided = family(checkpoint)
-    assert np.array_equal(drawn(guided, encoded(guided, job, *given)), expected)
+    assert np.array_equal(draw(guided, encode(guided, job, *images)), expected)
 
 
 @pytest.mark.parametrize("references", [0, 2])
 def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(references: int) -> None:
     stock = stock_pipeline(BUNDLED / "flux2klein")
     stock.register_to_config(is_distilled=False)
-    given = [a_picture(seed, 80, 64) for seed in range(references)]
+    images = [an_image(seed, 80, 64) for seed in range(references)]
     guided: Any = family("flux2klein")
-    assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *given, guidance_scale=2.0)
+    assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *images, guidance_scale=2.0)
 
 
 @pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
-def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
-    guided = family(checkpoint, CfgConfig(2.0, (0.3, 0.9)))
+def test_batch_mates_change_an_image_by_rounding_only(checkpoint: str) -> None:
+    guided = family(checkpoint, CfgConfig(scale=2.0, interval=(0.3, 0.9)))
     jobs = [make_job(str(seed), prompt=WORDS, steps=3 + seed, seed=seed) for seed in range(3)]
-    alone = [drawn(guided, encoded(guided, job)) for job in jobs]
-    assert_near(drawn_together(guided, *(request(job) for job in jobs)), alone)
+    alone = [draw(guided, encode(guided, job)) for job in jobs]
+    assert_near(draw_together(guided, *(request(job) for job in jobs)), alone)
 
 
 def test_a_step_counts_twice_where_it_asks_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
-    once = encoded(family("flux2klein", None), job).tokens
-    guided = family("flux2klein", CfgConfig(2.0, (0.0, 0.9)))
-    state = encoded(guided, job)
+    once = encode(family("flux2klein", None), job).tokens
+    guided = family("flux2klein", CfgConfig(scale=2.0, interval=(0.0, 0.9)))
+    state = encode(guided, job)
     times = state.t.tolist()
     assert times[0] == 1
     assert (state.tokens, state.scale, state.steps_alike) == (once, 1.0, sum(t > 0.9 for t in times))
@@ -72,12 +73,12 @@ def test_a_step_counts_twice_where_it_asks_twice() -> None:
 
 def test_outside_its_times_nothing_is_changed() -> None:
     job = make_job(prompt=WORDS, steps=3)
-    never = family("flux", CfgConfig(5.0, (0.999, 0.9999)))
-    plain, unguided = (drawn(each, encoded(each, job)) for each in (family("flux", None), never))
+    never = family("flux", CfgConfig(scale=5.0, interval=(0.999, 0.9999)))
+    plain, unguided = (draw(each, encode(each, job)) for each in (family("flux", None), never))
     assert np.array_equal(plain, unguided)
 
 
 @pytest.mark.parametrize("checkpoint", ["flux3", "ltx2"])
 def test_others_refuse_it(checkpoint: str) -> None:
     with pytest.raises(CheckpointError, match="cfg must be null"):
-        load(f"bundled/{checkpoint}", device="cpu", dtype="float32", cfg=TWICE)
+        load(cpu_config(f"bundled/{checkpoint}", cfg=TWICE))

@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.finetunes import upload
 from serve_app.finetunes.registry import CheckFailed, Refused, TooMany, TooSlow
-from serve_app.finetunes.upload import GRACE_S, Bounds, Places, checked, save
+from serve_app.finetunes.upload import GRACE_S, Places, UploadLimits, check_file, save
 
 
 def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:
@@ -58,12 +58,12 @@ def test_all_places_are_given_and_come_back() -> None:
             raise RuntimeError
 
 
-BOUNDS = Bounds(max_mb=1, receive_s=100, min_kb_per_s=64)
+LIMITS = UploadLimits(max_mb=1, receive_s=100, min_kb_per_s=64)
 PATIENCE_S = 60
 
 
-async def pieces(*sent: bytes) -> AsyncIterator[bytes]:
-    for each in sent:
+async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
+    for each in chunks:
         yield each
 
 
@@ -81,39 +81,42 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_there_is_time_for_what_has_come_and_a_little_more() -> None:
-    assert BOUNDS.time_for(0) == GRACE_S
-    assert BOUNDS.time_for(64 * 1024 * 5) == GRACE_S + 5
-    assert BOUNDS.time_for(64 * 1024 * 1000) == 100
+    assert LIMITS.time_for(0) == GRACE_S
+    assert LIMITS.time_for(64 * 1024 * 5) == GRACE_S + 5
+    assert LIMITS.time_for(64 * 1024 * 1000) == 100
 
 
 def test_what_comes_is_written(file: Path) -> None:
-    assert asyncio.run(save(pieces(b"ab", b"", b"c"), file, BOUNDS)) == 3
+    assert asyncio.run(save(pieces(b"ab", b"", b"c"), file, LIMITS)) == 3
     assert file.read_bytes() == b"abc"
 
 
 async def test_a_file_that_is_too_large_is_refused_at_once(file: Path) -> None:
     with pytest.raises(Refused, match="at most 1 MiB"):
-        await save(trickle(0, b"x" * 2**20), file, BOUNDS)
+        await save(trickle(0, b"x" * 2**20), file, LIMITS)
 
 
 async def test_nothing_is_refused(file: Path) -> None:
     with pytest.raises(Refused, match="empty"):
-        await save(pieces(), file, BOUNDS)
+        await save(pieces(), file, LIMITS)
 
 
 @pytest.mark.parametrize(
-    ("bounds", "grace_s"),
-    [(Bounds(1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S), (Bounds(1, receive_s=100, min_kb_per_s=64), 0.2)],
+    ("limits", "grace_s"),
+    [
+        (UploadLimits(1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S),
+        (UploadLimits(1, receive_s=100, min_kb_per_s=64), 0.2),
+    ],
     ids=["in-all", "at-any-moment"],
 )
 @pytest.mark.parametrize("pause_s", [0.01, 1000], ids=["trickle", "silence"])
 async def test_an_upload_that_comes_too_slowly_is_ended(
-    file: Path, monkeypatch: pytest.MonkeyPatch, bounds: Bounds, grace_s: float, pause_s: float
+    file: Path, monkeypatch: pytest.MonkeyPatch, limits: UploadLimits, grace_s: float, pause_s: float
 ) -> None:
     monkeypatch.setattr(upload, "GRACE_S", grace_s)
     async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(TooSlow, match=f"whole within {bounds.receive_s:g} s, and come at .* KiB/s"):
-            await save(trickle(pause_s), file, bounds)
+        with pytest.raises(TooSlow, match=f"whole within {limits.receive_s:g} s, and come at .* KiB/s"):
+            await save(trickle(pause_s), file, limits)
 
 
 BEGIN = """
@@ -127,12 +130,12 @@ print(json.dumps({"begun": True}), flush=True)
 async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[str, object]:
     """The verdict where `script` stands in for the check."""
     monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
-    return await checked(file, 1, "bundled/flux3", None, 1)
+    return await check_file(file, 1, "bundled/flux3", None, 1)
 
 
 async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    told = """print('{"rank": 4, "layers": 1}')"""
-    assert await ask(monkeypatch, file, BEGIN + told) == {"rank": 4, "layers": 1}
+    verdict = """print('{"rank": 4, "layers": 1}')"""
+    assert await ask(monkeypatch, file, BEGIN + verdict) == {"rank": 4, "layers": 1}
     with pytest.raises(Refused, match="too wide"):
         await ask(monkeypatch, file, """print('{"error": "too wide"}')""")
 
@@ -141,7 +144,7 @@ TOO_MUCH_MEMORY = "damaged, or its check takes too much memory"
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         (BEGIN + "while True: pass", "its check takes more than 1 s"),
         (BEGIN + "bytearray(1 << 30)", TOO_MUCH_MEMORY),
@@ -153,9 +156,9 @@ TOO_MUCH_MEMORY = "damaged, or its check takes too much memory"
     ],
 )
 async def test_a_file_that_breaks_its_check_is_refused(
-    monkeypatch: pytest.MonkeyPatch, file: Path, script: str, told: str
+    monkeypatch: pytest.MonkeyPatch, file: Path, script: str, message: str
 ) -> None:
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match=message):
         await ask(monkeypatch, file, script)
 
 

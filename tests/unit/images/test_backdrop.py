@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.images import Backdrop, recompressed
+from deployments.images import Backdrop, recompress
 from deployments.video.writer import VideoError
 
 Pixels = npt.NDArray[np.uint8]
@@ -25,10 +25,10 @@ def plain(level: int) -> Pixels:
 
 def test_what_is_to_stay_stays_to_the_pixel() -> None:
     random = np.random.default_rng(0)
-    picture, drawn = (random.integers(0, 256, (*SIZE, 3), dtype=np.uint8) for _ in range(2))
+    image, output = (random.integers(0, 256, (*SIZE, 3), dtype=np.uint8) for _ in range(2))
     repaint = random.random(SIZE) < 0.5
-    laid = Backdrop(picture, repaint).under(drawn)
-    assert np.array_equal(laid[~repaint], picture[~repaint])
+    laid = Backdrop(image, repaint).under(output)
+    assert np.array_equal(laid[~repaint], image[~repaint])
 
 
 @pytest.mark.parametrize("off", [-25, -5, 5, 25])
@@ -56,21 +56,21 @@ def test_all_or_nothing(everything: bool) -> None:
 def test_any_size(height: int, width: int, first: bool) -> None:
     repaint = np.zeros((height, width), bool)
     repaint[0, 0] = first
-    picture = np.zeros((height, width, 3), np.uint8)
-    assert Backdrop(picture, repaint).under(picture).shape == picture.shape
+    image = np.zeros((height, width, 3), np.uint8)
+    assert Backdrop(image, repaint).under(image).shape == image.shape
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 96), (65, 97), (200, 120)])
-def test_the_larger_the_crf_the_less_is_left_of_a_picture(height: int, width: int) -> None:
+def test_the_larger_the_crf_the_less_is_left_of_an_image(height: int, width: int) -> None:
     y, x = np.ogrid[:height, :width]
     channels = np.broadcast_arrays(np.sin(x / 7) * np.cos(y / 5), np.cos(x / 15 + y / 20), np.sin(y / 30 + x / 50))
-    picture = (127.5 + 100 * np.stack(channels, axis=-1)).astype(np.uint8)
-    left = [recompressed(picture, crf).astype(int) for crf in (1, 33, 51)]
-    little, usual, much = (np.abs(pixels - picture[: height // 2 * 2, : width // 2 * 2]).mean() for pixels in left)
+    image = (127.5 + 100 * np.stack(channels, axis=-1)).astype(np.uint8)
+    images = [recompress(image, crf).astype(int) for crf in (1, 33, 51)]
+    little, usual, much = (np.abs(pixels - image[: height // 2 * 2, : width // 2 * 2]).mean() for pixels in images)
     assert 0 < little < min(3, usual)
     assert usual < min(12, much)
 
 
-def test_a_picture_without_a_pair_of_rows_is_refused() -> None:
+def test_an_image_without_a_pair_of_rows_is_refused() -> None:
     with pytest.raises(VideoError, match="compressed"):
-        recompressed(np.zeros((1, 64, 3), np.uint8), 33)
+        recompress(np.zeros((1, 64, 3), np.uint8), 33)

@@ -10,20 +10,20 @@ from typing import TypeVar
 import httpcore2
 import httpx2
 import pytest
-from support.fetching import fetcher, fetcher_of
+from support.fetching import fetcher, make_fetcher
 from support.hostile_origin import HOSTILITIES, hostile_origin
 from support.website import Website
 
 from serve_app.inputs import fetch, url_guard
 from serve_app.inputs.fetch import FetchTurns, TooManyFetches
-from serve_app.inputs.settings import BadPicture, PictureLimits
+from serve_app.inputs.settings import BadImage, ImageLimits
 from serve_app.inputs.url_guard import (
     FREE_PIECES,
-    ROW_BYTES,
+    HEAD_BYTES,
     AnswerRefused,
     BoundedBody,
     BoundedStream,
-    LoopShare,
+    LoopSlice,
     UrlGuard,
 )
 
@@ -31,22 +31,22 @@ PATIENCE_S = 60.0
 T = TypeVar("T")
 
 
-async def soon(done: Awaitable[T]) -> T:
+async def soon(awaitable: Awaitable[T]) -> T:
     async with asyncio.timeout(PATIENCE_S):
-        return await done
+        return await awaitable
 
 
 class Fetch:
     """One that lasts until it is told to end."""
 
     def __init__(self, turns: FetchTurns, owner: str, origin: str) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self._end = asyncio.Event()
         self._task = asyncio.create_task(self._run(turns, owner, origin))
 
     async def _run(self, turns: FetchTurns, owner: str, origin: str) -> None:
-        async with turns.taken(owner, origin):
-            self.begun.set()
+        async with turns.acquire(owner, origin):
+            self.started.set()
             await self._end.wait()
 
     async def end(self) -> None:
@@ -57,16 +57,16 @@ class Fetch:
         self._task.cancel()
 
 
-async def settled() -> None:
+async def settle() -> None:
     """Until all who could go on have."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def fetches(turns: FetchTurns, *of: tuple[str, str]) -> AsyncIterator[list[Fetch]]:
-    running = [Fetch(turns, owner, origin) for owner, origin in of]
-    await settled()
+async def fetches(turns: FetchTurns, *requests: tuple[str, str]) -> AsyncIterator[list[Fetch]]:
+    running = [Fetch(turns, owner, origin) for owner, origin in requests]
+    await settle()
     yield running
     for each in running:
         each.break_off()
@@ -75,24 +75,24 @@ async def fetches(turns: FetchTurns, *of: tuple[str, str]) -> AsyncIterator[list
 async def test_an_owner_waits_for_itself_in_the_order_of_coming() -> None:
     turns = FetchTurns(per_owner=2, per_origin=9)
     async with fetches(turns, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")) as (first, _, third, fourth):
-        assert not third.begun.is_set()
+        assert not third.started.is_set()
         await first.end()
-        await soon(third.begun.wait())
-        await settled()
-        assert not fourth.begun.is_set()
+        await soon(third.started.wait())
+        await settle()
+        assert not fourth.started.is_set()
 
 
 async def test_at_an_origin_no_more_than_an_owners_turns_wait_before_another() -> None:
     turns = FetchTurns(per_owner=2, per_origin=3)
     many = [("a", "1")] * 50 + [("b", "1")] * 2 + [("c", "1")]
     async with fetches(turns, *many) as running:
-        first_of_a, first_of_b, second_of_b, of_c = running[0], *running[-3:]
-        assert first_of_b.begun.is_set()
-        assert not second_of_b.begun.is_set()
-        await first_of_a.end()
-        await soon(second_of_b.begun.wait())
-        await first_of_b.end()
-        await soon(of_c.begun.wait())
+        first_a, first_b, second_b, only_c = running[0], *running[-3:]
+        assert first_b.started.is_set()
+        assert not second_b.started.is_set()
+        await first_a.end()
+        await soon(second_b.started.wait())
+        await first_b.end()
+        await soon(only_c.started.wait())
 
 
 async def test_who_breaks_off_leaves_the_turn_to_others() -> None:
@@ -100,41 +100,41 @@ async def test_who_breaks_off_leaves_the_turn_to_others() -> None:
     async with fetches(turns, ("a", "1"), ("a", "1"), ("a", "1")) as (running, waiting, last):
         waiting.break_off()
         running.break_off()
-        await soon(last.begun.wait())
+        await soon(last.started.wait())
 
 
 async def test_who_waits_too_long_is_told_so() -> None:
     turns = FetchTurns(per_owner=1, patience_s=0.01)
     async with fetches(turns, ("a", "1")):
         with pytest.raises(TooManyFetches):
-            async with turns.taken("a", "2"):
+            async with turns.acquire("a", "2"):
                 pass
 
 
 async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) -> None:
     turns = FetchTurns(per_owner=1)
-    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns)
-    web.put("/never", b"x", delay_s=PATIENCE_S)
-    web.put("/cat", b"cat")
-    limits = PictureLimits(timeout_s=0.5)
+    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), turns)
+    web.set_page("/never", b"x", delay_s=PATIENCE_S)
+    web.set_page("/cat", b"cat")
+    limits = ImageLimits(timeout_s=0.5)
     both = [fetcher.fetch(web.url(path), "a", limits) for path in ("/never", "/cat")]
     never, cat = await asyncio.gather(*both, return_exceptions=True)
-    assert isinstance(never, BadPicture)
+    assert isinstance(never, BadImage)
     assert cat == b"cat"
 
 
 async def test_a_redirects_target_has_a_turn_of_its_own(web: Website) -> None:
     """Also where there is one turn only: that of the page before is over."""
     turns = FetchTurns(per_owner=1, per_origin=1, patience_s=PATIENCE_S)
-    web.put("/old", status=302, location="/cat")
-    web.put("/cat", b"cat")
-    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns)
-    assert await soon(fetcher.fetch(web.url("/old"), "a", PictureLimits())) == b"cat"
+    web.set_page("/old", status=302, location="/cat")
+    web.set_page("/cat", b"cat")
+    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), turns)
+    assert await soon(fetcher.fetch(web.url("/old"), "a", ImageLimits())) == b"cat"
 
 
 FETCHER = fetcher("127.0.0.0/8")
 
-LONG = PictureLimits(timeout_s=PATIENCE_S)
+LONG = ImageLimits(timeout_s=PATIENCE_S)
 TOO_LARGE_A_HEAD = "more than 16 KiB of headers"
 TOO_MANY_PIECES = "too many tiny pieces"
 REASONS = {"one-byte chunks": TOO_MANY_PIECES, "a trickled head": TOO_MANY_PIECES}
@@ -143,7 +143,7 @@ REASONS = {"one-byte chunks": TOO_MANY_PIECES, "a trickled head": TOO_MANY_PIECE
 @pytest.mark.parametrize("kind", sorted(set(HOSTILITIES) - {"a trickled body", "one-byte segments"}))
 async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
     with hostile_origin(kind) as origin:
-        with pytest.raises(BadPicture, match=f"refused: .*{REASONS.get(kind, TOO_LARGE_A_HEAD)}"):
+        with pytest.raises(BadImage, match=f"refused: .*{REASONS.get(kind, TOO_LARGE_A_HEAD)}"):
             await FETCHER.fetch(origin.url, "us", LONG)
         assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
         assert origin.connections == 1
@@ -152,17 +152,17 @@ async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
 async def test_a_trickled_body_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "GRACE_S", 0.2)
     with hostile_origin("a trickled body") as origin:
-        with pytest.raises(BadPicture, match="sends less than 8 KiB a second"):
+        with pytest.raises(BadImage, match="sends less than 8 KiB a second"):
             await FETCHER.fetch(origin.url, "us", LONG)
         assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
 
 
 async def test_the_time_counts_over_all_redirects(web: Website) -> None:
     for n in range(1, 4):
-        web.put(f"/{n}", status=302, location=f"/{n - 1}", content_length="5", delay_s=PATIENCE_S)
-    web.put("/0", b"x", delay_s=PATIENCE_S)
-    with pytest.raises(BadPicture, match=r"within 0\.3 s"):
-        await FETCHER.fetch(web.url("/3"), "us", PictureLimits(timeout_s=0.3))
+        web.set_page(f"/{n}", status=302, location=f"/{n - 1}", content_length="5", delay_s=PATIENCE_S)
+    web.set_page("/0", b"x", delay_s=PATIENCE_S)
+    with pytest.raises(BadImage, match=r"within 0\.3 s"):
+        await FETCHER.fetch(web.url("/3"), "us", ImageLimits(timeout_s=0.3))
 
 
 class Wire(httpcore2.AsyncNetworkStream):
@@ -171,11 +171,11 @@ class Wire(httpcore2.AsyncNetworkStream):
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
         self.read_pieces = 0
-        self.asked_bytes = 0
+        self.requested_bytes = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as the base has it
         self.read_pieces += 1
-        self.asked_bytes = max_bytes
+        self.requested_bytes = max_bytes
         return self._pieces.pop(0)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
@@ -194,7 +194,7 @@ class Chunks(httpx2.AsyncByteStream):
 
 
 def stream(*pieces: bytes) -> BoundedStream:
-    return BoundedStream(Wire(*pieces), LoopShare())
+    return BoundedStream(Wire(*pieces), LoopSlice())
 
 
 async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambda: None) -> None:
@@ -214,7 +214,7 @@ async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
 
 async def test_tiny_segments_are_read_up_to_their_bound() -> None:
     wire = Wire(*[b"x"] * 10 * FREE_PIECES)
-    bounded = BoundedStream(wire, LoopShare())
+    bounded = BoundedStream(wire, LoopSlice())
     with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
         await read_on(bounded, bounded.body_came)
     assert FREE_PIECES < wire.read_pieces <= FREE_PIECES + 2
@@ -222,11 +222,11 @@ async def test_tiny_segments_are_read_up_to_their_bound() -> None:
 
 async def test_no_more_than_a_row_of_headers_is_read() -> None:
     wire = Wire(*[bytes(4096)] * 10)
-    bounded = BoundedStream(wire, LoopShare())
+    bounded = BoundedStream(wire, LoopSlice())
     with pytest.raises(AnswerRefused, match=TOO_LARGE_A_HEAD):
         await read_on(bounded)
-    assert wire.read_pieces == ROW_BYTES // 4096 + 1
-    assert wire.asked_bytes == 4096, "what is dear to read is read in small parts"
+    assert wire.read_pieces == HEAD_BYTES // 4096 + 1
+    assert wire.requested_bytes == 4096, "what is dear to read is read in small parts"
 
 
 async def test_each_answer_of_a_connection_is_bounded_anew() -> None:
@@ -238,11 +238,11 @@ async def test_each_answer_of_a_connection_is_bounded_anew() -> None:
 
 async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn that takes readers beyond the slice is followed by one of everybody else's."""
-    share, order = LoopShare(), list[str]()
+    loop_slice, order = LoopSlice(), list[str]()
     monkeypatch.setattr(url_guard, "_SLICE_S", -1.0)  # over as soon as it has begun
 
     async def reader(n: int) -> None:
-        await share.wait()
+        await loop_slice.wait()
         order.append("reader")
 
     readers = [asyncio.create_task(reader(n)) for n in range(3)]
@@ -255,8 +255,8 @@ async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.Monke
 
 async def test_readers_within_the_slice_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(url_guard, "_SLICE_S", float("inf"))
-    share = LoopShare()
-    waiting = [share.wait() for _ in range(3)]
+    loop_slice = LoopSlice()
+    waiting = [loop_slice.wait() for _ in range(3)]
     for each in waiting:
         with pytest.raises(StopIteration):
             each.send(None)

@@ -1,4 +1,4 @@
-"""Sizes of pictures and of videos."""
+"""Sizes of images and of videos."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.inputs.geometry import (
-    CLIP_AREAS,
-    CLIP_RATIOS,
     GRID,
     MAX_AREA,
     MAX_SIDE,
@@ -20,21 +18,23 @@ from serve_app.inputs.geometry import (
     MIN_SIDE,
     RATIOS,
     TIERS,
-    PictureSize,
+    VIDEO_AREAS,
+    VIDEO_RATIOS,
+    ImageSize,
     Ratio,
     Size,
     billed_megapixels,
-    clip_area,
-    clip_ratio,
-    clip_size,
     fit,
+    image_size,
     megapixels,
     nearest_tier,
-    picture_size,
     ratio_from_prompt,
     scale_to,
     size_for,
     size_within,
+    video_area,
+    video_ratio,
+    video_size,
 )
 
 SIDES = st.integers(1, 20_000)
@@ -69,28 +69,28 @@ def test_nearest_tier(size: tuple[int, int], tier: str) -> None:
 
 @given(SIDES, SIDES)
 def test_fit_holds_all_limits_and_keeps_what_is_within(width: int, height: int) -> None:
-    fitted = fit(width, height)
-    assert MIN_SIDE <= min(fitted) <= max(fitted) <= MAX_SIDE
-    assert fitted.area <= MAX_AREA
+    size = fit(width, height)
+    assert MIN_SIDE <= min(size) <= max(size) <= MAX_SIDE
+    assert size.area <= MAX_AREA
     if min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE and width * height <= MAX_AREA:
-        assert fitted == (width, height)
-    assert fit(*fitted) == fitted
+        assert size == (width, height)
+    assert fit(*size) == size
 
 
 @given(SIDES, SIDES)
 def test_fit_keeps_the_ratio_to_the_pixel(width: int, height: int) -> None:
     if max(width, height) * MIN_SIDE <= min(width, height) * MAX_SIDE:
-        fitted = fit(width, height)
-        assert abs(fitted.width - fitted.height * width / height) <= max(1.0, width / height) + 1e-6
+        size = fit(width, height)
+        assert abs(size.width - size.height * width / height) <= max(1.0, width / height) + 1e-6
 
 
 @given(st.integers(100, 6000), st.integers(100, 6000), st.sampled_from(sorted(TIERS.values())))
 def test_scale_to_reaches_the_area_within_the_limits(width: int, height: int, area: int) -> None:
-    scaled = scale_to(width, height, area)
-    assert scaled.area <= MAX_AREA
-    assert max(scaled) <= MAX_SIDE
-    if max(scaled) < MAX_SIDE and min(scaled) > MIN_SIDE:
-        assert scaled.area == pytest.approx(area, rel=0.03)
+    size = scale_to(width, height, area)
+    assert size.area <= MAX_AREA
+    assert max(size) <= MAX_SIDE
+    if max(size) < MAX_SIDE and min(size) > MIN_SIDE:
+        assert size.area == pytest.approx(area, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_megapixels(area: int, reported: float, billed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "area", "size"),
+    ("fields", "area", "size"),
     [
         ({"width": 640, "height": 480, "aspect_ratio": "1:1", "reference": (9, 9)}, 640 * 480, (640, 480)),
         ({}, TIERS["1k"], None),
@@ -120,29 +120,29 @@ def test_megapixels(area: int, reported: float, billed: int) -> None:
         ({"reference": (2000, 2000), "aspect_ratio": "1:1", "resolution": "1k"}, 1024**2, (1024, 1024)),
     ],
 )
-def test_what_decides_the_size(sent: dict[str, Any], area: int, size: tuple[int, int] | None) -> None:
-    assert picture_size(**sent) == PictureSize(area, size and Size(*size))
+def test_what_decides_the_size(fields: dict[str, Any], area: int, size: tuple[int, int] | None) -> None:
+    assert image_size(**fields) == ImageSize(area, size and Size(*size))
 
 
 def test_edit_with_auto_and_a_tier_keeps_the_exact_ratio() -> None:
-    decided = picture_size(reference=(500, 250), resolution="1k")
+    decided = image_size(reference=(500, 250), resolution="1k")
     assert decided.size is not None
     assert decided.area == decided.size.area == pytest.approx(TIERS["1k"], rel=0.01)
     assert abs(decided.size.width - 2 * decided.size.height) <= 2
 
 
-@pytest.mark.parametrize("resolution", CLIP_AREAS)
-@pytest.mark.parametrize("ratio", CLIP_RATIOS)
-def test_sizes_of_clips_are_near_ratio_and_area_and_drafts_half_of_them(resolution: str, ratio: Ratio) -> None:
-    size = clip_size(ratio, clip_area(resolution))
+@pytest.mark.parametrize("resolution", VIDEO_AREAS)
+@pytest.mark.parametrize("ratio", VIDEO_RATIOS)
+def test_sizes_of_videos_are_near_ratio_and_area_and_drafts_half_of_them(resolution: str, ratio: Ratio) -> None:
+    size = video_size(ratio, video_area(resolution))
     assert size.width % 64 == size.height % 64 == 0
     assert size.ratio == pytest.approx(float(ratio), rel=0.06)
-    assert size.area == pytest.approx(clip_area(resolution), rel=0.06)
-    assert clip_ratio(size.ratio) == ratio, "the ratio can be told from the size"
-    half = clip_size(ratio, clip_area(resolution, draft=True), draft=True)
+    assert size.area == pytest.approx(video_area(resolution), rel=0.06)
+    assert video_ratio(size.ratio) == ratio, "the ratio can be told from the size"
+    half = video_size(ratio, video_area(resolution, draft=True), draft=True)
     assert (2 * half.width, 2 * half.height) == size
     assert half.width % 32 == half.height % 32 == 0
-    assert clip_ratio(half.ratio) == ratio
+    assert video_ratio(half.ratio) == ratio
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_sizes_of_clips_are_near_ratio_and_area_and_drafts_half_of_them(resoluti
      (1, 64, "9:21"), (1001, 1000, "1:1")],
 )  # fmt: skip
 def test_the_nearest_ratio(width: int, height: int, name: str) -> None:
-    assert clip_ratio(Fraction(width, height)) == RATIOS[name]
+    assert video_ratio(Fraction(width, height)) == RATIOS[name]
 
 
 @pytest.mark.parametrize(

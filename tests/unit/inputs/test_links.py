@@ -6,18 +6,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serve_app.inputs.links import PREFIX, LinkSigner
+from serve_app.inputs.links import PREFIXES, LinkSigner
 
 NOW = 1_790_000_000.0
 SIGNER = LinkSigner(b"a secret of some length")
-KEY = "results/task/1/picture.jpeg"
+KEY = "results/task/1/image.jpeg"
 
 
 def _parts(link: str) -> tuple[str, str, str]:
     """Key, expiry and signature of a link."""
     url = urlsplit(link)
     query = parse_qs(url.query, strict_parsing=True)
-    return unquote(url.path.removeprefix(PREFIX)), query["se"][0], query["sig"][0]
+    return unquote(url.path.removeprefix(PREFIXES["GET"])), query["se"][0], query["sig"][0]
 
 
 @given(st.floats(0.5, 1e6), st.floats(1, 4e9))

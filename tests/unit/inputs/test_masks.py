@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
-from support.input_images import as_input, picture, pixels
-from support.pictures import file_of
+from support.images import encode_image
+from support.input_images import as_input, input_image, pixels
 
 from serve_app.inputs.geometry import Size
 from serve_app.inputs.images import read_image
-from serve_app.inputs.masks import alpha_mask, grey_mask, grown, laid_out, mask_of, white_area
+from serve_app.inputs.masks import alpha_mask, grey_mask, grow, mask_from_area, place_on_canvas, white_area
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ from serve_app.inputs.masks import alpha_mask, grey_mask, grown, laid_out, mask_
     ],
 )
 def test_what_counts_as_white(mode: str, colour: Any, white: bool) -> None:
-    assert white_area(picture((1, 1), mode, colour)).tolist() == [[white]]
+    assert white_area(input_image((1, 1), mode, colour)).tolist() == [[white]]
 
 
 def test_the_way_there_and_back() -> None:
     area = np.random.default_rng(1).random((5, 9)) < 0.5
-    mask = mask_of(area)
+    mask = mask_from_area(area)
     assert pixels(mask).shape == (5, 9)
     assert set(np.unique(pixels(mask))) == {0, 255}
     assert (white_area(mask) == area).all()
@@ -44,7 +44,7 @@ def test_the_way_there_and_back() -> None:
 def test_a_point_grows_to_a_disc(pixels: int) -> None:
     area = np.zeros((61, 71), np.bool_)
     area[30, 35] = True
-    disc = grown(area, pixels)
+    disc = grow(area, pixels)
     assert disc.dtype == np.bool_
     rows, columns = np.nonzero(disc)
     assert (rows.min(), rows.max()) == (30 - pixels, 30 + pixels)
@@ -59,7 +59,7 @@ def test_a_point_grows_to_a_disc(pixels: int) -> None:
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.integers(0, 6))
 def test_growth_only_adds(width: int, height: int, seed: int, pixels: int) -> None:
     area = np.random.default_rng(seed).random((height, width)) < 0.1
-    more, most = grown(area, pixels), grown(area, pixels + 1)
+    more, most = grow(area, pixels), grow(area, pixels + 1)
     assert (more >= area).all()
     assert (most >= more).all()
     for row, column in product(range(height), range(width)):
@@ -69,15 +69,15 @@ def test_growth_only_adds(width: int, height: int, seed: int, pixels: int) -> No
 
 def test_a_grey_mask_keeps_its_shades_and_no_profile() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    mask = grey_mask(read_image(file_of(Image.new("RGB", (2, 2), (90, 90, 90)), icc_profile=profile)))
+    mask = grey_mask(read_image(encode_image(Image.new("RGB", (2, 2), (90, 90, 90)), icc_profile=profile)))
     assert pixels(mask)[0, 0] == 90
     assert b"iCCP" not in mask.data
 
 
 def test_an_alpha_mask_is_there_where_something_is_transparent() -> None:
-    assert alpha_mask(picture((1, 1))) is None
-    assert alpha_mask(picture((1, 1), "RGBA", (0, 0, 0, 255))) is None
-    mask = alpha_mask(picture((1, 1), "RGBA", (0, 0, 0, 55)))
+    assert alpha_mask(input_image((1, 1))) is None
+    assert alpha_mask(input_image((1, 1), "RGBA", (0, 0, 0, 255))) is None
+    mask = alpha_mask(input_image((1, 1), "RGBA", (0, 0, 0, 55)))
     assert mask is not None
     assert pixels(mask)[0, 0] == 200
 
@@ -89,34 +89,34 @@ def _noise(width: int, height: int) -> Image.Image:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(*[st.integers(1, 24)] * 4, *[st.integers(-24, 24)] * 2)
-def test_the_picture_lies_where_it_should(
+def test_the_image_lies_where_it_should(
     width: int, height: int, canvas_width: int, canvas_height: int, left: int, top: int
 ) -> None:
     assume(-width < left < canvas_width and -height < top < canvas_height)
     assume(max(width, height) <= 64 * min(width, height))
     noise = _noise(width, height)
-    canvas, mask = laid_out(as_input(noise), Size(canvas_width, canvas_height), left, top)
-    made, open_part, own = pixels(canvas), pixels(mask), np.asarray(noise)
-    assert made.shape == (canvas_height, canvas_width, 3)
+    canvas, mask = place_on_canvas(as_input(noise), Size(canvas_width, canvas_height), left, top)
+    canvas_pixels, open_part, own = pixels(canvas), pixels(mask), np.asarray(noise)
+    assert canvas_pixels.shape == (canvas_height, canvas_width, 3)
     assert open_part.shape == (canvas_height, canvas_width)
-    # Each pixel of the canvas has the colour of the nearest pixel of the picture that is inside.
+    # Each pixel of the canvas has the colour of the nearest pixel of the image that is inside.
     rows = np.clip(np.arange(canvas_height), max(top, 0), min(top + height, canvas_height) - 1) - top
     columns = np.clip(np.arange(canvas_width), max(left, 0), min(left + width, canvas_width) - 1) - left
-    assert (made == own[np.ix_(rows, columns)]).all()
-    kept_rows = (np.arange(canvas_height) - top == rows)[:, None]
-    kept_columns = (np.arange(canvas_width) - left == columns)[None, :]
-    assert (open_part == np.where(kept_rows & kept_columns, 0, 255)).all()
+    assert (canvas_pixels == own[np.ix_(rows, columns)]).all()
+    own_rows = (np.arange(canvas_height) - top == rows)[:, None]
+    own_columns = (np.arange(canvas_width) - left == columns)[None, :]
+    assert (open_part == np.where(own_rows & own_columns, 0, 255)).all()
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "1"])
-def test_every_kind_of_picture_becomes_rgb(mode: str) -> None:
-    canvas, mask = laid_out(as_input(_noise(8, 8).convert(mode)), Size(12, 12), 2, 2)
+def test_every_kind_of_image_becomes_rgb(mode: str) -> None:
+    canvas, mask = place_on_canvas(as_input(_noise(8, 8).convert(mode)), Size(12, 12), 2, 2)
     assert pixels(canvas).shape == (12, 12, 3)
     assert pixels(mask).shape == (12, 12)
 
 
 @pytest.mark.parametrize(("alpha", "shade"), [(0, 255), (255, 0), (51, 204)])
 def test_transparent_parts_are_over_white(alpha: int, shade: int) -> None:
-    canvas, mask = laid_out(picture((4, 4), "RGBA", (0, 0, 0, alpha)), Size(6, 4), 0, 0)
+    canvas, mask = place_on_canvas(input_image((4, 4), "RGBA", (0, 0, 0, alpha)), Size(6, 4), 0, 0)
     assert (pixels(canvas) == shade).all()
     assert (pixels(mask)[:, :4] == 0).all(), "transparency does not ask for paint"

@@ -9,7 +9,7 @@ import pytest
 from support.website import Website
 
 from serve_app.inputs.fetch import Fetcher, FetchTurns
-from serve_app.inputs.settings import PICTURES, BadPicture
+from serve_app.inputs.settings import IMAGES, BadImage
 from serve_app.inputs.url_guard import (
     PER_ASKER,
     PER_DOMAIN,
@@ -28,10 +28,10 @@ LOOPBACK = "127.0.0.0/8"
 
 def _resolver(*answers: Sequence[str]) -> Resolver:
     """Gives one answer per call, the last one for ever."""
-    left = list(answers)
+    remaining = list(answers)
 
     async def resolve(host: str, port: int) -> Sequence[str]:
-        return left.pop(0) if len(left) > 1 else left[0]
+        return remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
     return resolve
 
@@ -53,7 +53,7 @@ async def test_inside_addresses_are_refused_in_every_notation(host: str, web: We
     async with guard.client(timeout=60) as client:
         with pytest.raises(UrlRefused):
             await client.get(web.url(host=host))
-    assert not web.asked
+    assert not web.paths
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::"])
@@ -98,8 +98,8 @@ async def test_names_that_are_written_like_others_than_ascii_and_are_none(host: 
     url = f"http://{host}/a.png"
     with pytest.raises(UrlRefused, match="not a valid URL"):
         await UrlGuard(resolve=_resolver([])).check(url)
-    with pytest.raises(BadPicture, match="not a valid URL"):
-        await Fetcher(UrlGuard(resolve=_resolver([])), FetchTurns()).fetch(url, "us", PICTURES)
+    with pytest.raises(BadImage, match="not a valid URL"):
+        await Fetcher(UrlGuard(resolve=_resolver([])), FetchTurns()).fetch(url, "us", IMAGES)
 
 
 async def test_unknown_hosts() -> None:
@@ -133,7 +133,7 @@ async def test_rebinding_between_check_and_connection_gains_nothing(web: Website
     async with guard.client(timeout=60) as client:
         with pytest.raises(UrlRefused, match="public internet"):
             await client.get(web.url(host="rebind.test"))
-    assert not web.asked
+    assert not web.paths
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_rebinding_between_check_and_connection_gains_nothing(web: Website
     ],
 )
 async def test_the_allow_list_opens_hosts_and_networks(allow: str, host: str, web: Website) -> None:
-    web.put("/ok", b"ok")
+    web.set_page("/ok", b"ok")
     guard = UrlGuard([allow, "::1/128"], resolve=_resolver(["127.0.0.1"]))
     await guard.check(web.url(host=host))
     async with guard.client(timeout=60) as client:
@@ -164,14 +164,14 @@ async def test_the_allow_list_opens_nothing_else() -> None:
 async def test_the_client_follows_no_redirect_and_reads_no_proxy(web: Website, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    web.put("/", status=302, location=web.url("/next"))
+    web.set_page("/", status=302, location=web.url("/next"))
     async with UrlGuard([LOOPBACK]).client(timeout=60, headers={"user-agent": "test"}) as client:
         assert (await client.get(web.url())).status_code == 302
-    assert web.asked == ["/"]
+    assert web.paths == ["/"]
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(web: Website) -> None:
-    web.put("/ok", b"ok")
+    web.set_page("/ok", b"ok")
     async with UrlGuard([LOOPBACK], resolve=_resolver(["127.0.0.2", "127.0.0.1"])).client(timeout=60) as client:
         assert (await client.get(web.url("/ok", "two.test"))).text == "ok"
 
@@ -185,7 +185,7 @@ class DeadNameServer:
     def __init__(self) -> None:
         self.threads: set[int] = set()
         self.most_at_a_time = 0
-        self._under_way = 0
+        self._in_flight = 0
         self._lock = threading.Lock()
         self._over = threading.Event()
 
@@ -193,11 +193,11 @@ class DeadNameServer:
         if "dead." in host:
             with self._lock:
                 self.threads.add(threading.get_ident())
-                self._under_way += 1
-                self.most_at_a_time = max(self.most_at_a_time, self._under_way)
+                self._in_flight += 1
+                self.most_at_a_time = max(self.most_at_a_time, self._in_flight)
             self._over.wait()
             with self._lock:
-                self._under_way -= 1
+                self._in_flight -= 1
         return ["8.8.8.8"]
 
     def end(self) -> None:
@@ -205,7 +205,7 @@ class DeadNameServer:
 
     async def hanging(self, lookups: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while self._under_way < lookups:
+            while self._in_flight < lookups:
                 await asyncio.sleep(0.001)
 
 

@@ -18,9 +18,9 @@ from serve_app.config.settings import Settings
 from serve_app.encryption import new_key
 from serve_app.launcher import embedded_redis, ray_flags
 from serve_app.launcher.embedded_redis import free_port
-from serve_app.launcher.first_start import with_key, with_key_if_made
+from serve_app.launcher.first_start import with_existing_key, with_key
 from serve_app.launcher.launcher import Launcher
-from serve_app.launcher.running import RunningService, announced, folder, running
+from serve_app.launcher.running import RunningService, announce, folder, running
 
 
 async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
@@ -31,8 +31,8 @@ async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
 
 def test_ray_is_imported_after_its_flags_are_set() -> None:
     code = "import sys, serve_app.launcher.launcher, serve_app.cli.cluster; print('ray' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert ran.stdout.strip() == "False"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout.strip() == "False"
 
 
 def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,30 +43,30 @@ def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(m
         assert 10_000 <= port < first
         with socket.socket() as server:
             server.bind(("127.0.0.1", port))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        drawn = iter([taken.getsockname()[1]] * 2 + ports[:1])
-        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(drawn))
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        candidates = iter([busy_socket.getsockname()[1]] * 2 + ports[:1])
+        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(candidates))
         assert free_port() == ports[0], "one that is taken is passed over"
 
 
-@pytest.mark.parametrize("said", ["", "nonsense", "1024 65535"])
-def test_a_system_that_gives_all_or_says_nothing(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("content", ["", "nonsense", "1024 65535"])
+def test_a_system_that_gives_all_or_says_nothing(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_redis, "_OUTGOING", tmp_path / "range")
-    (tmp_path / "range").write_text(said)
+    (tmp_path / "range").write_text(content)
     assert 10_000 <= free_port() < 32_768
 
 
 def test_where_there_are_none_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        port = busy_socket.getsockname()[1]
         monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: port)
         with pytest.raises(OSError, match="no 1 free ports"):
             free_port()
 
 
-RAYS_FIGURES = "RAY_enable_metrics_collection"
+METRICS_FLAG = "RAY_enable_metrics_collection"
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_a_cluster_that_is_joined_keeps_its_addresses_its_figures_and_other_swit
     ray_flags.apply()
     assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_SERVE_HAPROXY_NBTHREAD"]) == ("token", "4")
     assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
-    assert RAYS_FIGURES not in os.environ
+    assert METRICS_FLAG not in os.environ
 
 
 def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
@@ -98,23 +98,23 @@ def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
         "from ray.serve._private import constants as known;"
         "print(known.CONTROL_LOOP_INTERVAL_S, known.RAY_SERVE_METRICS_EXPORT_INTERVAL_MS)"
     )
-    told = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout.split() == ["0.2", "1000"]
+    result = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == ["0.2", "1000"]
 
 
 def test_the_proxy_of_an_own_one_serves_on_the_services_host(tmp_path: Path) -> None:
-    os.environ[RAYS_FIGURES] = "1"
+    os.environ[METRICS_FLAG] = "1"
     ray_flags.apply_to_own(tmp_path, "192.0.2.1", tmp_path / "token")
-    assert os.environ[RAYS_FIGURES] == "1", "its figures can be asked for"
+    assert os.environ[METRICS_FLAG] == "1", "its figures can be asked for"
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
     assert "--bind 192.0.2.1 " in Path(os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]).read_text()
 
 
 LEAVE_A_NOTE = """
 import sys
-from serve_app.launcher.running import RunningService, announced
+from serve_app.launcher.running import RunningService, announce
 
-with announced(RunningService.model_validate_json(sys.argv[1])):
+with announce(RunningService.model_validate_json(sys.argv[1])):
     print("left", flush=True)
     sys.stdin.read()
 """
@@ -152,7 +152,7 @@ def elsewhere(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_service_is_found_while_it_runs(state: Path) -> None:
     assert running() == []
-    with announced(service()):
+    with announce(service()):
         assert running() == [service()]
         [note] = state.iterdir()
         assert stat.S_IMODE(note.stat().st_mode) == 0o600
@@ -165,7 +165,7 @@ def test_a_service_is_found_while_it_runs(state: Path) -> None:
 
 def test_one_of_another_process_is_found_and_one_that_was_killed_is_not(state: Path) -> None:
     with elsewhere(service(8001)) as process:
-        with announced(service(8002)):
+        with announce(service(8002)):
             assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
         process.kill()
         process.wait()
@@ -178,7 +178,7 @@ def test_a_service_runs_also_where_no_note_can_be_left(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with announced(service()):
+    with announce(service()):
         assert running() == []
     assert "--base-url" in caplog.text
 
@@ -191,14 +191,14 @@ def test_a_relative_place_does_not_count(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
-    assert not with_key_if_made(settings).has_sealing_keys
+    assert not with_existing_key(settings).has_sealing_keys
     first = with_key(settings).sealing_keys
-    assert with_key(settings).sealing_keys == with_key_if_made(settings).sealing_keys == first
+    assert with_key(settings).sealing_keys == with_existing_key(settings).sealing_keys == first
     assert stat.S_IMODE((tmp_path / "sealing-key").stat().st_mode) == 0o600
 
 
 def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
     key = new_key()
-    chosen = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
-    assert with_key(Settings.model_validate(chosen)).sealing_keys == [key]
+    values = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
+    assert with_key(Settings.model_validate(values)).sealing_keys == [key]
     assert list(tmp_path.iterdir()) == []

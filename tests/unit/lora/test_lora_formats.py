@@ -39,7 +39,9 @@ Pair = tuple[Tensor, Tensor]
 Convention = Callable[[str, Tensor, Tensor], dict[str, Tensor]]
 
 
-def named(template: str, down: str = "lora_A.weight", up: str = "lora_B.weight", *, flat: bool = False) -> Convention:
+def make_convention(
+    template: str, down: str = "lora_A.weight", up: str = "lora_B.weight", *, flat: bool = False
+) -> Convention:
     def write(name: str, first: Tensor, second: Tensor) -> dict[str, Tensor]:
         place = template.format(name.replace(".", "_") if flat else name)
         return {f"{place}.{down}": first.clone(), f"{place}.{up}": second.clone()}
@@ -54,19 +56,19 @@ def with_alpha(name: str, first: Tensor, second: Tensor) -> dict[str, Tensor]:
 
 
 KOHYA = ("lora_down.weight", "lora_up.weight")
-OF_BFL = {
-    "ComfyUI": named("diffusion_model.{}"),
-    "ComfyUI, down and up": named("diffusion_model.{}", *KOHYA),
-    "kohya": named("lora_unet_{}", *KOHYA, flat=True),
+BFL_CONVENTIONS = {
+    "ComfyUI": make_convention("diffusion_model.{}"),
+    "ComfyUI, down and up": make_convention("diffusion_model.{}", *KOHYA),
+    "kohya": make_convention("lora_unet_{}", *KOHYA, flat=True),
     "kohya, alpha": with_alpha,
-    "PEFT of BFL's": named("base_model.model.{}"),
+    "PEFT of BFL's": make_convention("base_model.model.{}"),
 }
-OF_DIFFUSERS = {
-    "diffusers": named("transformer.{}"),
-    "diffusers, down and up": named("transformer.{}", *KOHYA),
-    "PEFT, adapter named": named("base_model.model.{}", "lora_A.default.weight", "lora_B.default.weight"),
-    "kohya of diffusers": named("lora_transformer_{}", *KOHYA, flat=True),
-    "bare": named("{}"),
+DIFFUSERS_CONVENTIONS = {
+    "diffusers": make_convention("transformer.{}"),
+    "diffusers, down and up": make_convention("transformer.{}", *KOHYA),
+    "PEFT, adapter named": make_convention("base_model.model.{}", "lora_A.default.weight", "lora_B.default.weight"),
+    "kohya of diffusers": make_convention("lora_transformer_{}", *KOHYA, flat=True),
+    "bare": make_convention("{}"),
 }
 
 
@@ -75,7 +77,7 @@ def base(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
     return request.param, _outline(f"bundled/{request.param}", None)
 
 
-def drawn(base: tuple[str, nn.Module]) -> Iterator[tuple[str, list[str], Pair]]:
+def draw_pairs(base: tuple[str, nn.Module]) -> Iterator[tuple[str, list[str], Pair]]:
     """Of each of BFL's layers: its name, the transformer's layers, and matrices for all of them together."""
     draw = torch.Generator().manual_seed(0)
     name, transformer = base
@@ -90,27 +92,27 @@ def effects(layers: dict[str, LowRank]) -> dict[str, Tensor]:
     return {name: layer.scale * layer.up @ layer.down for name, layer in layers.items()}
 
 
-@pytest.mark.parametrize("convention", [*OF_BFL, *OF_DIFFUSERS])
+@pytest.mark.parametrize("convention", [*BFL_CONVENTIONS, *DIFFUSERS_CONVENTIONS])
 def test_every_convention_gives_the_same_layers(base: tuple[str, nn.Module], convention: str) -> None:
     _, transformer = base
     tensors: dict[str, Tensor] = {}
     expected: dict[str, Tensor] = {}
-    for source, layers, (down, up) in drawn(base):
+    for source, layers, (down, up) in draw_pairs(base):
         rows = up.split([int(transformer.get_submodule(each).get_parameter("weight").shape[0]) for each in layers])
         expected |= {layer: part @ down for layer, part in zip(layers, rows, strict=True)}
-        if convention in OF_BFL:
-            tensors |= OF_BFL[convention](source, down, up)
+        if convention in BFL_CONVENTIONS:
+            tensors |= BFL_CONVENTIONS[convention](source, down, up)
         else:
             for layer, part in zip(layers, rows, strict=True):
-                tensors |= OF_DIFFUSERS[convention](layer, down, part)
-    found = effects(read_weights(adapter_file(tensors), transformer).layers)
-    assert found.keys() == expected.keys()
+                tensors |= DIFFUSERS_CONVENTIONS[convention](layer, down, part)
+    actual = effects(read_weights(adapter_file(tensors), transformer).layers)
+    assert actual.keys() == expected.keys()
     for name, effect in expected.items():
-        torch.testing.assert_close(found[name], effect)
+        torch.testing.assert_close(actual[name], effect)
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [
         ("lora_unet_double_blocks_0_img_attn_qkv.dora_scale", "DoRA"),
         ("transformer.transformer_blocks.0.attn.to_q.lora_magnitude_vector.weight", "DoRA"),
@@ -122,10 +124,12 @@ def test_every_convention_gives_the_same_layers(base: tuple[str, nn.Module], con
         ("diffusion_model.double_blocks.0.img_attn.qkv.diff", "qkv.diff"),
     ],
 )
-def test_what_is_no_plain_lora_is_refused_by_name(key: str, told: str) -> None:
+def test_what_is_no_plain_lora_is_refused_by_name(key: str, message: str) -> None:
     base = "flux", _outline("bundled/flux", None)
-    tensors = {name: tensor for s, _, pair in drawn(base) for name, tensor in OF_BFL["kohya"](s, *pair).items()}
-    with pytest.raises(AdapterError, match=told):
+    tensors = {
+        name: tensor for s, _, pair in draw_pairs(base) for name, tensor in BFL_CONVENTIONS["kohya"](s, *pair).items()
+    }
+    with pytest.raises(AdapterError, match=message):
         read_weights(adapter_file(tensors | {key: torch.ones(4, 1)}), base[1])
 
 
@@ -134,7 +138,7 @@ def test_the_halves_of_the_last_modulation_are_swapped() -> None:
     transformer = _outline("bundled/flux", None)
     down, up = torch.randn(2, 128), torch.randn(256, 2)
     [layer] = read_weights(
-        adapter_file(OF_BFL["kohya"]("final_layer.adaLN_modulation.1", down, up)), transformer
+        adapter_file(BFL_CONVENTIONS["kohya"]("final_layer.adaLN_modulation.1", down, up)), transformer
     ).layers.values()
     assert torch.equal(layer.up, torch.cat([up[128:], up[:128]]))
 
@@ -143,12 +147,12 @@ def test_the_halves_of_the_last_modulation_are_swapped() -> None:
 def test_small_floats_and_matrices_of_convolutions_are_taken(dtype: torch.dtype) -> None:
     transformer = _outline("bundled/flux", None)
     down, up = torch.ones(2, 128, 1, 1, dtype=dtype), torch.ones(128, 2, 1, 1, dtype=dtype)
-    file = adapter_file(OF_BFL["kohya"]("double_blocks.0.img_attn.proj", down, up))
+    file = adapter_file(BFL_CONVENTIONS["kohya"]("double_blocks.0.img_attn.proj", down, up))
     [layer] = read_weights(file, transformer).layers.values()
     assert (layer.down.shape, layer.down.dtype) == ((2, 128), torch.bfloat16)
 
 
 def test_sizes_that_do_not_fit_name_the_layer_and_both_shapes() -> None:
-    file = adapter_file(OF_BFL["kohya"]("single_blocks.0.linear1", torch.ones(4, 3072), torch.ones(21504, 4)))
+    file = adapter_file(BFL_CONVENTIONS["kohya"]("single_blocks.0.linear1", torch.ones(4, 3072), torch.ones(21504, 4)))
     with pytest.raises(AdapterError, match=r"single_blocks_0_linear1 is \(21504, 4\) x \(4, 3072\), but .* 896 x 128"):
         read_weights(file, _outline("bundled/flux", None))

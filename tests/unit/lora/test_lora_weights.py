@@ -45,11 +45,11 @@ def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monk
     copies = list[torch.Tensor]()
     to = Tensor.to
 
-    def noted(tensor: Tensor, *where: Any, **how: Any) -> Tensor:
+    def record_copy(tensor: Tensor, *where: Any, **how: Any) -> Tensor:
         copies.extend([tensor] if how.get("non_blocking") else [])
         return to(tensor, *where, **how)
 
-    monkeypatch.setattr(Tensor, "to", noted)
+    monkeypatch.setattr(Tensor, "to", record_copy)
     weights = read_weights(adapter_file(random_matrices(transformer)), transformer)
     assert [tensor.numel() for tensor in copies] == [
         sum(m.numel() for x in weights.layers.values() for m in (x.down, x.up))
@@ -108,27 +108,30 @@ def test_damaged_files_are_refused_and_nothing_worse(
 NAME = "transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"
 
 
-def as_told(entries: dict[str, Any], data: bytes = b"") -> bytes:
+def encode_header(entries: dict[str, Any], data: bytes = b"") -> bytes:
     """A file whose header says so of its tensors."""
     header = json.dumps(entries).encode()
     return struct.pack("<Q", len(header)) + header + data
 
 
-def told(shape: list[int], start: int, end: int) -> dict[str, Any]:
+def tensor_entry(shape: list[int], start: int, end: int) -> dict[str, Any]:
     return {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        as_told({NAME: told([4, 128], 0, 2048), NAME.replace("_A", "_B"): told([128, 4], 0, 2048)}, bytes(2048)),
-        as_told({NAME: told([4, 128], 2**40, 2**40 + 2048)}),
-        as_told({NAME: told([2**32, 2**32], 0, 0)}),
-        as_told({NAME: told([2**63, 0], 0, 0)}),
-        as_told({NAME: told([2**62, 0], 0, 0), NAME.replace("_A", "_B"): told([0, 2**62], 0, 0)}),
-        as_told({NAME: told([-1, 128], 0, 2048)}, bytes(2048)),
-        as_told({NAME: told([1] * 100_000, 0, 4)}, bytes(4)),
-        as_told({"x" * 1_000_000: told([0], 0, 0)}),
+        encode_header(
+            {NAME: tensor_entry([4, 128], 0, 2048), NAME.replace("_A", "_B"): tensor_entry([128, 4], 0, 2048)},
+            bytes(2048),
+        ),
+        encode_header({NAME: tensor_entry([4, 128], 2**40, 2**40 + 2048)}),
+        encode_header({NAME: tensor_entry([2**32, 2**32], 0, 0)}),
+        encode_header({NAME: tensor_entry([2**63, 0], 0, 0)}),
+        encode_header({NAME: tensor_entry([2**62, 0], 0, 0), NAME.replace("_A", "_B"): tensor_entry([0, 2**62], 0, 0)}),
+        encode_header({NAME: tensor_entry([-1, 128], 0, 2048)}, bytes(2048)),
+        encode_header({NAME: tensor_entry([1] * 100_000, 0, 4)}, bytes(4)),
+        encode_header({"x" * 1_000_000: tensor_entry([0], 0, 0)}),
     ],
     ids=[
         *("overlapping", "beyond-its-end", "overflowing", "overflowing-but-empty"),
@@ -156,10 +159,10 @@ def file(header: bytes, length: int | None = None) -> io.BytesIO:
 
 @pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
 def test_a_long_header_is_not_read(length: int) -> None:
-    opened = file(b"{}", length)
+    stream = file(b"{}", length)
     with pytest.raises(AdapterError, match="longer than 8 MiB"):
-        read_header(opened)
-    assert opened.tell() == 8
+        read_header(stream)
+    assert stream.tell() == 8
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"5", b"{", b"\xff", b'{"a":' * 1_000_000, b"[" * 1_000_000])
@@ -178,37 +181,37 @@ def test_tensors_are_counted() -> None:
         read_header(file(json.dumps(many | {"one": 0}).encode()))
 
 
-def filled(store: ObjectStore, transformer: nn.Module) -> ObjectStore:
+def fill(store: ObjectStore, transformer: nn.Module) -> ObjectStore:
     store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
     return store
 
 
 def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
-    cache = AdapterCache(transformer, filled(ObjectStore("memory:///"), transformer), limit=1_000_000)
+    cache = AdapterCache(transformer, fill(ObjectStore("memory:///"), transformer), limit=1_000_000)
     first = cache.get(Adapter("a", "adapters/a", 1.0))
     assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
-    assert cache.figures.bytes == first.nbytes > 0
+    assert cache.stats.bytes == first.nbytes > 0
     with pytest.raises(JobError, match="no longer available"):
         cache.get(Adapter("d", "adapters/d", 1.0))
 
 
 def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Module) -> None:
-    asked, others_wait = list[str](), Event()
+    loads, others_wait = list[str](), Event()
 
     class Slow(ObjectStore):
         def get_blocking(self, key: str) -> bytes:
-            asked.append(key)
+            loads.append(key)
             assert others_wait.wait(60)
             return super().get_blocking(key)
 
-    cache = AdapterCache(transformer, filled(Slow("memory:///"), transformer), limit=1_000_000)
+    cache = AdapterCache(transformer, fill(Slow("memory:///"), transformer), limit=1_000_000)
     with ThreadPoolExecutor(8) as threads:
-        found = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
+        futures = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
         while cache._turns.get("a", (None, 0))[1] < 8:
             pass
         others_wait.set()
-        assert len({id(each.result(10)) for each in found}) == 1
-    assert asked == ["adapters/a"]
+        assert len({id(each.result(10)) for each in futures}) == 1
+    assert loads == ["adapters/a"]
     assert cache._turns == {}
 
 
@@ -220,6 +223,6 @@ def test_what_a_device_does_is_no_fault_of_the_file(
         raise error
 
     monkeypatch.setattr(weights, "_on_device", full)
-    store = filled(ObjectStore("memory:///"), transformer)
+    store = fill(ObjectStore("memory:///"), transformer)
     with pytest.raises(type(error), match=str(error)):
         AdapterCache(transformer, store, limit=1_000_000).get(Adapter("a", "adapters/a", 1.0))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deployments.families.packed.batch import Row
+from deployments.families.packed.batch import PackedSequence
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
 from deployments.lora.weights import LowRank
 
@@ -27,7 +27,7 @@ def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAda
     return AppliedAdapter(layers, strength)
 
 
-def merged(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
+def merge(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
     """The network with the matrices added into its weights."""
     copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
     copy.load_state_dict(network.state_dict())
@@ -42,39 +42,39 @@ WEAKER = AppliedAdapter(ONE.layers, 0.3)
 
 @torch.inference_mode()
 @pytest.mark.parametrize("adapters", [[ONE, None, OTHER, None], [ONE, OTHER, ONE, WEAKER]])
-def test_each_picture_gets_its_own_adapter_and_strength(
+def test_each_image_gets_its_own_adapter_and_strength(
     network: nn.Sequential, adapters: Sequence[AppliedAdapter | None]
 ) -> None:
-    row = Row([5, 3, 0, 7], torch.device("cpu"))
-    tokens, lines = torch.randn(1, row.total, 6), torch.randn(4, 6)
+    sequence = PackedSequence([5, 3, 0, 7], torch.device("cpu"))
+    tokens, lines = torch.randn(1, sequence.total, 6), torch.randn(4, 6)
     layers = AdaptedLayers(network)
-    with layers.applied(adapters):
-        with layers.over(row):
+    with layers.apply(adapters):
+        with layers.over(sequence):
             together = network(tokens)
-        of_lines = network(lines)
+        line_outputs = network(lines)
     for place, (applied, alone, changed) in enumerate(
-        zip(adapters, row.split(tokens), row.split(together), strict=True)
+        zip(adapters, sequence.split(tokens), sequence.split(together), strict=True)
     ):
-        own = network if applied is None else merged(network, applied)
+        own = network if applied is None else merge(network, applied)
         torch.testing.assert_close(changed, own(alone), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(of_lines[place : place + 1], own(lines[place : place + 1]), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(line_outputs[place : place + 1], own(lines[place : place + 1]), rtol=1e-4, atol=1e-5)
 
 
 @torch.inference_mode()
 def test_no_adapter_changes_nothing_at_all(network: nn.Sequential) -> None:
     lines, layers = torch.randn(2, 6), AdaptedLayers(network)
     plain = network(lines)
-    with layers.applied([ONE, OTHER]):
+    with layers.apply([ONE, OTHER]):
         assert not torch.equal(network(lines), plain)
-    with layers.applied([None, None]):
+    with layers.apply([None, None]):
         assert torch.equal(network(lines), plain)
 
 
 @torch.inference_mode()
 def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Sequential) -> None:
-    row = Row([4, 4], torch.device("cpu"))
+    sequence = PackedSequence([4, 4], torch.device("cpu"))
     tokens, layers = torch.randn(1, 8, 6), AdaptedLayers(network)
-    with layers.applied([ONE, None]), layers.over(row):
+    with layers.apply([ONE, None]), layers.over(sequence):
         changed = network(tokens)
     assert torch.equal(changed[:, 4:], network(tokens)[:, 4:])
 
@@ -83,7 +83,7 @@ def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Se
 def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None:
     lines, layers = torch.randn(2, 6), AdaptedLayers(network)
     plain = network(lines)
-    with pytest.raises(RuntimeError, match="shapes"), layers.applied([ONE, None]):
+    with pytest.raises(RuntimeError, match="shapes"), layers.apply([ONE, None]):
         network(torch.randn(2, 7))
     assert torch.equal(network(lines), plain)
 
@@ -92,7 +92,7 @@ def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None
 def test_layers_are_hooked_once_and_only_meanwhile(network: nn.Sequential) -> None:
     layers = AdaptedLayers(network)
     for _ in range(5):
-        with layers.applied([ONE, OTHER]):
+        with layers.apply([ONE, OTHER]):
             assert [len(module._forward_hooks) for module in network] == [1, 0, 1]
             network(torch.randn(2, 6))
     assert [len(module._forward_hooks) for module in network] == [0, 0, 0]
@@ -118,6 +118,6 @@ def test_blocks_that_are_compiled_later_on_know_nothing_of_it() -> None:
     adapter = AppliedAdapter(
         {f"{at}.linear": LowRank(torch.ones(1, 6), torch.ones(6, 1), 1.0) for at in range(12)}, 1.0
     )
-    with AdaptedLayers(network).applied([adapter]):
+    with AdaptedLayers(network).apply([adapter]):
         network[0].linear(torch.randn(1, 6))  # type: ignore[operator]
     assert network(torch.randn(9, 6)).shape == (9, 6)

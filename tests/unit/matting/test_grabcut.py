@@ -8,13 +8,13 @@ import numpy.typing as npt
 import pytest
 from support.shapes import PATTERNS, Pattern, random_scene
 
-from deployments.contract.model import MattingSpec
+from deployments.contract.model import MattingConfig
 from deployments.images import Pixels
 from deployments.matting import load_background_remover
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200
-GRABCUT = load_background_remover(MattingSpec("grabcut"))
+GRABCUT = load_background_remover(MattingConfig(backend="grabcut"))
 
 
 def ground(kind: str) -> Pixels:
@@ -30,9 +30,9 @@ def ground(kind: str) -> Pixels:
 def with_circle(kind: str, x: int, y: int, radius: int) -> tuple[Pixels, Mask]:
     truth = np.zeros((SIZE, SIZE), np.uint8)
     cv2.circle(truth, (x, y), radius, 1, -1)
-    picture = ground(kind)
-    picture[truth > 0] = (220, 50, 40)
-    return picture, truth > 0
+    image = ground(kind)
+    image[truth > 0] = (220, 50, 40)
+    return image, truth > 0
 
 
 def overlap(a: Mask, b: Mask) -> float:
@@ -43,15 +43,15 @@ def overlap(a: Mask, b: Mask) -> float:
 @pytest.mark.parametrize(("x", "y", "radius"), [(100, 100, 60), (60, 120, 30), (100, 199, 80)])
 def test_the_subject_is_kept_and_the_ground_is_not(kind: str, x: int, y: int, radius: int) -> None:
     """Also one that reaches a side."""
-    picture, truth = with_circle(kind, x, y, radius)
-    alpha = GRABCUT.alpha(picture)
+    image, truth = with_circle(kind, x, y, radius)
+    alpha = GRABCUT.alpha(image)
     assert overlap(alpha > 127, truth) >= 0.9
-    assert np.array_equal(GRABCUT.alpha(picture), alpha), "the same picture gives the same cut"
+    assert np.array_equal(GRABCUT.alpha(image), alpha), "the same image gives the same cut"
 
 
 def test_a_subject_may_lie_in_a_corner() -> None:
-    picture, truth = with_circle("noisy", 10, 10, 70)
-    assert overlap(GRABCUT.alpha(picture) > 127, truth) >= 0.9
+    image, truth = with_circle("noisy", 10, 10, 70)
+    assert overlap(GRABCUT.alpha(image) > 127, truth) >= 0.9
 
 
 @pytest.mark.slow
@@ -61,11 +61,11 @@ def test_patterns_are_ground(pattern: Pattern) -> None:
     random = Random(pattern)
     for things in (1, 2, 3):
         scene = random_scene(random, things, pattern)
-        assert overlap(GRABCUT.alpha(scene.drawn(1024, 1024)) > 127, scene.covered(1024, 1024)) >= 0.9, scene
+        assert overlap(GRABCUT.alpha(scene.draw(1024, 1024)) > 127, scene.mask(1024, 1024)) >= 0.9, scene
 
 
 @pytest.mark.parametrize("kind", ["plain", "gradient"])
-def test_a_picture_without_a_subject_stays_opaque(kind: str) -> None:
+def test_an_image_without_a_subject_stays_opaque(kind: str) -> None:
     assert (GRABCUT.alpha(ground(kind)) == 255).all()
 
 
@@ -75,6 +75,6 @@ def test_any_size(size: tuple[int, int]) -> None:
 
 
 def test_a_thin_subject_is_not_lost() -> None:
-    picture = np.full((1024, 1024, 3), 20, np.uint8)
-    picture[510:514, 100:900] = 240
-    assert GRABCUT.alpha(picture).max() > 0
+    image = np.full((1024, 1024, 3), 20, np.uint8)
+    image[510:514, 100:900] = 240
+    assert GRABCUT.alpha(image).max() > 0

@@ -27,8 +27,8 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import BUNDLED
 from deployments.contract.moderation import ClassifierSpec
 from deployments.images import Pixels
-from deployments.moderation.classifiers import PictureClassifier, TextClassifier
-from deployments.moderation.guard import NEW_TOKENS, Guard, meanings, parsed
+from deployments.moderation.classifiers import ImageClassifier, TextClassifier
+from deployments.moderation.guard import NEW_TOKENS, Guard, meanings, parse_answer
 
 Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification"] | None
 
@@ -42,17 +42,17 @@ PREPROCESSING = {"image_processor_type": "ViTImageProcessor", "size": {"height":
 """As Falconsai/nsfw_image_detection has it, but for the size."""
 
 
-def saved(folder: Path, problem: Problem, *, broken: bool = False) -> str:
-    """Checkpoints of both kinds: `folder/pictures` and `folder/texts`."""
+def save_checkpoint(folder: Path, problem: Problem, *, broken: bool = False) -> str:
+    """Checkpoints of both kinds: `folder/images` and `folder/texts`."""
     sizes: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     labels: Any = {"id2label": LABELS, "problem_type": problem, "initializer_range": 0.5}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        pictures = ViTForImageClassification(ViTConfig(**sizes, **labels, image_size=32, patch_size=8))
+        images = ViTForImageClassification(ViTConfig(**sizes, **labels, image_size=32, patch_size=8))
         texts = BertForSequenceClassification(
             BertConfig(**sizes, **labels, vocab_size=len(WORDS), max_position_embeddings=ROOM + 2, pad_token_id=0)
         )
-        for name, model in (("pictures", pictures), ("texts", texts)):
+        for name, model in (("images", images), ("texts", texts)):
             torch.nn.init.normal_(model.get_parameter("classifier.weight"), float("nan") if broken else 0.0, 0.5)
             model.save_pretrained(folder / name)
     words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
@@ -63,25 +63,25 @@ def saved(folder: Path, problem: Problem, *, broken: bool = False) -> str:
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(
         folder / "texts"
     )
-    (folder / "pictures" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
+    (folder / "images" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
     return str(folder)
 
 
 @pytest.fixture(scope="module")
 def multi(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("multi"), MULTI)
+    return save_checkpoint(tmp_path_factory.mktemp("multi"), MULTI)
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("single"), SINGLE)
+    return save_checkpoint(tmp_path_factory.mktemp("single"), SINGLE)
 
 
-def of_pictures(folder: str, labels: dict[str, str] = MEANS) -> PictureClassifier:
-    return PictureClassifier(ClassifierSpec("picture-classifier", f"{folder}/pictures", labels=labels, device="cpu"))
+def make_image_classifier(folder: str, labels: dict[str, str] = MEANS) -> ImageClassifier:
+    return ImageClassifier(ClassifierSpec("image-classifier", f"{folder}/images", labels=labels, device="cpu"))
 
 
-def of_texts(folder: str, labels: dict[str, str] = MEANS, **settings: Any) -> TextClassifier:
+def make_text_classifier(folder: str, labels: dict[str, str] = MEANS, **settings: Any) -> TextClassifier:
     return TextClassifier(ClassifierSpec("text-classifier", f"{folder}/texts", labels=labels, device="cpu", **settings))
 
 
@@ -92,24 +92,24 @@ def noise(*sizes: tuple[int, int]) -> list[Pixels]:
 
 @torch.inference_mode()
 def logits(folder: str, what: Pixels | list[int]) -> torch.Tensor:
-    """Straight from the models, for a picture that needs no scaling, or the numbers of tokens."""
+    """Straight from the models, for an image that needs no scaling, or the numbers of tokens."""
     if isinstance(what, list):
         texts = BertForSequenceClassification.from_pretrained(f"{folder}/texts").eval()
         return texts(input_ids=torch.tensor([what])).logits[0]
-    pictures = ViTForImageClassification.from_pretrained(f"{folder}/pictures").eval()
-    return pictures(pixel_values=((torch.tensor(what).permute(2, 0, 1).float() / 255 - 0.5) / 0.5)[None]).logits[0]
+    images = ViTForImageClassification.from_pretrained(f"{folder}/images").eval()
+    return images(pixel_values=((torch.tensor(what).permute(2, 0, 1).float() / 255 - 0.5) / 0.5)[None]).logits[0]
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_labels_that_exclude_each_other_add_up_and_of_others_the_likeliest_counts(
     single: str, multi: str, exclusive: bool
 ) -> None:
-    folder, [picture] = single if exclusive else multi, noise((32, 32))
-    for scores, seen in (
-        (of_pictures(folder).classify([picture])[0], logits(folder, picture)),
-        (of_texts(folder).classify(["a cat"])[0], logits(folder, [2, 4, 5, 3])),
+    folder, [image] = single if exclusive else multi, noise((32, 32))
+    for scores, raw_scores in (
+        (make_image_classifier(folder).classify([image])[0], logits(folder, image)),
+        (make_text_classifier(folder).classify(["a cat"])[0], logits(folder, [2, 4, 5, 3])),
     ):
-        shares = torch.softmax(seen, dim=0) if exclusive else torch.sigmoid(seen)
+        shares = torch.softmax(raw_scores, dim=0) if exclusive else torch.sigmoid(raw_scores)
         either = shares[[1, 3]].sum() if exclusive else shares[[1, 3]].max()
         assert scores == pytest.approx({"sexual content": float(either), "violence": float(shares[2])}, abs=1e-5)
 
@@ -118,13 +118,13 @@ def test_labels_that_exclude_each_other_add_up_and_of_others_the_likeliest_count
 def test_texts_are_moderated_by_the_labels_that_mean_something_where_a_checkpoint_does_not_say(
     tmp_path: Path, labels: dict[str, str], exclusive: bool
 ) -> None:
-    classifier = of_texts(saved(tmp_path, None), labels, dtype="bfloat16")
+    classifier = make_text_classifier(save_checkpoint(tmp_path, None), labels, dtype="bfloat16")
     assert (classifier._exclusive, classifier._model.dtype) == (exclusive, torch.bfloat16)
 
 
-def test_pictures_and_texts_are_moderated_as_they_are_alone(multi: str) -> None:
-    pictures, texts = noise((32, 32), (50, 70), (3, 90), (200, 1)), ["a cat", "", "a a a a a fight", "insult"] * 5
-    moderated: list[tuple[Any, Any]] = [(of_pictures(multi), pictures), (of_texts(multi), texts)]
+def test_images_and_texts_are_moderated_as_they_are_alone(multi: str) -> None:
+    images, texts = noise((32, 32), (50, 70), (3, 90), (200, 1)), ["a cat", "", "a a a a a fight", "insult"] * 5
+    moderated: list[tuple[Any, Any]] = [(make_image_classifier(multi), images), (make_text_classifier(multi), texts)]
     for one, many in moderated:
         together = one.classify(many)
         assert [each["violence"] for each in together] == pytest.approx(
@@ -137,17 +137,17 @@ def test_the_worst_part_of_a_long_text_counts(multi: str) -> None:
     words = Random(0).choices(WORDS[4:], k=200)
     step = ROOM - 2 - SHARED
     parts = [" ".join(words[start : start + ROOM - 2]) for start in range(0, len(words) - SHARED, step)]
-    long, *short = of_texts(multi).classify([" ".join(words), *parts])
+    long, *short = make_text_classifier(multi).classify([" ".join(words), *parts])
     assert max(each["violence"] for each in short) > min(each["violence"] for each in short) + 0.1
     assert long["violence"] == pytest.approx(max(each["violence"] for each in short), abs=1e-5)
 
 
 def test_numbers_that_are_none_classifier_nothing(tmp_path: Path) -> None:
-    folder = saved(tmp_path, MULTI, broken=True)
+    folder = save_checkpoint(tmp_path, MULTI, broken=True)
     with pytest.raises(RuntimeError, match="not finite"):
-        of_pictures(folder).classify(noise((32, 32)))
+        make_image_classifier(folder).classify(noise((32, 32)))
     with pytest.raises(RuntimeError, match="none"):
-        of_texts(folder).classify(["a cat"])
+        make_text_classifier(folder).classify(["a cat"])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_numbers_that_are_none_classifier_nothing(tmp_path: Path) -> None:
         ({"nsfw": "nudity"}, "nudity: no such category; .*sexual content"),
     ],
 )
-@pytest.mark.parametrize("kind", [of_pictures, of_texts])
+@pytest.mark.parametrize("kind", [make_image_classifier, make_text_classifier])
 def test_labels_are_the_models_and_mean_what_there_is(
     multi: str, kind: Any, labels: dict[str, str], complaint: str
 ) -> None:
@@ -169,13 +169,13 @@ def test_labels_are_the_models_and_mean_what_there_is(
 def test_what_is_no_classifier_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="needs a checkpoint"):
         TextClassifier(ClassifierSpec("text-classifier", None, labels=MEANS))
-    with pytest.raises(CheckpointError, match="can't be loaded for the classifier picture-classifier"):
-        PictureClassifier(ClassifierSpec("picture-classifier", "bundled/flux3", labels=MEANS))
+    with pytest.raises(CheckpointError, match="can't be loaded for the classifier image-classifier"):
+        ImageClassifier(ClassifierSpec("image-classifier", "bundled/flux3", labels=MEANS))
     plain = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32)
-    ViTModel(plain, add_pooling_layer=False).save_pretrained(tmp_path / "pictures")
-    (tmp_path / "pictures" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
+    ViTModel(plain, add_pooling_layer=False).save_pretrained(tmp_path / "images")
+    (tmp_path / "images" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
     with pytest.raises(CheckpointError, match=r"no weights for classifier\.bias"):
-        of_pictures(str(tmp_path))
+        make_image_classifier(str(tmp_path))
 
 
 TEMPLATE = (
@@ -190,7 +190,7 @@ ANSWERS = {
     "a trick": "Safety: Unsafe\nCategories: Jailbreak",
     "a riddle": "I can't tell.",
 }
-KNOWN = meanings({})
+MEANINGS = meanings({})
 CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")
 
 
@@ -205,12 +205,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that has learnt its few answers by heart."""
     words = AutoTokenizer.from_pretrained(BUNDLED / "rewriter")
     words.chat_template = TEMPLATE
-    asked = [words(f"user: {text}\nassistant: ")["input_ids"] for text in ANSWERS]
+    questions = [words(f"user: {text}\nassistant: ")["input_ids"] for text in ANSWERS]
     answered = [words(f"{answer}{words.eos_token}")["input_ids"] for answer in ANSWERS.values()]
-    longest = max(len(question) + len(answer) for question, answer in zip(asked, answered, strict=True))
+    longest = max(len(question) + len(answer) for question, answer in zip(questions, answered, strict=True))
     ids = torch.zeros(len(ANSWERS), longest, dtype=torch.long)
     labels = torch.full_like(ids, -100)
-    for row, (question, answer) in enumerate(zip(asked, answered, strict=True)):
+    for row, (question, answer) in enumerate(zip(questions, answered, strict=True)):
         ids[row, : len(question) + len(answer)] = torch.tensor(question + answer)
         labels[row, len(question) : len(question) + len(answer)] = torch.tensor(answer)
     with torch.random.fork_rng(devices=[]):
@@ -231,8 +231,8 @@ def guard(checkpoint: str) -> Guard:
 
 
 def test_texts_are_moderated_together_and_in_order(guard: Guard) -> None:
-    told = guard.classify(["a kiss", "a cat", "a fight", "a plan", "a trick", "a cat"])
-    assert told == [{"sexual content": 0.5}, {}, {"violence": 0.95}, {"illegal acts": 0.95}, {}, {}]
+    results = guard.classify(["a kiss", "a cat", "a fight", "a plan", "a trick", "a cat"])
+    assert results == [{"sexual content": 0.5}, {}, {"violence": 0.95}, {"illegal acts": 0.95}, {}, {}]
     assert guard.classify([]) == []
 
 
@@ -289,7 +289,7 @@ def test_numbers_that_are_none_raise(checkpoint: str) -> None:
     ],
 )
 def test_answers(answer: str, scores: dict[str, float]) -> None:
-    assert parsed(answer, KNOWN) == scores
+    assert parse_answer(answer, MEANINGS) == scores
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_answers(answer: str, scores: dict[str, float]) -> None:
 )
 def test_what_is_no_answer_raises(answer: str) -> None:
     with pytest.raises(ValueError, match="guard"):
-        parsed(answer, KNOWN)
+        parse_answer(answer, MEANINGS)
 
 
 @pytest.mark.parametrize("labels", [{"Rudeness": "hate"}, {"Violent": "rudeness"}])

@@ -28,10 +28,10 @@ class Moderator:
     def __init__(self, scores: dict[str, Scores] | None = None, failures: int = 0) -> None:
         self.scores = scores or {}
         self.failures = failures
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     async def classify(self, what: str) -> Scores:
-        self.asked.append(what)
+        self.calls.append(what)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("gone")
@@ -42,7 +42,7 @@ class Moderator:
         return {}
 
 
-def gate_of(
+def make_gate(
     moderator: Moderator, classifier: Callable[[str], Awaitable[Scores]] | None = None, **options: object
 ) -> Gate:
     call = classifier or moderator.classify
@@ -53,114 +53,97 @@ def stay() -> bool:
     return False
 
 
-async def test_the_prompt_and_all_pictures_are_moderated() -> None:
+async def test_the_prompt_and_all_images_are_moderated() -> None:
     moderator = Moderator({"a fight": {"violence": 0.5}, "inputs/2": {"violence": 0.7, "hate": 0.9}})
-    gate = gate_of(moderator)
+    gate = make_gate(moderator)
     assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, stay) == ["hate", "violence"]
-    assert sorted(moderator.asked) == ["a fight", "inputs/1", "inputs/2"]
+    assert sorted(moderator.calls) == ["a fight", "inputs/1", "inputs/2"]
     assert await gate.request("a fight", ["inputs/1"], MEDIUM, stay) == []
     assert await gate.request("a fight", [], Tolerance(0), stay) == ["violence"]
 
 
 async def test_an_empty_prompt_needs_no_judgement() -> None:
     moderator = Moderator()
-    assert await gate_of(moderator).request("  ", [], MEDIUM, stay) == []
-    assert moderator.asked == []
+    assert await make_gate(moderator).request("  ", [], MEDIUM, stay) == []
+    assert moderator.calls == []
 
 
 async def test_a_moderator_that_comes_back_is_waited_for() -> None:
     moderator = Moderator({"x": {"hate": 1.0}}, failures=2)
-    assert await gate_of(moderator).request("x", [], MEDIUM, stay) == ["hate"]
-    assert len(moderator.asked) == 3
+    assert await make_gate(moderator).request("x", [], MEDIUM, stay) == ["hate"]
+    assert len(moderator.calls) == 3
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     moderator = Moderator(failures=1000)
-    gate = gate_of(moderator, moderator.hang if hangs else None, wait_s=0.3, call_s=0.05)
+    gate = make_gate(moderator, moderator.hang if hangs else None, wait_s=0.3, call_s=0.05)
     with pytest.raises(Unmoderated):
         await gate.request("x", [], MEDIUM, stay)
     with pytest.raises(Unmoderated):
-        await gate.output("unmoderated/t/1/picture.png", MEDIUM, stay)
-    assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None
+        await gate.output("results/t/1/image.png", MEDIUM, stay)
+    assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM)
     with pytest.raises(DispatcherDraining):
-        await gate_of(moderator, wait_s=60).request("x", [], MEDIUM, lambda: True)
-    opened = gate_of(moderator, wait_s=0, open_when_down=True)
-    assert await opened.request("x", ["inputs/1"], MEDIUM, stay) == [], "unless the configuration says so"
+        await make_gate(moderator, wait_s=60).request("x", [], MEDIUM, lambda: True)
+    open_gate = make_gate(moderator, wait_s=0, open_when_down=True)
+    assert await open_gate.request("x", ["inputs/1"], MEDIUM, stay) == [], "unless the configuration says so"
 
 
-async def test_a_video_takes_longer_to_classifier_than_a_picture() -> None:
+async def test_a_video_takes_longer_to_classifier_than_an_image() -> None:
     moderator = Moderator()
     limits = {"call_s": 3600.0, "video_call_s": 0.05, "wait_s": 0.1}
-    gate = gate_of(moderator, moderator.hang, **limits)
+    gate = make_gate(moderator, moderator.hang, **limits)
     with pytest.raises(Unmoderated):
-        await gate.output("unmoderated/t/1/clip.mp4", MEDIUM, stay)
+        await gate.output("results/t/1/clip.mp4", MEDIUM, stay)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await gate.output("unmoderated/t/1/picture.png", MEDIUM, stay)
-
-
-async def test_what_passed_is_moved_to_where_links_lead() -> None:
-    gate = gate_of(Moderator({"unmoderated/t/1/bad.jpeg": {"hate": 1.0}}))
-    await gate.objects.put("unmoderated/t/1/picture.png", b"picture", "image/png")
-    await gate.objects.put("unmoderated/t/1/bad.jpeg", b"bad", "image/jpeg")
-    assert await gate.preview("unmoderated/t/1/picture.png", MEDIUM) == "results/t/1/picture.png"
-    assert await gate.preview("unmoderated/t/1/bad.jpeg", MEDIUM) is None
-    assert await gate.objects.keys("results") == ["results/t/1/picture.png"]
-    await gate.discard("unmoderated/t/1/bad.jpeg")
-    await gate.discard("unmoderated/t/1/bad.jpeg")
-    assert await gate.objects.keys("unmoderated") == []
-
-
-async def test_a_result_that_can_not_be_moved_is_made_again() -> None:
-    with pytest.raises(DispatcherDraining):
-        await gate_of(Moderator()).release("unmoderated/t/1/picture.png")
+            await gate.output("results/t/1/image.png", MEDIUM, stay)
 
 
 async def test_how_long_moderation_takes_is_told_whatever_comes_of_it() -> None:
-    told: list[str] = []
+    kinds: list[str] = []
 
     def took(what: str, seconds: float) -> None:
-        told.append(what)
+        kinds.append(what)
 
-    gate = gate_of(Moderator(failures=9), wait_s=0.0, took=took)
+    gate = make_gate(Moderator(failures=9), wait_s=0.0, took=took)
     with pytest.raises(Unmoderated):
         await gate.request("a fight", [], MEDIUM, stay)
-    await gate_of(Moderator(), took=took).output("results/1", MEDIUM, stay)
-    assert told == ["request", "output"]
+    await make_gate(Moderator(), took=took).output("results/1", MEDIUM, stay)
+    assert kinds == ["request", "output"]
 
 
 async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_answers() -> None:
-    asked, most = 0, 0
+    in_flight, most = 0, 0
 
     async def slow(what: str) -> Scores:
-        nonlocal asked, most
-        asked += 1
-        most = max(most, asked)
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
         try:
             await asyncio.sleep(0.02)
         finally:
-            asked -= 1
+            in_flight -= 1
         return {}
 
     # All together take ten times as long as a call, or a wait for nothing, may.
-    gate = gate_of(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=Calls(2))
+    gate = make_gate(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=Calls(2))
     reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, stay) for n in range(100)))
     assert reasons == [[]] * 100
     assert most == 2
 
 
-@pytest.mark.parametrize("key", ["unmoderated/t/1/clip.mp4", "unmoderated/t/1/picture.png"])
+@pytest.mark.parametrize("key", ["results/t/1/clip.mp4", "results/t/1/image.png"])
 async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_down(key: str) -> None:
     moderator = Moderator()
-    gate = gate_of(moderator, moderator.hang, call_s=3600, video_call_s=3600, calls=Calls(1), video_calls=Calls(1))
+    gate = make_gate(moderator, moderator.hang, call_s=3600, video_call_s=3600, calls=Calls(1), video_calls=Calls(1))
     first = asyncio.create_task(gate.output(key, MEDIUM, stay))
     while not (gate.calls.is_full or gate.video_calls.is_full):
         await asyncio.sleep(0)
     with pytest.raises(DispatcherDraining):
         await gate.output(key, MEDIUM, lambda: True)
     if gate.calls.is_full:
-        assert await gate.preview("unmoderated/t/1/preview-1.jpeg", MEDIUM) is None, "a preview waits for no place"
+        assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM), "a preview waits for no place"
     first.cancel()
 
 
@@ -169,12 +152,12 @@ async def test_who_came_first_is_first_however_long_they_wait(monkeypatch: pytes
     order: list[str] = []
     free = asyncio.Event()
 
-    async def held(what: str) -> Scores:
+    async def wait_and_score(what: str) -> Scores:
         order.append(what)
         await free.wait()
         return {}
 
-    gate = gate_of(Moderator(), held, calls=Calls(1))
+    gate = make_gate(Moderator(), wait_and_score, calls=Calls(1))
     waiting = []
     for name in ("holds", "early", "gives up", "late"):
         waiting.append(asyncio.create_task(gate.request(name, [], MEDIUM, stay)))
@@ -198,7 +181,7 @@ async def test_one_call_that_fails_waits_as_long_as_others_are_answered(monkeypa
 
     monkeypatch.setattr("serve_app.moderation.gate._FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("serve_app.moderation.gate._LONGEST_PAUSE_S", 0.01)
-    gate = gate_of(Moderator(), partly, wait_s=0.5)
+    gate = make_gate(Moderator(), partly, wait_s=0.5)
 
     async def others() -> None:
         while answered < 100:
@@ -221,16 +204,16 @@ LEVELS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual conten
 )
 def test_a_score_that_reaches_its_threshold_is_refused(category: str, level: int, score: float, refused: bool) -> None:
     """Levels beyond the last have the last; what is no number has not passed."""
-    assert LEVELS.refused({category: score}, Tolerance(level)) == ([category] if refused else [])
+    assert LEVELS.categories_over({category: score}, Tolerance(level)) == ([category] if refused else [])
 
 
 def test_a_ceiling_holds_a_category_whatever_is_asked_for() -> None:
     strict = Tolerance(7, {"violence": 0})
-    assert LEVELS.refused({"violence": 0.2, "sexual content": 0.89}, strict) == ["violence"]
-    assert Tolerance(1, {"violence": 5}).of("violence") == 1, "a ceiling never lets more through"
+    assert LEVELS.categories_over({"violence": 0.2, "sexual content": 0.89}, strict) == ["violence"]
+    assert Tolerance(1, {"violence": 5}).level_for("violence") == 1, "a ceiling never lets more through"
     assert lowest({"violence": 3, "hate": 1}, {}, {"violence": 2}) == {"hate": 1, "violence": 2}
     scores = {"hate": 0.6, "violence": 0.9, "sexual content": 0.6}
-    assert LEVELS.refused(scores, Tolerance(0))[0] == "violence", "the surest reason comes first"
+    assert LEVELS.categories_over(scores, Tolerance(0))[0] == "violence", "the surest reason comes first"
 
 
 _SCORES = st.dictionaries(st.sampled_from(CATEGORIES), st.floats(0, 1))
@@ -238,17 +221,17 @@ _SCORES = st.dictionaries(st.sampled_from(CATEGORIES), st.floats(0, 1))
 
 @given(_SCORES, st.integers(0, 6))
 def test_a_higher_tolerance_never_refuses_more(scores: dict[str, float], level: int) -> None:
-    stricter = set(LEVELS.refused(scores, Tolerance(level)))
-    assert set(LEVELS.refused(scores, Tolerance(level + 1))) <= stricter
+    stricter = set(LEVELS.categories_over(scores, Tolerance(level)))
+    assert set(LEVELS.categories_over(scores, Tolerance(level + 1))) <= stricter
 
 
-CLASSIFIERS = {"text": [{"backend": "lexicon"}], "pictures": [{"backend": "skin"}]}
+CLASSIFIERS = {"text": [{"backend": "lexicon"}], "images": [{"backend": "skin"}]}
 ALL = {name: [0.2, 0.5] for name in CATEGORIES}
 
 
 def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None:
-    written = yaml.safe_load((repository / "configs/catalog.yaml").read_text())["moderation"]
-    assert set(ModerationCatalog.model_validate(written).thresholds) == set(CATEGORIES)
+    values = yaml.safe_load((repository / "configs/catalog.yaml").read_text())["moderation"]
+    assert set(ModerationCatalog.model_validate(values).thresholds) == set(CATEGORIES)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +243,9 @@ def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None
         ({"thresholds": ALL | {"hate": [1.5]}}, "less than or equal to 1"),
         ({"thresholds": ALL | {"rudeness": [0.5]}}, "must be one of sexual content"),
         ({"text": []}, "text: at least one classifier"),
-        ({"pictures": []}, "pictures: at least one classifier"),
+        ({"images": []}, "images: at least one classifier"),
         ({"text": [{"backend": "oracle"}]}, "text: backend 'oracle' must be one of"),
-        ({"pictures": [{"backend": "lexicon"}]}, "pictures: backend 'lexicon' must be one of"),
+        ({"images": [{"backend": "lexicon"}]}, "images: backend 'lexicon' must be one of"),
         ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
     ],
 )

@@ -18,17 +18,17 @@ from deployments.contract.objects import ObjectStore
 from deployments.images import Pixels
 from deployments.moderation import deployment as moderator
 from deployments.moderation.deployment import Moderator
-from deployments.moderation.frames import UnreadableError, pictures_of
-from deployments.moderation.known_pictures import fingerprint
+from deployments.moderation.frames import UnreadableError, decode_images
+from deployments.moderation.known_images import fingerprint
 
 
 def patches(seed: int) -> npt.NDArray[np.uint8]:
-    """A picture of much detail."""
+    """An image of much detail."""
     return np.kron(np.random.default_rng(seed).integers(0, 256, (15, 20, 3), np.uint8), np.ones((16, 16, 1), np.uint8))
 
 
-def png(picture: npt.NDArray[np.uint8]) -> bytes:
-    return cv2.imencode(".png", picture[..., ::-1])[1].tobytes()
+def png(image: npt.NDArray[np.uint8]) -> bytes:
+    return cv2.imencode(".png", image[..., ::-1])[1].tobytes()
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 async def deployment(tmp_path: Path, store: ObjectStore) -> AsyncIterator[Moderator]:
-    """Knows one forbidden picture."""
+    """Knows one forbidden image."""
     (tmp_path / "known.txt").write_text(f"{fingerprint(patches(1)).text} violence\n")
-    pictures = ClassifierSpec("known-pictures", str(tmp_path / "known.txt")), ClassifierSpec("skin")
-    spec = ModeratorSpec((ClassifierSpec("lexicon"),), pictures, (tmp_path / "objects").as_uri(), threads=1)
-    made = Moderator.__new__(Moderator)
-    await Moderator.__init__(made, spec)  # the way Ray Serve calls it
-    yield made
-    made._thread.shutdown()
+    images = ClassifierSpec("known-images", str(tmp_path / "known.txt")), ClassifierSpec("skin")
+    spec = ModeratorSpec((ClassifierSpec("lexicon"),), images, (tmp_path / "objects").as_uri(), threads=1)
+    replica = Moderator.__new__(Moderator)
+    await Moderator.__init__(replica, spec)  # the way Ray Serve calls it
+    yield replica
+    replica._thread.shutdown()
 
 
 async def test_texts_are_moderated(deployment: Moderator) -> None:
@@ -57,15 +57,15 @@ async def test_texts_are_moderated(deployment: Moderator) -> None:
     assert max(harmless.values(), default=0.0) == 0
 
 
-async def test_stored_pictures_are_moderated(deployment: Moderator, store: ObjectStore) -> None:
+async def test_stored_images_are_moderated(deployment: Moderator, store: ObjectStore) -> None:
     for seed in (1, 2):
         await store.put(f"inputs/{seed}.png", png(patches(seed)), "image/png")
-    known, other = await asyncio.gather(*(deployment.moderate_object(f"inputs/{seed}.png") for seed in (1, 2)))
-    assert known["violence"] == 1
+    first, other = await asyncio.gather(*(deployment.moderate_object(f"inputs/{seed}.png") for seed in (1, 2)))
+    assert first["violence"] == 1
     assert other.get("violence", 0) == 0
 
 
-async def test_a_clip_is_as_bad_as_its_worst_frame(deployment: Moderator, store: ObjectStore, tmp_path: Path) -> None:
+async def test_a_video_is_as_bad_as_its_worst_frame(deployment: Moderator, store: ObjectStore, tmp_path: Path) -> None:
     for index, seed in enumerate((2, 1, 3)):
         (tmp_path / f"frame-{index}.png").write_bytes(png(patches(seed)))
     source = ["-framerate", "1", "-i", str(tmp_path / "frame-%d.png")]
@@ -97,10 +97,10 @@ async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_th
 ) -> None:
     await store.put("inputs/1.png", png(patches(1)), "image/png")
 
-    def broken(pictures: Sequence[object]) -> None:
+    def broken(images: Sequence[object]) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(deployment._pictures, "_work", broken)
+    monkeypatch.setattr(deployment._images, "_work", broken)
     for _ in range(moderator._FAULTS):
         await deployment.check_health()
         with pytest.raises(RuntimeError, match="CUDA"):
@@ -110,10 +110,10 @@ async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_th
         await deployment.check_health()
 
 
-async def test_videos_that_take_their_time_hold_up_no_pictures(
+async def test_videos_that_take_their_time_hold_up_no_images(
     deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reading = pictures_of, threading.Event()
+    read, reading = decode_images, threading.Event()
 
     def slow(data: bytes, key: str) -> list[Pixels]:
         if key.endswith(".mp4"):
@@ -121,7 +121,7 @@ async def test_videos_that_take_their_time_hold_up_no_pictures(
             raise UnreadableError
         return read(data, key)
 
-    monkeypatch.setattr(moderator, "pictures_of", slow)
+    monkeypatch.setattr(moderator, "decode_images", slow)
     await store.put("inputs/1.png", png(patches(1)), "image/png")
     await store.put("inputs/slow.mp4", b"x", "video/mp4")
     videos = [asyncio.create_task(deployment.moderate_object("inputs/slow.mp4")) for _ in range(8)]

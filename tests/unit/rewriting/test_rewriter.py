@@ -26,13 +26,13 @@ TEMPLATE = (
 )
 
 
-def bundled(**settings: Any) -> Rewriter:
+def make_rewriter(**settings: Any) -> Rewriter:
     return Rewriter(RewriterSpec("bundled/rewriter", device="cpu", **settings))
 
 
 @pytest.fixture(scope="module")
 def rewriter() -> Rewriter:
-    return bundled()
+    return make_rewriter()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Re
 
 
 def test_without_temperature_all_seeds_agree() -> None:
-    cold = bundled(temperature=0.0, dtype="bfloat16")
+    cold = make_rewriter(temperature=0.0, dtype="bfloat16")
     assert cold._model.dtype == torch.bfloat16
     assert len({cold.rewrite(PROMPT, seed) for seed in range(4)}) == 1
 
@@ -82,22 +82,22 @@ def test_nothing_to_rewrite(rewriter: Rewriter, prompt: str) -> None:
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
-@pytest.mark.parametrize("written", ["", "\nAnother line.", " ,.", "  "])
-def test_a_continuation_that_says_nothing_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    odd = bundled()
-    monkeypatch.setattr(odd, "_generate", lambda *_: written)
+@pytest.mark.parametrize("text", ["", "\nAnother line.", " ,.", "  "])
+def test_a_continuation_that_says_nothing_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    odd = make_rewriter()
+    monkeypatch.setattr(odd, "_generate", lambda *_: text)
     assert odd.rewrite(PROMPT, seed=1) == PROMPT
 
 
 def test_numbers_that_are_none_leave_the_prompt() -> None:
-    broken = bundled()
+    broken = make_rewriter()
     with torch.no_grad():
         broken._model.get_input_embeddings().weight.fill_(float("nan"))
     assert broken.rewrite(PROMPT, seed=1) == PROMPT
 
 
 def test_half_a_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = bundled()
+    odd = make_rewriter()
     first_byte = odd._tokenizer("日")["input_ids"][0]
     tokens = iter([first_byte, odd._tokenizer.eos_token_id])
     monkeypatch.setattr(odd, "_pick", lambda *_: next(tokens))
@@ -105,7 +105,7 @@ def test_half_a_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
-    whole, short = bundled(), bundled(max_new_tokens=7)
+    whole, short = make_rewriter(), make_rewriter(max_new_tokens=7)
     full, cut = whole.rewrite(PROMPT, seed=3), short.rewrite(PROMPT, seed=3)
     assert PROMPT != cut != full
     assert full.startswith(f"{cut},")
@@ -125,48 +125,48 @@ def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, list[str]]]:
+def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, list[str]]]:
     """A model that chats and says what it is told to, and what it was asked."""
 
-    def made(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
-        chat, heard = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
+    def make(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
+        chat, prompts = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
 
         def generate(tokens: list[int], _seed: int, most: int | None = None) -> str:
-            heard.append(chat._tokenizer.decode(tokens))
-            assert (most == RATIO_TOKENS) == ("ratio" in heard[-1])
+            prompts.append(chat._tokenizer.decode(tokens))
+            assert (most == RATIO_TOKENS) == ("ratio" in prompts[-1])
             return answer
 
         monkeypatch.setattr(chat, "_generate", generate)
-        return chat, heard
+        return chat, prompts
 
-    return made
+    return make
 
 
-def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, asked: Any) -> None:
+def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, make_chat: Any) -> None:
     answer = '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
-    chat, heard = asked(chat_folder, answer, instruction="Say it better.")
+    chat, prompts = make_chat(chat_folder, answer, instruction="Say it better.")
     assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
-    assert heard == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
-    chat, _ = asked(chat_folder, "A crimson disc." + TABLE, instruction="Say it better.")
+    assert prompts == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
+    chat, _ = make_chat(chat_folder, "A crimson disc." + TABLE, instruction="Say it better.")
     assert chat.rewrite(PROMPT, seed=1) == "A crimson disc.", "a table in the answer is left out"
-    plain, _ = asked(chat_folder, ", soft light")
+    plain, _ = make_chat(chat_folder, ", soft light")
     assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light", "without an instruction it continues"
 
 
 @pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
 def test_a_chat_has_an_instruction_of_its_own_for_edits(
-    chat_folder: Path, asked: Any, instruction: str, rewritten: str
+    chat_folder: Path, make_chat: Any, instruction: str, rewritten: str
 ) -> None:
-    told = {"instruction": "Say it better.", "edit_instruction": instruction}
-    chat, heard = asked(chat_folder, "Take the circle out.", **told)
+    options = {"instruction": "Say it better.", "edit_instruction": instruction}
+    chat, prompts = make_chat(chat_folder, "Take the circle out.", **options)
     assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
-    assert heard == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
+    assert prompts == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
 
 
-def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, asked: Any) -> None:
-    chat, heard = asked(chat_folder, "<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
+def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, make_chat: Any) -> None:
+    chat, prompts = make_chat(chat_folder, "<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
     assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
-    assert heard == ["system: Which ratio?\nuser: a giraffe\nassistant: "]
+    assert prompts == ["system: Which ratio?\nuser: a giraffe\nassistant: "]
     assert chat.ratio(" ", seed=1) == ""
 
 
@@ -233,7 +233,7 @@ def test_what_is_no_language_model_is_refused(name: str) -> None:
 
 def test_a_model_too_small_for_the_limit_is_refused() -> None:
     with pytest.raises(CheckpointError, match="no room"):
-        bundled(max_new_tokens=CONFIG.max_position_embeddings)
+        make_rewriter(max_new_tokens=CONFIG.max_position_embeddings)
 
 
 SPEC = RewriterSpec("bundled/rewriter", device="cpu", threads=1)
@@ -242,10 +242,10 @@ SPEC = RewriterSpec("bundled/rewriter", device="cpu", threads=1)
 @pytest.fixture
 async def deployment() -> AsyncIterator[PromptRewriter]:
     before = torch.get_num_threads()
-    made = PromptRewriter.__new__(PromptRewriter)
-    await PromptRewriter.__init__(made, SPEC)  # the way Ray Serve calls it
-    yield made
-    made._thread.shutdown()
+    replica = PromptRewriter.__new__(PromptRewriter)
+    await PromptRewriter.__init__(replica, SPEC)  # the way Ray Serve calls it
+    yield replica
+    replica._thread.shutdown()
     torch.set_num_threads(before)
 
 

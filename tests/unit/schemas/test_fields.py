@@ -22,7 +22,7 @@ from serve_app.schemas.fields import (
     WebhookUrl,
 )
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import finetuned, with_opposite
+from serve_app.schemas.tolerant import with_finetune, with_opposite
 
 
 class _Request(GenerationRequest):
@@ -64,7 +64,7 @@ def test_webhook_secrets_with_a_prefix_must_be_base64(secret: str) -> None:
     assert "base64" in refused.value.errors()[0]["msg"]
 
 
-def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
+def test_secrets_and_images_stay_out_of_repr_and_errors() -> None:
     request = _Request.model_validate({"webhook_secret": "hush", "image": "hush", "images": ["hush"]})
     assert "hush" not in f"{request!r} {request} {request.model_dump_json(exclude={'image', 'images'})}"
     with pytest.raises(ValidationError) as refused:
@@ -139,8 +139,8 @@ def test_wide_seeds_are_kept_and_random_ones_are_narrow(name: str) -> None:
 @pytest.mark.parametrize("name", TOOLS)
 def test_formats_of_the_result(name: str) -> None:
     assert _request(name).plan(SIZES).output_format == ("jpeg" if name.startswith("vto") else "png")
-    for sent, kind in (("jpeg", "jpeg"), ("png", "png"), ("webp", "webp"), ("JPG", "jpeg")):
-        assert _request(name, output_format=sent).plan(SIZES).output_format == kind
+    for value, kind in (("jpeg", "jpeg"), ("png", "png"), ("webp", "webp"), ("JPG", "jpeg")):
+        assert _request(name, output_format=value).plan(SIZES).output_format == kind
     assert _problems(name, output_format="gif")
 
 
@@ -151,13 +151,13 @@ def test_plans_are_of_plain_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MINIMAL)
-def test_pictures_stay_out_of_repr_and_errors(name: str) -> None:
-    pictures = {field: f"hush{n}" for n, field in enumerate(REQUESTS[name].image_fields)}
-    request = _request(name, **pictures)
+def test_images_stay_out_of_repr_and_errors(name: str) -> None:
+    images = {field: f"hush{n}" for n, field in enumerate(REQUESTS[name].image_fields)}
+    request = _request(name, **images)
     assert "hush" not in f"{request!r}"
     assert request.image_inputs()
     with pytest.raises(ValidationError) as refused:
-        _request(name, **{field: [{value: 1}] for field, value in pictures.items()})
+        _request(name, **{field: [{value: 1}] for field, value in images.items()})
     assert "hush" not in str(refused.value)
 
 
@@ -184,7 +184,7 @@ LISTED = [
 
 @pytest.mark.parametrize(("name", "tuned", "body"), LISTED)
 def test_a_body_is_valid_and_has_no_field_that_means_nothing(name: str, tuned: bool, body: dict[str, Any]) -> None:
-    form = finetuned(REQUESTS[name]) if tuned else REQUESTS[name]
+    form = with_finetune(REQUESTS[name]) if tuned else REQUESTS[name]
     request = form.model_validate(body)
     assert set(body) <= set(type(request).model_fields)
     assert request.model_fields_set == set(body)

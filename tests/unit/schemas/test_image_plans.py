@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.input_images import picture, pixels
+from support.input_images import input_image, pixels
 
 from serve_app.inputs.geometry import TIERS
-from serve_app.inputs.images import InputPicture
-from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.inputs.images import InputImage
+from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest
 from serve_app.schemas.image_klein import ImageKleinRequest
 from serve_app.schemas.inpaint import CannyRequest, FillRequest
@@ -77,40 +77,42 @@ def test_canny_orders_its_thresholds(low: int, high: int, expected: tuple[int, i
     assert body.plan([(640, 480)]).canny == expected
 
 
-def test_canny_uses_one_picture() -> None:
+def test_canny_uses_one_image() -> None:
     both = CannyRequest(prompt="x", control_image="a", preprocessed_image="b")
     assert [(each.value, each.role) for each in both.image_inputs()] == [("b", "control")]
     assert both.plan([(640, 480)]).canny is None
 
 
-def test_fill_inverts_alpha_and_keeps_the_picture() -> None:
-    image = picture((8, 6), "RGBA", (10, 20, 30, 64))
-    kept, mask = FillRequest(image="a").prepared([Picture("references", image)])
-    assert (kept.image, kept.role, mask.role) == (image, "references", "mask")
+def test_fill_inverts_alpha_and_keeps_the_image() -> None:
+    image = input_image((8, 6), "RGBA", (10, 20, 30, 64))
+    reference, mask = FillRequest(image="a").prepare_images([RequestImage("references", image)])
+    assert (reference.image, reference.role, mask.role) == (image, "references", "mask")
     assert pixels(mask.image).shape == (6, 8)
     assert (pixels(mask.image) == 191).all()
 
 
-@pytest.mark.parametrize("image", [picture((8, 6)), picture((8, 6), "L"), picture((8, 6), "RGBA", (0, 0, 0, 255))])
-def test_fill_needs_to_know_what_to_repaint(image: InputPicture) -> None:
-    with pytest.raises(PictureProblem) as refused:
-        FillRequest(image="a").prepared([Picture("references", image)])
+@pytest.mark.parametrize(
+    "image", [input_image((8, 6)), input_image((8, 6), "L"), input_image((8, 6), "RGBA", (0, 0, 0, 255))]
+)
+def test_fill_needs_to_know_what_to_repaint(image: InputImage) -> None:
+    with pytest.raises(ImageProblem) as refused:
+        FillRequest(image="a").prepare_images([RequestImage("references", image)])
     assert (refused.value.field, refused.value.kind) == ("mask", "missing")
 
 
 def test_fill_compares_sizes() -> None:
-    pictures = [Picture("references", picture((8, 6))), Picture("mask", picture((6, 8), "L"))]
-    with pytest.raises(PictureProblem, match="6x8") as refused:
-        FillRequest(image="a", mask="b").prepared(pictures)
+    images = [RequestImage("references", input_image((8, 6))), RequestImage("mask", input_image((6, 8), "L"))]
+    with pytest.raises(ImageProblem, match="6x8") as refused:
+        FillRequest(image="a", mask="b").prepare_images(images)
     assert refused.value.field == "mask"
 
 
 def test_the_model_completes_what_a_request_leaves_open() -> None:
     open_plan = Gen2ProRequest(prompt="x").plan([])
-    done = open_plan.completed(ModelDefaults(steps=4, guidance=2.0))
-    assert (open_plan.steps, done.steps, done.guidance) == (None, 4, 2.0)
-    assert done.work == 4
-    own = ProRequest(steps=7).plan([]).completed(ModelDefaults(steps=4, guidance=2.0))
+    plan = open_plan.resolve(ModelDefaults(steps=4, guidance=2.0))
+    assert (open_plan.steps, plan.steps, plan.guidance) == (None, 4, 2.0)
+    assert plan.work == 4
+    own = ProRequest(steps=7).plan([]).resolve(ModelDefaults(steps=4, guidance=2.0))
     assert (own.steps, own.guidance) == (7, 2.5)
 
 

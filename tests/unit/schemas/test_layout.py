@@ -97,10 +97,10 @@ TEXT = st.text(max_size=60)
 
 @given(TEXT, st.dictionaries(NAMES, st.tuples(_boxes(), TEXT), min_size=1, max_size=6), st.booleans())
 def test_what_is_written_is_what_is_read(text: str, rows: dict[str, tuple[list[int], str]], ascii_only: bool) -> None:
-    written = [{"id": name, "bbox": box, "desc": description} for name, (box, description) in rows.items()]
-    prompt = f"{text.replace('[', '(')} {json.dumps(written, ensure_ascii=ascii_only)}"
+    entries = [{"id": name, "bbox": box, "desc": description} for name, (box, description) in rows.items()]
+    prompt = f"{text.replace('[', '(')} {json.dumps(entries, ensure_ascii=ascii_only)}"
     read = [{"id": row.name, "bbox": list(row.target or ()), "desc": row.description} for row in parse_layout(prompt)]
-    assert read == written
+    assert read == entries
 
 
 @given(st.text(alphabet='[]{}",: 1aidbox', max_size=80))

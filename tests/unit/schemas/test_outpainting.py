@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
-from support.input_images import as_input, picture, pixels, sizes
+from support.input_images import as_input, input_image, pixels, sizes
 
 from serve_app.inputs.geometry import MAX_SIDE
-from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.outpainting import MAX_OFFSET, OutpaintingRequest
 from serve_app.schemas.tools import MAX_PIXELS
 
@@ -22,20 +22,20 @@ def _request(width: Any = 128, height: Any = 96, x: Any = None, y: Any = None, *
 
 
 def _laid_out(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[Any, Any]:
-    canvas, mask = request.prepared([Picture("references", picture(size, colour=(9, 8, 7)))])
+    canvas, mask = request.prepare_images([RequestImage("references", input_image(size, colour=(9, 8, 7)))])
     assert (canvas.role, mask.role) == ("references", "mask")
     return canvas.image, mask.image
 
 
 def _problem(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[str, str, str]:
-    with pytest.raises(PictureProblem) as refused:
-        request.prepared([Picture("references", picture(size))])
+    with pytest.raises(ImageProblem) as refused:
+        request.prepare_images([RequestImage("references", input_image(size))])
     return refused.value.field, refused.value.kind, str(refused.value)
 
 
 def test_limits() -> None:
-    taken = _request(MAX_SIDE, MAX_PIXELS // MAX_SIDE, -MAX_OFFSET, MAX_OFFSET)
-    assert taken.chosen_mode() == "high"
+    request = _request(MAX_SIDE, MAX_PIXELS // MAX_SIDE, -MAX_OFFSET, MAX_OFFSET)
+    assert request.chosen_mode() == "high"
     refused: list[dict[str, Any]] = [{"width": MAX_SIDE + 1}, {"height": MAX_SIDE + 1}, {"width": 2049, "height": 2048}]
     for body in (*refused, {"x": -MAX_OFFSET - 1}, {"y": MAX_OFFSET + 1}, {"x": True}):
         with pytest.raises(ValidationError):
@@ -55,8 +55,8 @@ def test_limits() -> None:
 def test_what_sticks_out_is_refused_else(
     offset: tuple[int | None, int | None], size: tuple[int, int], field: str, accepted: str
 ) -> None:
-    named, kind, message = _problem(_request(128, 96, *offset), size)
-    assert (named, kind) == (field, "reference_overflow")
+    actual_field, kind, message = _problem(_request(128, 96, *offset), size)
+    assert (actual_field, kind) == (field, "reference_overflow")
     assert accepted in message
     assert message.startswith(f"{field} must be ")
     assert message.endswith(", or set auto_crop")
@@ -70,8 +70,8 @@ def test_what_sticks_out_is_refused_else(
 def test_a_reference_outside_is_always_refused(
     offset: tuple[int, int], field: str, cropped: str, auto_crop: bool
 ) -> None:
-    named, kind, message = _problem(_request(128, 96, *offset, auto_crop=auto_crop))
-    assert (named, kind) == (field, "reference_outside")
+    actual_field, kind, message = _problem(_request(128, 96, *offset, auto_crop=auto_crop))
+    assert (actual_field, kind) == (field, "reference_outside")
     assert (cropped if auto_crop else "between 0 and ") in message
     assert "auto_crop" not in message, "it would not help"
 
@@ -115,20 +115,20 @@ def test_every_request_is_refused_or_gives_what_was_asked_for(
     request = _request(*size, *offset, auto_crop=auto_crop)
     source = np.random.default_rng(5).integers(0, 256, (reference[1], reference[0], 3), np.uint8)
     left, top = (
-        (side - length) // 2 if sent is None else sent
-        for side, length, sent in zip(size, reference, offset, strict=True)
+        (side - length) // 2 if value is None else value
+        for side, length, value in zip(size, reference, offset, strict=True)
     )
     right, bottom = min(left + reference[0], size[0]), min(top + reference[1], size[1])
     x, y = max(left, 0), max(top, 0)
-    shown = max(0, right - x) * max(0, bottom - y)
-    valid = 0 < shown < size[0] * size[1] and (auto_crop or shown == reference[0] * reference[1])
+    visible_area = max(0, right - x) * max(0, bottom - y)
+    valid = 0 < visible_area < size[0] * size[1] and (auto_crop or visible_area == reference[0] * reference[1])
     try:
-        canvas, mask = request.prepared([Picture("references", as_input(Image.fromarray(source)))])
-    except PictureProblem:
+        canvas, mask = request.prepare_images([RequestImage("references", as_input(Image.fromarray(source)))])
+    except ImageProblem:
         assert not valid
         return
     assert valid
     assert sizes([canvas, mask]) == [size, size]
     assert (pixels(canvas.image)[y:bottom, x:right] == source[y - top : bottom - top, x - left : right - left]).all()
     assert (pixels(mask.image)[y:bottom, x:right] == 0).all()
-    assert np.count_nonzero(pixels(mask.image) == 255) == size[0] * size[1] - shown
+    assert np.count_nonzero(pixels(mask.image) == 255) == size[0] * size[1] - visible_area

@@ -9,14 +9,14 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from serve_app.schemas import REQUESTS
-from serve_app.schemas.plan import ClipPlan, ModelDefaults, Plan
+from serve_app.schemas.plan import ModelDefaults, Plan, VideoPlan
 from serve_app.schemas.video import (
     MAX_KEYFRAMES,
-    ClipRequest,
+    BaseVideoRequest,
     DraftEnhanceRequest,
     Keyframes,
     VideoRequest,
-    keyframes_of,
+    parse_keyframes,
     times,
 )
 from serve_app.submission.input_storage import Draft
@@ -29,13 +29,13 @@ MINIMAL: dict[str, dict[str, Any]] = {
 }
 NEW = ["t2v", "i2v", "v2v"]
 SIZES = [(640, 480)]
-DRAFT = Draft("results/t/1/draft.safetensors", prompt="y", seed=7, seconds=6, width=640, height=352, sound=False)
+DRAFT = Draft("results/t/1/draft.safetensors", prompt="y", seed=7, seconds=6, width=640, height=352, audio=False)
 PINNED = replace(DRAFT, references=("inputs/t/0.png",), times=(2.5,))
 
 
-def _request(mode: str, **body: Any) -> ClipRequest:
+def _request(mode: str, **body: Any) -> BaseVideoRequest:
     request = REQUESTS["video"].model_validate({"mode": mode, **MINIMAL[mode], **body})
-    assert isinstance(request, ClipRequest)
+    assert isinstance(request, BaseVideoRequest)
     return request
 
 
@@ -43,10 +43,10 @@ def _plan(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> Plan:
     return _request(mode, **body).plan(sizes)
 
 
-def _clip(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> ClipPlan:
-    clip = _plan(mode, sizes, **body).clip
-    assert clip is not None
-    return clip
+def _video(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> VideoPlan:
+    video = _plan(mode, sizes, **body).video
+    assert video is not None
+    return video
 
 
 def _problems(body: Any) -> list[tuple[tuple[int | str, ...], str]]:
@@ -57,7 +57,7 @@ def _problems(body: Any) -> list[tuple[tuple[int | str, ...], str]]:
 
 @pytest.mark.parametrize(("mode", "longest"), [("t2v", 20), ("i2v", 20), ("v2v", 15)])
 def test_durations(mode: str, longest: int) -> None:
-    assert [_clip(mode, duration=n).seconds for n in (5, 5.0, longest, "auto")] == [5, 5, longest, 5]
+    assert [_video(mode, duration=n).seconds for n in (5, 5.0, longest, "auto")] == [5, 5, longest, 5]
     for wrong in (4, longest + 1, 0, -5, 5.5, "5", "AUTO", "", True, [5], float("inf")):
         ((loc, _),) = _problems({"mode": mode, **MINIMAL[mode], "duration": wrong})
         assert loc == ("duration",), wrong
@@ -71,8 +71,8 @@ def test_durations(mode: str, longest: int) -> None:
     ],
 )
 def test_keyframes_at_times_that_can_not_be(keyframes: Any, body: dict[str, Any], index: int, kind: str) -> None:
-    sent = {"mode": "i2v", "prompt": "x", "keyframes": keyframes, **body}
-    assert _problems(sent) == [(("keyframes", index, 0), kind)]
+    request_body = {"mode": "i2v", "prompt": "x", "keyframes": keyframes, **body}
+    assert _problems(request_body) == [(("keyframes", index, 0), kind)]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_keyframes_at_times_that_can_not_be(keyframes: Any, body: dict[str, Any]
 def test_a_video_reaches_to_its_last_keyframe(
     keyframes: Any, duration: Any, seconds: int, times: tuple[float, ...]
 ) -> None:
-    clip = _clip("i2v", [(64, 64)] * len(keyframes), keyframes=keyframes, duration=duration)
-    assert (clip.seconds, clip.times) == (seconds, times)
+    video = _video("i2v", [(64, 64)] * len(keyframes), keyframes=keyframes, duration=duration)
+    assert (video.seconds, video.times) == (seconds, times)
 
 
 @pytest.mark.parametrize("mode", NEW)
@@ -110,10 +110,10 @@ def test_sizes(mode: str, body: dict[str, Any], size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("mode", ["i2v", "v2v"])
 @pytest.mark.parametrize(
-    ("sent", "size"), [((640, 480), (1088, 832)), ((1080, 1920), (704, 1280)), ((1000, 999), (960, 960))]
+    ("input_size", "size"), [((640, 480), (1088, 832)), ((1080, 1920), (704, 1280)), ((1000, 999), (960, 960))]
 )
-def test_auto_follows_what_was_sent(mode: str, sent: tuple[int, int], size: tuple[int, int]) -> None:
-    plan = _plan(mode, [sent])
+def test_auto_follows_what_was_sent(mode: str, input_size: tuple[int, int], size: tuple[int, int]) -> None:
+    plan = _plan(mode, [input_size])
     assert (plan.width, plan.height) == size
     assert plan.area == 1280 * 704, "a price must not depend on the ratio"
 
@@ -129,10 +129,10 @@ def test_without_a_ratio_the_prompt_will_choose(body: dict[str, Any]) -> None:
 def test_what_a_video_takes_over(mode: str) -> None:
     plan = _plan(mode, seed=3, generate_audio=False, draft=True)
     assert (plan.prompt, plan.seed, plan.output_format, plan.steps) == ("x", 3, "mp4", None)
-    assert plan.clip is not None
-    assert (plan.clip.sound, plan.clip.draft, plan.clip.enhance) == (False, True, None)
-    plain = _clip(mode)
-    assert (plain.sound, plain.draft) == (True, False)
+    assert plan.video is not None
+    assert (plan.video.audio, plan.video.draft, plan.video.enhance) == (False, True, None)
+    plain = _video(mode)
+    assert (plain.audio, plain.draft) == (True, False)
 
 
 def test_a_draft_gives_all_but_the_resolution() -> None:
@@ -140,8 +140,8 @@ def test_a_draft_gives_all_but_the_resolution() -> None:
     assert isinstance(request, DraftEnhanceRequest)
     plan = request.plan([], DRAFT)
     assert (plan.prompt, plan.seed, plan.width, plan.height) == ("y", 7, 1920, 1088)
-    assert plan.clip == ClipPlan(seconds=6, sound=False, enhance=DRAFT.key)
-    assert request.plan([], PINNED).clip == ClipPlan(seconds=6, sound=False, times=(2.5,), enhance=DRAFT.key)
+    assert plan.video == VideoPlan(seconds=6, audio=False, enhance=DRAFT.key)
+    assert request.plan([], PINNED).video == VideoPlan(seconds=6, audio=False, times=(2.5,), enhance=DRAFT.key)
 
 
 @pytest.mark.parametrize("resolution", ["hd", "fhd"])
@@ -155,9 +155,9 @@ def test_what_is_made_of_a_draft_has_the_size_that_it_would_have_had(
     assert drafted.height is not None
     request = _request("draft_enhance", resolution=resolution)
     assert isinstance(request, DraftEnhanceRequest)
-    made = request.plan([], replace(DRAFT, width=drafted.width, height=drafted.height))
+    enhanced_plan = request.plan([], replace(DRAFT, width=drafted.width, height=drafted.height))
     full = _plan("t2v", aspect_ratio=ratio, resolution=resolution)
-    assert (made.width, made.height, made.area) == (full.width, full.height, full.area)
+    assert (enhanced_plan.width, enhanced_plan.height, enhanced_plan.area) == (full.width, full.height, full.area)
 
 
 def test_the_way_that_it_is_done() -> None:
@@ -168,15 +168,15 @@ def test_the_way_that_it_is_done() -> None:
 
 def test_work_grows_with_seconds_steps_and_area() -> None:
     defaults = ModelDefaults(steps=10)
-    short, long = (_plan("t2v", duration=n).completed(defaults).work for n in (5, 10))
+    short, long = (_plan("t2v", duration=n).resolve(defaults).work for n in (5, 10))
     assert long == pytest.approx(2 * short)
     assert short == pytest.approx(5 * 10 * 1280 * 704 / 2**20)
-    assert _plan("t2v", resolution="fhd").completed(defaults).work > 2 * short
-    assert _plan("t2v", draft=True).completed(defaults).work == pytest.approx(short / 4)
-    assert _plan("i2v", [(1024, 1024)]).completed(defaults, input_pixels=2**20).work == pytest.approx(short + 10)
+    assert _plan("t2v", resolution="fhd").resolve(defaults).work > 2 * short
+    assert _plan("t2v", draft=True).resolve(defaults).work == pytest.approx(short / 4)
+    assert _plan("i2v", [(1024, 1024)]).resolve(defaults, input_pixels=2**20).work == pytest.approx(short + 10)
 
 
-def test_pictures_are_in_no_text() -> None:
+def test_images_are_in_no_text() -> None:
     for mode, body in (("i2v", {"keyframes": ["secret"]}), ("v2v", {"start_video": "secret"})):
         assert "secret" not in repr(_request(mode, **body))
 
@@ -184,14 +184,14 @@ def test_pictures_are_in_no_text() -> None:
 FIELD: TypeAdapter[Any] = TypeAdapter(Keyframes)
 
 
-def _problems_keyframes(sent: Any) -> list[tuple[tuple[int | str, ...], str]]:
+def _problems_keyframes(keyframes: Any) -> list[tuple[tuple[int | str, ...], str]]:
     with pytest.raises(ValidationError) as refused:
-        FIELD.validate_python(sent)
+        FIELD.validate_python(keyframes)
     return [(error["loc"], error["type"]) for error in refused.value.errors()]
 
 
 @pytest.mark.parametrize(
-    ("sent", "found"),
+    ("keyframes", "expected"),
     [
         ([], [((), "too_short")]),
         (["a"] * (MAX_KEYFRAMES + 1), [((), "too_long")]),
@@ -207,19 +207,19 @@ def _problems_keyframes(sent: Any) -> list[tuple[tuple[int | str, ...], str]]:
         ([[float("nan"), "a"]], [((0, 0), "finite_number")]),
     ],
 )
-def test_what_is_refused_and_where(sent: Any, found: list[Any]) -> None:
-    assert _problems_keyframes(sent) == found
+def test_what_is_refused_and_where(keyframes: Any, expected: list[Any]) -> None:
+    assert _problems_keyframes(keyframes) == expected
 
 
 def test_each_is_found_where_it_was_sent() -> None:
-    assert keyframes_of("a") == [((), "a", None)]
-    assert keyframes_of(["a", "b"]) == [(("0",), "a", None), (("1",), "b", None)]
-    assert keyframes_of([(0.0, "a"), (2.5, "b")]) == [(("0", "1"), "a", 0.0), (("1", "1"), "b", 2.5)]
+    assert parse_keyframes("a") == [((), "a", None)]
+    assert parse_keyframes(["a", "b"]) == [(("0",), "a", None), (("1",), "b", None)]
+    assert parse_keyframes([(0.0, "a"), (2.5, "b")]) == [(("0", "1"), "a", 0.0), (("1", "1"), "b", 2.5)]
 
 
 @pytest.mark.parametrize(
-    ("sent", "expected"),
+    ("value", "expected"),
     [("a", (0,)), (["a"] * 2, (0, 6)), (["a"] * 3, (0, 3, 6)), ([(0.0, "a"), (0.5, "b"), (6.0, "c")], (0, 0.5, 6))],
 )
-def test_when_they_are_seen(sent: Any, expected: tuple[float, ...]) -> None:
-    assert times(keyframes_of(sent), 6) == pytest.approx(expected)
+def test_when_they_are_seen(value: Any, expected: tuple[float, ...]) -> None:
+    assert times(parse_keyframes(value), 6) == pytest.approx(expected)

@@ -22,10 +22,10 @@ class Server:
     clock: Clock = field(default_factory=Clock)
     apart_s: float = APART_S
     slow_s: float = 0.01
-    asked: int = 0
+    calls: int = 0
 
     async def time(self) -> tuple[int, int]:
-        self.asked += 1
+        self.calls += 1
         self.clock.sleep(self.slow_s / 2)
         now = self.clock.now + self.apart_s
         self.clock.sleep(self.slow_s / 2)
@@ -51,7 +51,7 @@ async def test_it_is_ahead_by_no_more_than_a_reading_took(server: Server, clock:
         ahead = await clock.now() - server.now
         assert -1e-5 < ahead <= server.slow_s
         server.clock.sleep(0.25)
-    assert 2 <= server.asked <= 4, "it is read now and then"
+    assert 2 <= server.calls <= 4, "it is read now and then"
     server.apart_s += 300
     clock.forget()
     assert abs(await clock.now() - server.now) < 0.02, "after a failover the time is that of the other server"
@@ -63,7 +63,7 @@ async def test_a_slow_reading_does_not_replace_a_fast_one(server: Server, clock:
     server.slow_s = 8.0
     assert abs(await clock.now() - server.now) < 0.02
     await clock.now()
-    assert server.asked == 3, "it is tried again"
+    assert server.calls == 3, "it is tried again"
 
 
 async def test_a_slow_first_reading_will_do_until_one_is_fast(server: Server, clock: RedisClock) -> None:

@@ -10,21 +10,21 @@ import pytest
 from support.job_records import new_job
 
 from deployments.contract.objects import ObjectStore
-from serve_app.schemas.plan import ClipPlan, Draft
-from serve_app.submission.input_storage import DraftProblem, find_draft, task_named
+from serve_app.schemas.plan import Draft, VideoPlan
+from serve_app.submission.input_storage import DraftProblem, find_draft, parse_draft_reference
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
 ID = "0b54cf7e-93a5-4a5e-8f36-1d6b9f0d2c11"
 KEY = f"results/{ID}/2/draft.safetensors"
 RESULT: dict[str, Any] = {
-    "key": f"results/{ID}/2/clip.mp4",
+    "key": f"results/{ID}/2/video.mp4",
     "prompt": "waves",
     "seed": 7,
-    "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "sound": False},
+    "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "audio": False},
 }
-CLIP = ClipPlan(seconds=6, sound=False, times=(0, 2.5), draft=True)
-JOB = new_job(references=("inputs/a/0.png", "inputs/a/1.png"), clip=CLIP).encode()
+VIDEO = VideoPlan(seconds=6, audio=False, times=(0, 2.5), draft=True)
+JOB = new_job(references=("inputs/a/0.png", "inputs/a/1.png"), video=VIDEO).encode()
 TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
 
 
@@ -39,15 +39,15 @@ class _Tasks:
         return self._task if task_id == ID else None
 
 
-async def _found(tmp_path: Path, named: str = ID, kept: bool = True, **changes: Any) -> Draft:
+async def _find(tmp_path: Path, reference: str = ID, exists: bool = True, **changes: Any) -> Draft:
     objects = ObjectStore(tmp_path.as_uri())
-    if kept:
+    if exists:
         await objects.put(KEY, b"latents", "application/octet-stream")
-    return await find_draft(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", named)
+    return await find_draft(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", reference)
 
 
 @pytest.mark.parametrize(
-    "named",
+    "reference",
     [
         ID,
         ID.upper(),
@@ -57,12 +57,12 @@ async def _found(tmp_path: Path, named: str = ID, kept: bool = True, **changes: 
         f"https://s3.example.com/bucket/{KEY.replace('/', '%2F')}",
     ],
 )
-def test_ids_and_links_name_the_task(named: str) -> None:
-    assert task_named(named) == ID
+def test_ids_and_links_name_the_task(reference: str) -> None:
+    assert parse_draft_reference(reference) == ID
 
 
 @pytest.mark.parametrize(
-    "named",
+    "reference",
     [
         "",
         f"{ID}0",
@@ -76,15 +76,15 @@ def test_ids_and_links_name_the_task(named: str) -> None:
         "https://[/",
     ],
 )
-def test_what_names_no_task(named: str) -> None:
-    assert task_named(named) is None
+def test_what_names_no_task(reference: str) -> None:
+    assert parse_draft_reference(reference) is None
 
 
 async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
-    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, sound=False, task=ID)
+    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, audio=False, task=ID)
     expected = replace(expected, references=("inputs/a/0.png", "inputs/a/1.png"), times=(0, 2.5))
-    assert await _found(tmp_path) == expected
-    assert await _found(tmp_path, named=f"https://example.com/{KEY.replace('/2/', '/1/')}") == expected
+    assert await _find(tmp_path) == expected
+    assert await _find(tmp_path, reference=f"https://example.com/{KEY.replace('/2/', '/1/')}") == expected
 
 
 @pytest.mark.parametrize(
@@ -93,25 +93,25 @@ async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
         ({"project": "theirs"}, "draft_unknown"),
         ({"endpoint": "gen-2-max", "job": ""}, "not_a_draft"),
         ({"endpoint": "gen-4-video"}, "not_a_draft"),
-        ({"job": new_job(clip=replace(CLIP, draft=False)).encode()}, "not_a_draft"),
+        ({"job": new_job(video=replace(VIDEO, draft=False)).encode()}, "not_a_draft"),
         ({"status": Status.GENERATING, "result": None}, "draft_not_ready"),
         ({"status": Status.ERROR, "result": None}, "draft_failed"),
-        ({"result": {"key": "clip.mp4", "prompt": "waves", "seed": 7}}, "draft_failed"),
+        ({"result": {"key": "video.mp4", "prompt": "waves", "seed": 7}}, "draft_failed"),
     ],
 )
 async def test_what_is_no_draft_to_go_on_from(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
     with pytest.raises(DraftProblem) as refused:
-        await _found(tmp_path, **changes)
+        await _find(tmp_path, **changes)
     assert refused.value.kind == kind
 
 
-@pytest.mark.parametrize("named", ["nonsense", ID.replace("0", "1")])
-async def test_an_unknown_task_is_told_as_a_foreign_one(tmp_path: Path, named: str) -> None:
+@pytest.mark.parametrize("reference", ["nonsense", ID.replace("0", "1")])
+async def test_an_unknown_task_is_told_as_a_foreign_one(tmp_path: Path, reference: str) -> None:
     with pytest.raises(DraftProblem) as unknown:
-        await _found(tmp_path, named=named)
+        await _find(tmp_path, reference=reference)
     with pytest.raises(DraftProblem) as foreign:
-        await _found(tmp_path, project="theirs")
+        await _find(tmp_path, project="theirs")
     assert (str(unknown.value), unknown.value.kind) == (str(foreign.value), foreign.value.kind)
     with pytest.raises(DraftProblem, match="no longer kept") as gone:
-        await _found(tmp_path / "empty", kept=False)
+        await _find(tmp_path / "empty", exists=False)
     assert gone.value.kind == "draft_expired"

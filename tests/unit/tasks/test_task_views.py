@@ -12,21 +12,21 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from support.job_records import new_job
 
-from deployments.contract.counts import Histogram
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
-from serve_app.inputs.links import PREFIX, LinkSigner
-from serve_app.schemas.plan import ClipPlan
+from serve_app.inputs.links import PREFIXES, LinkSigner
+from serve_app.schemas.plan import VideoPlan
 from serve_app.tasks import views
 from serve_app.tasks.task import VERSION, Job, NewerJob, Status, Task
-from serve_app.tasks.views import BUCKETS, WAIT, WORK, Presenter, QueueLoad, encoded
+from serve_app.tasks.views import BUCKETS, Presenter, QueueLoad, encode_body
 
 # As releases have stored them; never to be edited, only added to.
-OF_VERSION_1 = (
+VERSION_1_RECORD = (
     '{"v": 1, "prompt": "a wave", "steps": 8, "seed": 18446744073709551615, "output_format": "mp4", "area": 921600, '
     '"width": null, "height": null, "input_pixels": 7, "guidance": 2.5, "guidance_interval": 2, "canny": [50, 200], '
-    '"transparent": true, "rewrite": true, "structured": true, "clip": {"seconds": 5, "sound": true, '
-    '"times": [0.0, 2.5], "draft": true, "enhance": null}, "references": ["inputs/t/0.png", "inputs/t/1.png"], '
+    '"transparent": true, "rewrite": true, "structured": true, "video": {"seconds": 5, "audio": true, '
+    '"times": [0.0, 2.5], "draft": true, "enhance": null, "fps": 24}, "negative_prompt": "", "strength": null, '
+    '"references": ["inputs/t/0.png", "inputs/t/1.png"], '
     '"mask": "inputs/t/2.png", "control": null, "image_prompt": null, "start_video": "inputs/t/3.mp4", '
     '"safety_tolerance": 2, "safety_ceilings": {"violence": 1}, "adapter": {"id": "f", "key": '
     '"finetunes/f/weights.safetensors", "strength": 1.1}, "warnings": ["it is a wave"]}'
@@ -44,7 +44,7 @@ STORED = Job(
     transparent=True,
     rewrite=True,
     structured=True,
-    clip=ClipPlan(seconds=5, sound=True, times=(0.0, 2.5), draft=True),
+    video=VideoPlan(seconds=5, audio=True, times=(0.0, 2.5), draft=True),
     references=("inputs/t/0.png", "inputs/t/1.png"),
     mask="inputs/t/2.png",
     start_video="inputs/t/3.mp4",
@@ -56,8 +56,8 @@ STORED = Job(
 
 
 def test_what_releases_stored_is_read() -> None:
-    assert Job.decode(OF_VERSION_1) == STORED
-    assert json.loads(STORED.encode()) == json.loads(OF_VERSION_1), "a new version needs a stored record of its own"
+    assert Job.decode(VERSION_1_RECORD) == STORED
+    assert json.loads(STORED.encode()) == json.loads(VERSION_1_RECORD), "a new version needs a stored record of its own"
 
 
 def test_a_record_of_a_later_release_is_left_alone() -> None:
@@ -67,7 +67,7 @@ def test_a_record_of_a_later_release_is_left_alone() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"prompt": None}, {"steps": "many"}, {"clip": {"seconds": 1}}, {"canny": [1]}, {"surprise": 1}],
+    [{"prompt": None}, {"steps": "many"}, {"video": {"seconds": 1}}, {"canny": [1]}, {"surprise": 1}],
     ids=lambda change: next(iter(change)),
 )
 def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
@@ -76,16 +76,15 @@ def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
         Job.decode(json.dumps(record))
 
 
-def load(running: int, work: dict[str, str]) -> QueueLoad:
-    histograms: dict[str, Histogram] = {name: BUCKETS.read(name, work) for name in (WAIT, WORK)}
-    return QueueLoad(queued=5, quarantined=1, running=running, counts={}, histograms=histograms)
+def load(running: int, run_s: float | None) -> QueueLoad:
+    return QueueLoad(queued=5, quarantined=1, running=running, counts={}, histograms={}, run_s=run_s)
 
 
 @pytest.mark.parametrize(("running", "wait_s"), [(0, 12.0), (1, 12.0), (4, 3.0)])
 def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -> None:
-    found = load(running, {"work:1000": "1", "work:5000": "1", "work:sum": "4000"})
-    assert (found.queued_s, found.wait_s) == (12.0, wait_s)
-    assert (load(1, {}).queued_s, load(1, {}).wait_s) == (None, None), "before a task has ended"
+    queue_load = load(running, 2.0)
+    assert (queue_load.queued_s, queue_load.wait_s) == (12.0, wait_s)
+    assert (load(1, None).queued_s, load(1, None).wait_s) == (None, None), "before a task has ended"
 
 
 def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
@@ -97,8 +96,8 @@ def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
 
 BASE = "https://media.test"
 LINKS = LinkSigner(bytes(32))
-FIGURES: dict[str, Any] = {"prompt": "waves", "seed": 7, "start_time": 1.0, "end_time": 3.0, "duration": 2.0}
-DRAFT = {"key": "results/t/1/draft.safetensors", "frames": 120, "width": 640, "height": 352, "sound": True}
+METADATA: dict[str, Any] = {"prompt": "waves", "seed": 7, "start_time": 1.0, "end_time": 3.0, "duration": 2.0}
+DRAFT = {"key": "results/t/1/draft.safetensors", "frames": 120, "width": 640, "height": 352, "audio": True}
 
 
 async def _body(status: Status = Status.READY, **fields: Any) -> dict[str, Any]:
@@ -112,28 +111,28 @@ def _life_s(link: str) -> float:
     assert f"{url.scheme}://{url.netloc}" == BASE
     query = parse_qs(url.query)
     now = time.time()
-    assert LINKS.verify(url.path.removeprefix(PREFIX), query["se"][0], query["sig"][0], now)
+    assert LINKS.verify(url.path.removeprefix(PREFIXES["GET"]), query["se"][0], query["sig"][0], now)
     return int(query["se"][0]) - now
 
 
 @pytest.mark.parametrize(
-    ("name", "life_s"), [("picture.jpeg", 100), ("picture.png", 100), ("picture.webp", 100), ("clip.mp4", 10_000)]
+    ("name", "life_s"), [("image.jpeg", 100), ("image.png", 100), ("image.webp", 100), ("video.mp4", 10_000)]
 )
 async def test_links_live_as_long_as_their_kind(name: str, life_s: int) -> None:
-    body = await _body(result={"key": f"results/t/1/{name}", **FIGURES})
-    assert urlsplit(body["result"]["sample"]).path == f"{PREFIX}results/t/1/{name}"
+    body = await _body(result={"key": f"results/t/1/{name}", **METADATA})
+    assert urlsplit(body["result"]["sample"]).path == f"{PREFIXES['GET']}results/t/1/{name}"
     assert life_s - 1 <= _life_s(body["result"]["sample"]) <= 1.5 * life_s + 2
 
 
 async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
-    body = await _body(result={"key": "results/t/1/clip.mp4", "draft": DRAFT, **FIGURES})
-    assert set(body["result"]) == {"sample", "draft_cache", *FIGURES}
-    assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIX}{DRAFT['key']}"
+    body = await _body(result={"key": "results/t/1/video.mp4", "draft": DRAFT, **METADATA})
+    assert set(body["result"]) == {"sample", "draft_cache", *METADATA}
+    assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIXES['GET']}{DRAFT['key']}"
     assert _life_s(body["result"]["draft_cache"]) >= 9_999
-    assert b"frames" not in encoded(body)
-    plain = (await _body(result={"key": "results/t/1/clip.mp4", "of the next release": 1, **FIGURES}))["result"]
-    assert plain == {"sample": plain["sample"], **FIGURES}, "nothing that clients were not promised"
+    assert b"frames" not in encode_body(body)
+    plain = (await _body(result={"key": "results/t/1/video.mp4", "of the next release": 1, **METADATA}))["result"]
+    assert plain == {"sample": plain["sample"], **METADATA}, "nothing that clients were not promised"
     preview = {"key": "results/t/1/preview-2.jpeg", "step": 2, "steps": 8}
-    shown = await _body(Status.GENERATING, preview=preview)
-    assert (shown["preview"]["step"], shown["preview"]["steps"], shown["result"]) == (2, 8, None)
-    assert _life_s(shown["preview"]["sample"]) <= 152, "a preview has the life of a picture"
+    preview_body = await _body(Status.GENERATING, preview=preview)
+    assert (preview_body["preview"]["step"], preview_body["preview"]["steps"], preview_body["result"]) == (2, 8, None)
+    assert _life_s(preview_body["preview"]["sample"]) <= 152, "a preview has the life of an image"

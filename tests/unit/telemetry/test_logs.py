@@ -76,7 +76,7 @@ def test_a_replica_that_begins_twice_logs_once(file: Path) -> None:
 def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: Path) -> None:
     logs.begin(LogSpec(levels={"serve_app.webhooks": "error"}))
 
-    def logged() -> list[object]:
+    def list_levels() -> list[object]:
         file.write_text("")
         for name in ("serve_app.dispatcher.queue", "serve_app.webhooks.sender", "deployments.replica"):
             for level in (logging.DEBUG, logging.WARNING):
@@ -84,23 +84,23 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
         return [line["message"] for line in lines(file)]
 
     usual = ["dispatcher warning", "replica warning"]
-    assert logged() == usual
+    assert list_levels() == usual
     logs.set_levels({"serve_app.webhooks": "error", "serve_app.dispatcher": "debug", "deployments": "critical"})
-    assert logged() == ["dispatcher debug", "dispatcher warning"]
+    assert list_levels() == ["dispatcher debug", "dispatcher warning"]
     logs.set_levels({"serve_app.webhooks": "error"})
-    assert logged() == usual
+    assert list_levels() == usual
 
 
 @pytest.mark.parametrize(
-    ("module", "level", "told"),
+    ("module", "level", "message"),
     [
         ("", "debug", "serve_app, deployments, ray.serve"),
         ("serve_apps", "debug", "serve_app"),
         ("serve_app.dispatcher", "loud", "debug, info, warning"),
     ],
 )
-def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         logs.checked_level(module, level)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.otlp_collector import Collector, collecting
 
-from deployments.telemetry.tracing import Tracer, TracingSpec, trace_id, tracer_of
+from deployments.telemetry.tracing import Tracer, TracingSpec, create_tracer, trace_id
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
@@ -15,8 +15,8 @@ SECRET = "a prompt that is nobody's business"
 
 TRACED_OFF = """
 import sys
-from deployments.telemetry.tracing import tracer_of
-tracer = tracer_of(None, "ingress")
+from deployments.telemetry.tracing import create_tracer
+tracer = create_tracer(None, "ingress")
 with tracer.span("submit", "", {"gen.task": "t"}, "server") as span:
     span.note("a", 1)
     tracer.record("queue", span.traceparent, 1.0, 2.0)
@@ -32,12 +32,12 @@ def collector() -> Iterator[Collector]:
 
 
 def tracer(collector: Collector, sample: float = 1.0) -> Tracer:
-    return tracer_of(TracingSpec(collector.url, sample), "ingress")
+    return create_tracer(TracingSpec(collector.url, sample), "ingress")
 
 
 def test_off_nothing_is_imported() -> None:
-    told = subprocess.run([sys.executable, "-c", TRACED_OFF], capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout.strip() == "[] ''"
+    result = subprocess.run([sys.executable, "-c", TRACED_OFF], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "[] ''"
 
 
 def test_a_span_lies_below_the_one_that_is_named(collector: Collector) -> None:
@@ -59,11 +59,11 @@ def test_a_span_lies_below_the_one_that_is_named(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", ["", "hello", "00-xyz", f"00-{'0' * 32}-{PARENT}-01", "é" * 500, SAMPLED.upper() + "-x"]
+    "header", ["", "hello", "00-xyz", f"00-{'0' * 32}-{PARENT}-01", "é" * 500, SAMPLED.upper() + "-x"]
 )
-def test_what_is_no_traceparent_begins_a_trace(collector: Collector, sent: str) -> None:
+def test_what_is_no_traceparent_begins_a_trace(collector: Collector, header: str) -> None:
     tracing = tracer(collector)
-    with tracing.span("submit", sent):
+    with tracing.span("submit", header):
         pass
     tracing.close()
     assert collector.one("submit").parent == ""
@@ -96,4 +96,4 @@ def test_of_an_error_its_type_alone_is_told(collector: Collector) -> None:
 def test_without_what_sends_traces_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deployments.telemetry.otlp", None)
     with pytest.raises(ValueError, match=r"tracing\.endpoint .*gen-serve\[otel\]"):
-        tracer_of(TracingSpec("http://127.0.0.1:4318/v1/traces"), "ingress")
+        create_tracer(TracingSpec("http://127.0.0.1:4318/v1/traces"), "ingress")

@@ -19,16 +19,16 @@ from deployments.text_encoding import RemoteEncoder, TextEncoder
 SPEC = TextEncoderSpec("bundled/flux3", device="cpu", dtype="float32", threads=1, max_batch=2)
 
 
-async def started(spec: TextEncoderSpec = SPEC) -> TextEncoder:
-    made = TextEncoder.__new__(TextEncoder)
-    await TextEncoder.__init__(made, spec)  # the way Ray Serve calls it
-    return made
+async def start_encoder(spec: TextEncoderSpec = SPEC) -> TextEncoder:
+    encoder = TextEncoder.__new__(TextEncoder)
+    await TextEncoder.__init__(encoder, spec)  # the way Ray Serve calls it
+    return encoder
 
 
 @pytest.fixture
 async def encoder() -> AsyncIterator[TextEncoder]:
     before = torch.get_num_threads()
-    yield await started()
+    yield await start_encoder()
     torch.set_num_threads(before)
 
 
@@ -42,8 +42,8 @@ async def test_prompts_of_any_number_are_read_each_for_itself(encoder: TextEncod
 
 
 async def test_it_says_whose_weights_it_has(encoder: TextEncoder) -> None:
-    other = await started(TextEncoderSpec("bundled/flux2klein", device="cpu", threads=1))
-    assert await encoder.fingerprint() == await (await started()).fingerprint()
+    other = await start_encoder(TextEncoderSpec("bundled/flux2klein", device="cpu", threads=1))
+    assert await encoder.fingerprint() == await (await start_encoder()).fingerprint()
     assert await encoder.fingerprint() != await other.fingerprint()
 
 
@@ -57,7 +57,7 @@ class Method:
     def __init__(self, answer: Any) -> None:
         self._answer = answer
 
-    async def remote(self, *given: str) -> Any:
+    async def remote(self, *prompts: str) -> Any:
         if self._answer is None:
             await asyncio.Event().wait()
         if isinstance(self._answer, Exception):
@@ -72,18 +72,18 @@ class Handle:
         self.encode = self.fingerprint = Method(answer)
 
 
-async def asked(answer: Any) -> Any:
+async def call(answer: Any) -> Any:
     remote = RemoteEncoder(cast(Any, Handle(answer)), asyncio.get_running_loop())
     return await asyncio.to_thread(remote, "a red star")
 
 
 async def test_a_thread_is_answered_while_the_loop_asks() -> None:
-    assert await asked(b"read") == b"read"
+    assert await call(b"read") == b"read"
 
 
 async def test_a_process_that_is_gone_or_silent_is_no_fault_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TextEncoderUnavailable, match="ActorDiedError"):
-        await asked(ActorDiedError())
+        await call(ActorDiedError())
     monkeypatch.setattr(text_encoding, "_ANSWER_S", 0.01)
     with pytest.raises(TextEncoderUnavailable, match="no answer"):
-        await asked(None)
+        await call(None)

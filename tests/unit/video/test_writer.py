@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from video_inspection import HEARD_RATE, decoded, heard, inspect
+from video_inspection import AUDIO_RATE, decode_audio, decode_frames, inspect
 
 from deployments.contract.job import FPS
-from deployments.video.writer import ClipWriter, Sound, VideoError
+from deployments.video.writer import Audio, VideoError, VideoWriter
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def encoders() -> list[psutil.Process]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_running() -> Iterator[None]:
+def _assert_no_processes() -> Iterator[None]:
     before = set(encoders())
     yield
     assert set(encoders()) == before
@@ -39,70 +39,72 @@ def gradient(count: int) -> np.ndarray:
     return frames
 
 
-def tone(seconds: float, rate: int = 24_000) -> Sound:
+def tone(seconds: float, rate: int = 24_000) -> Audio:
     moments = np.arange(round(seconds * rate)) / rate
     samples = np.stack([0.5 * np.sin(2 * np.pi * 440 * moments), 0.2 * np.sin(2 * np.pi * 880 * moments)])
-    return Sound(samples.astype(np.float32), rate)
+    return Audio(samples.astype(np.float32), rate)
 
 
 def writer(
-    file: Path, frames: int, sound: Sound | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
-) -> ClipWriter:
-    return ClipWriter(file, rendered=RENDERED, size=size, frames=frames, sound=sound, threads=threads)
+    file: Path, frames: int, audio: Audio | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
+) -> VideoWriter:
+    return VideoWriter(file, rendered=RENDERED, size=size, frames=frames, audio=audio, threads=threads)
 
 
-def written(
-    folder: Path, frames: int, sound: Sound | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
+def write_video(
+    folder: Path, frames: int, audio: Audio | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
 ) -> bytes:
-    """A clip of the gradient, in pieces of 8."""
-    clip = writer(folder / "clip.mp4", frames, sound, size, threads)
-    pictures = gradient(frames)
+    """A video of the gradient, in pieces of 8."""
+    video = writer(folder / "video.mp4", frames, audio, size, threads)
+    images = gradient(frames)
     for start in range(0, frames, 8):
-        clip.write(pictures[start : start + 8])
-    clip.close()
-    assert [file.name for file in folder.iterdir()] == ["clip.mp4"]
-    return (folder / "clip.mp4").read_bytes()
+        video.write(images[start : start + 8])
+    video.close()
+    assert [file.name for file in folder.iterdir()] == ["video.mp4"]
+    return (folder / "video.mp4").read_bytes()
 
 
 @pytest.mark.parametrize("frames", [1, 49])
 @pytest.mark.parametrize("threads", [None, 1])
-def test_a_clip_is_what_players_play(tmp_path: Path, frames: int, threads: int | None) -> None:
-    found = inspect(written(tmp_path, frames, tone(frames / FPS), threads=threads))
-    assert (found.codec, found.pixel_format, found.fps, found.frames) == ("h264", "yuv420p", 24, frames)
-    assert found.colours.startswith("tv, bt709,")
-    assert (found.width, found.height) == SIZE
-    assert (found.sound_codec, found.sound_rate, found.sound_channels) == ("aac", 48_000, 2)
-    assert found.seconds == pytest.approx(frames / FPS)
-    assert found.sound_seconds == pytest.approx(found.seconds, abs=1 / FPS)
-    assert found.faststart
+def test_a_video_is_what_players_play(tmp_path: Path, frames: int, threads: int | None) -> None:
+    report = inspect(write_video(tmp_path, frames, tone(frames / FPS), threads=threads))
+    assert (report.codec, report.pixel_format, report.fps, report.frames) == ("h264", "yuv420p", 24, frames)
+    assert report.colours.startswith("tv, bt709,")
+    assert (report.width, report.height) == SIZE
+    assert (report.audio_codec, report.audio_rate, report.audio_channels) == ("aac", 48_000, 2)
+    assert report.seconds == pytest.approx(frames / FPS)
+    assert report.audio_seconds == pytest.approx(report.seconds, abs=1 / FPS)
+    assert report.faststart
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.0, 24_000), (0.5, 48_000), (2.1, 24_000)])
-def test_the_sound_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
-    data = written(tmp_path, 48, tone(seconds, rate))
-    found = inspect(data)
-    assert (found.frames, found.sound_rate) == (48, 48_000)
-    assert found.sound_seconds == pytest.approx(2.0, abs=1 / FPS)
-    loud = np.flatnonzero(np.abs(heard(data)[0]) > 0.1)
-    heard_until = (loud[-1] + 1) / HEARD_RATE if len(loud) else 0.0
-    assert heard_until == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC smears ends a little
+def test_the_audio_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
+    data = write_video(tmp_path, 48, tone(seconds, rate))
+    report = inspect(data)
+    assert (report.frames, report.audio_rate) == (48, 48_000)
+    assert report.audio_seconds == pytest.approx(2.0, abs=1 / FPS)
+    loud = np.flatnonzero(np.abs(decode_audio(data)[0]) > 0.1)
+    audible_until_s = (loud[-1] + 1) / AUDIO_RATE if len(loud) else 0.0
+    assert audible_until_s == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC smears ends a little
 
 
-def test_frames_come_back_in_order_and_colour_without_sound(tmp_path: Path) -> None:
-    data = written(tmp_path, 48)
-    assert np.abs(decoded(data)[:, ::2, ::2].astype(int) - gradient(48)).mean((0, 1, 2)).max() < 4
-    found = inspect(data)
-    assert (found.frames, found.seconds, found.faststart, found.sound_codec) == (48, 2.0, True, None)
+def test_frames_come_back_in_order_and_colour_without_audio(tmp_path: Path) -> None:
+    data = write_video(tmp_path, 48)
+    assert np.abs(decode_frames(data)[:, ::2, ::2].astype(int) - gradient(48)).mean((0, 1, 2)).max() < 4
+    report = inspect(data)
+    assert (report.frames, report.seconds, report.faststart, report.audio_codec) == (48, 2.0, True, None)
 
 
 def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
-    clip = writer(tmp_path / "clip.mp4", 8)
-    clip.write(np.ascontiguousarray(gradient(8).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
-    clip.close()
-    assert np.abs(decoded((tmp_path / "clip.mp4").read_bytes())[:, ::2, ::2].astype(int) - gradient(8)).mean() < 4
+    video = writer(tmp_path / "video.mp4", 8)
+    video.write(np.ascontiguousarray(gradient(8).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
+    video.close()
+    assert (
+        np.abs(decode_frames((tmp_path / "video.mp4").read_bytes())[:, ::2, ::2].astype(int) - gradient(8)).mean() < 4
+    )
 
 
-def test_too_few_and_too_many_frames_make_no_clip(tmp_path: Path) -> None:
+def test_too_few_and_too_many_frames_make_no_video(tmp_path: Path) -> None:
     short, long = (writer(tmp_path / f"{name}.mp4", 24, tone(1.0)) for name in ("short", "long"))
     short.write(gradient(24)[:23])
     with pytest.raises(VideoError, match="23 frames instead of 24"):
@@ -115,83 +117,83 @@ def test_too_few_and_too_many_frames_make_no_clip(tmp_path: Path) -> None:
         long.close()
 
 
-def test_sound_comes_back(tmp_path: Path) -> None:
-    left, right = heard(written(tmp_path, 48, tone(2.0)))[:, HEARD_RATE // 2 : HEARD_RATE * 3 // 2]
-    frequencies = np.fft.rfftfreq(HEARD_RATE, 1 / HEARD_RATE)
+def test_audio_comes_back(tmp_path: Path) -> None:
+    left, right = decode_audio(write_video(tmp_path, 48, tone(2.0)))[:, AUDIO_RATE // 2 : AUDIO_RATE * 3 // 2]
+    frequencies = np.fft.rfftfreq(AUDIO_RATE, 1 / AUDIO_RATE)
     assert frequencies[np.abs(np.fft.rfft(left)).argmax()] == 440
     assert frequencies[np.abs(np.fft.rfft(right)).argmax()] == 880
     assert np.std(left) == pytest.approx(0.5 / np.sqrt(2), abs=0.02)
     assert np.std(right) == pytest.approx(0.2 / np.sqrt(2), abs=0.02)
 
 
-@pytest.mark.parametrize("given", [0, 5, 24])
-def test_a_discarded_clip_leaves_nothing(tmp_path: Path, given: int) -> None:
+@pytest.mark.parametrize("frame_count", [0, 5, 24])
+def test_a_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> None:
     before = encoders()
-    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
-    clip.write(gradient(24)[:given])
+    video = writer(tmp_path / "video.mp4", 24, tone(1.0))
+    video.write(gradient(24)[:frame_count])
     assert len(encoders()) == len(before) + 1
-    clip.discard()
-    clip.discard()
+    video.discard()
+    video.discard()
     assert encoders() == before
     assert not list(tmp_path.iterdir())
-    for late in (clip.close, lambda: clip.write(gradient(1))):
+    for late in (video.close, lambda: video.write(gradient(1))):
         with pytest.raises(VideoError, match="no longer"):
             late()
 
 
-def test_a_clip_that_another_thread_discards(tmp_path: Path) -> None:
-    clip = writer(tmp_path / "clip.mp4", 1000)
+def test_a_video_that_another_thread_discards(tmp_path: Path) -> None:
+    video = writer(tmp_path / "video.mp4", 1000)
     [process] = encoders()
     process.suspend()  # so that the pipe fills up and the frames wait
     with ThreadPoolExecutor(1) as threads:
-        writing = threads.submit(clip.write, gradient(1000))
-        clip.discard()
+        writing = threads.submit(video.write, gradient(1000))
+        video.discard()
         with pytest.raises(VideoError, match=r"discarded|no longer"):
             writing.result()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_clip_that_nobody_holds_leaves_nothing(tmp_path: Path) -> None:
+def test_a_video_that_nobody_holds_leaves_nothing(tmp_path: Path) -> None:
     before = encoders()
-    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
-    clip.write(gradient(5))
-    del clip
+    video = writer(tmp_path / "video.mp4", 24, tone(1.0))
+    video.write(gradient(5))
+    del video
     gc.collect()
     assert encoders() == before
     assert not list(tmp_path.iterdir())
 
 
-def test_a_closed_clip_stays(tmp_path: Path) -> None:
-    clip = writer(tmp_path / "clip.mp4", 8)
-    clip.write(gradient(8))
-    clip.close()
-    clip.discard()
+def test_a_closed_video_stays(tmp_path: Path) -> None:
+    video = writer(tmp_path / "video.mp4", 8)
+    video.write(gradient(8))
+    video.close()
+    video.discard()
     with pytest.raises(VideoError, match="no longer"):
-        clip.close()
-    del clip
+        video.close()
+    del video
     gc.collect()
-    assert inspect((tmp_path / "clip.mp4").read_bytes()).frames == 8
+    assert inspect((tmp_path / "video.mp4").read_bytes()).frames == 8
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    clip = writer(tmp_path / "missing" / "clip.mp4", 200)
+    video = writer(tmp_path / "missing" / "video.mp4", 200)
     with pytest.raises(VideoError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
         for _ in range(200):
-            clip.write(gradient(1))
-        clip.close()
+            video.write(gradient(1))
+        video.close()
     assert str(tmp_path) not in str(failure.value)
 
 
 @pytest.mark.parametrize("frames", [np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)])
 def test_other_arrays_are_no_frames(tmp_path: Path, frames: np.ndarray) -> None:
-    clip = writer(tmp_path / "clip.mp4", 1)
+    video = writer(tmp_path / "video.mp4", 1)
     with pytest.raises(ValueError, match="frames are uint8"):
-        clip.write(frames)
-    clip.discard()
+        video.write(frames)
+    video.discard()
 
 
 @pytest.mark.parametrize(("frames", "size"), [(0, SIZE), (1, (95, 64)), (1, (96, 63))])
-def test_clips_that_cannot_be(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="no clip"):
-        writer(tmp_path / "clip.mp4", frames, size=size)
+def test_videos_that_cannot_be(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="no video"):
+        writer(tmp_path / "video.mp4", frames, size=size)
     assert not list(tmp_path.iterdir())

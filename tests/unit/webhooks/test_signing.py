@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 
 from serve_app.config.settings import WebhookSettings
 from serve_app.webhooks.outbox import max_age_s, max_attempts, wait_s
-from serve_app.webhooks.sender import key_of, signature_headers
+from serve_app.webhooks.sender import decode_secret, signature_headers
 
 ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
 BODY = '{"id":"2b7b8b6e","result":{"prompt":"Küche in 東京 🍜, \\"links\\""}}'.encode()
@@ -34,32 +34,32 @@ SECRETS: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
 def test_the_official_verifier_takes_it_with_the_secrets_key(secret: str, key: bytes) -> None:
     at = datetime.now(UTC)
-    told = signature_headers(ID, at, BODY, secret, [PLAIN])
-    assert (told["webhook-id"], told["webhook-timestamp"]) == (ID, str(int(at.timestamp())))
-    assert told[PLAIN] == "sha256=" + hmac.new(secret.encode(), BODY, hashlib.sha256).hexdigest()
-    assert Webhook(key).verify(BODY, told) == json.loads(BODY)
+    headers = signature_headers(ID, at, BODY, secret, [PLAIN])
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == (ID, str(int(at.timestamp())))
+    assert headers[PLAIN] == "sha256=" + hmac.new(secret.encode(), BODY, hashlib.sha256).hexdigest()
+    assert Webhook(key).verify(BODY, headers) == json.loads(BODY)
     if secret.startswith("whsec_"):
-        assert Webhook(secret).verify(BODY, told) == json.loads(BODY)
+        assert Webhook(secret).verify(BODY, headers) == json.loads(BODY)
 
 
 @pytest.mark.parametrize("secret", [None, ""])
 def test_without_a_secret_nothing_is_signed(secret: str | None) -> None:
-    told = signature_headers(ID, datetime.now(UTC), BODY, secret, [PLAIN])
-    assert set(told) == {"webhook-id", "webhook-timestamp"}
+    headers = signature_headers(ID, datetime.now(UTC), BODY, secret, [PLAIN])
+    assert set(headers) == {"webhook-id", "webhook-timestamp"}
 
 
 @pytest.mark.parametrize("plain", [[], [PLAIN], [PLAIN, "X-Hub-Signature-256"]])
 def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[str]) -> None:
-    told = signature_headers(ID, datetime.now(UTC), BODY, "a secret", plain)
+    headers = signature_headers(ID, datetime.now(UTC), BODY, "a secret", plain)
     standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
-    assert set(told) == standard | set(plain)
-    assert len({told[name] for name in plain}) <= 1
+    assert set(headers) == standard | set(plain)
+    assert len({headers[name] for name in plain}) <= 1
 
 
 @pytest.mark.parametrize("secret", ["whsec_*", "whsec_a", "whsec_ключ", "whsec_AA AA"])
 def test_what_is_no_base64_after_the_prefix_is_no_secret(secret: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
-        key_of(secret)
+        decode_secret(secret)
 
 
 DAY_S = 24 * 3600
@@ -89,16 +89,16 @@ def test_the_waits_are_those_of_the_schedule_and_the_last_attempt_has_none(rando
 @pytest.mark.parametrize("jitter", [0.1, 0.5, 1.0])
 def test_waits_differ_by_no_more_than_the_jitter_and_do_differ(random: Random, jitter: float) -> None:
     policy = WebhookSettings(schedule_s=(100,), jitter=jitter)
-    drawn = [wait_s(policy, 1, None, random) or 0 for _ in range(500)]
-    assert 100 * (1 - jitter) <= min(drawn) < 100 - 80 * jitter
-    assert 100 + 80 * jitter < max(drawn) <= 100 * (1 + jitter)
+    waits = [wait_s(policy, 1, None, random) or 0 for _ in range(500)]
+    assert 100 * (1 - jitter) <= min(waits) < 100 - 80 * jitter
+    assert 100 + 80 * jitter < max(waits) <= 100 * (1 + jitter)
 
 
 @pytest.mark.parametrize(
-    ("wish_s", "expected_s"),
+    ("requested_s", "expected_s"),
     [(None, 30), (0, 30), (29, 30), (31, 31), (DAY_S, DAY_S), (DAY_S + 1, DAY_S), (1e9, DAY_S)],
 )
 def test_a_destination_can_put_a_try_off_by_up_to_a_day_and_never_forward(
-    random: Random, wish_s: float | None, expected_s: float
+    random: Random, requested_s: float | None, expected_s: float
 ) -> None:
-    assert wait_s(STEADY, 2, wish_s, random) == expected_s
+    assert wait_s(STEADY, 2, requested_s, random) == expected_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.clock import Clock
-from support.issuer import KEYS, TRUSTED, Published
+from support.issuer import KEYS, TRUSTED, KeySetEndpoint
 
 from serve_app.accounts import jwt_auth
 from serve_app.accounts.jwt_auth import BearerTokens
@@ -13,9 +13,9 @@ from serve_app.accounts.projects import ProjectStore
 
 
 @pytest.fixture
-def published() -> Published:
-    published = Published()
-    published.put(*KEYS)
+def key_set() -> KeySetEndpoint:
+    published = KeySetEndpoint()
+    published.publish(*KEYS)
     return published
 
 
@@ -37,5 +37,5 @@ async def projects(projects: ProjectStore, organizations: OrganizationStore) -> 
 
 
 @pytest.fixture
-def tokens(published: Published, projects: ProjectStore, organizations: OrganizationStore) -> BearerTokens:
-    return BearerTokens([TRUSTED], published, projects, organizations)
+def tokens(key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore) -> BearerTokens:
+    return BearerTokens([TRUSTED], key_set, projects, organizations)

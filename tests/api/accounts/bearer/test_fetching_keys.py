@@ -13,13 +13,13 @@ import pytest
 from support.issuer import KEY
 
 from serve_app.accounts import jwt_auth
-from serve_app.accounts.jwt_auth import IssuerOutOfReach, fetch_keys
+from serve_app.accounts.jwt_auth import IssuerUnreachable, fetch_keys
 
 Answer: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-DOCUMENT = json.dumps({"keys": [KEY.published()]}).encode()
+DOCUMENT = json.dumps({"keys": [KEY.public_jwk()]}).encode()
 PATIENCE_S = 60
 
 
@@ -72,27 +72,27 @@ async def test_a_key_set_is_fetched() -> None:
 
 @pytest.mark.parametrize("head", [CHUNKED, HEAD + b"Content-Length: 1000000000\r\n\r\n"], ids=["chunked", "declared"])
 async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(head: bytes) -> None:
-    sent = 0
+    size = 0
     piece = b" " * 65_536
 
     async def answer(writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
+        nonlocal size
         writer.write(head)
-        while sent < 100 * 2**20:
+        while size < 100 * 2**20:
             writer.write(b"10000\r\n" + piece + b"\r\n" if head is CHUNKED else piece)
             await writer.drain()
-            sent += len(piece)
+            size += len(piece)
 
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
-        with pytest.raises(IssuerOutOfReach):
+        with pytest.raises(IssuerUnreachable):
             await fetch_keys(url)
-    assert sent < 32 * 2**20, "what the sockets hold is lost anyhow"
+    assert size < 32 * 2**20, "what the sockets hold is lost anyhow"
 
 
 async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
     packed = gzip.compress(DOCUMENT[:-1] + b" " * 100_000_000 + b"}")
     async with asyncio.timeout(PATIENCE_S), answering(whole(HEAD + b"Content-Encoding: gzip\r\n", packed)) as url:
-        with pytest.raises(IssuerOutOfReach):
+        with pytest.raises(IssuerUnreachable):
             await fetch_keys(url)
 
 
@@ -109,5 +109,5 @@ BAD: dict[str, Answer] = {
 async def test_whatever_is_no_key_set_in_time_counts_as_none(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwt_auth, "_TIMEOUT_S", 0.3)
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
-        with pytest.raises(IssuerOutOfReach):
+        with pytest.raises(IssuerUnreachable):
             await fetch_keys(url)

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from jwt.algorithms import get_default_algorithms
 from support.clock import Clock
-from support.issuer import KEY, KEYS, OTHER, RSA, Published, SigningKey, claims_of, refusal, segment
+from support.issuer import KEY, KEYS, OTHER, RSA, KeySetEndpoint, SigningKey, make_claims, refusal, segment
 
 from serve_app.accounts.jwt_auth import KEYS_LIVE_S, BearerTokens
 
@@ -20,14 +20,14 @@ ALGORITHMS = [*get_default_algorithms(), "RSA", "EC", "A256GCM"]
 
 
 def with_header(head: dict[str, Any], signature: str = "eHg") -> str:
-    return f"{segment(json.dumps(head).encode())}.{segment(json.dumps(claims_of()).encode())}.{signature}"
+    return f"{segment(json.dumps(head).encode())}.{segment(json.dumps(make_claims()).encode())}.{signature}"
 
 
 @pytest.mark.parametrize("says", [True, False], ids=["named", "unnamed"])
 async def test_a_token_of_another_algorithm_than_its_keys_is_refused(
-    tokens: BearerTokens, published: Published, says: bool
+    tokens: BearerTokens, key_set: KeySetEndpoint, says: bool
 ) -> None:
-    published.document = {"keys": [key.published(**({} if says else {"alg": None})) for key in KEYS]}
+    key_set.document = {"keys": [key.public_jwk(**({} if says else {"alg": None})) for key in KEYS]}
     for key in KEYS:
         for algorithm in ALGORITHMS:
             if algorithm != key.algorithm:
@@ -36,13 +36,13 @@ async def test_a_token_of_another_algorithm_than_its_keys_is_refused(
 
 
 async def test_a_key_is_good_for_the_algorithm_it_names_else_for_those_of_its_kind(
-    tokens: BearerTokens, published: Published, clock: Clock
+    tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
-    good = {name: SigningKey(RSA.id, name, RSA.private).sign(claims_of()) for name in ("RS256", "RS512", "PS256")}
-    published.document = {"keys": [RSA.published(alg="RS512")]}
+    good = {name: SigningKey(RSA.id, name, RSA.private).sign(make_claims()) for name in ("RS256", "RS512", "PS256")}
+    key_set.document = {"keys": [RSA.public_jwk(alg="RS512")]}
     assert await tokens.authenticate(good["RS512"])
     assert await refusal(tokens, good["RS256"]) == NOT_VALID
-    published.document = {"keys": [RSA.published(alg=None, use=None, key_ops=["verify"])]}
+    key_set.document = {"keys": [RSA.public_jwk(alg=None, use=None, key_ops=["verify"])]}
     clock.now += KEYS_LIVE_S + 1
     for token in good.values():
         assert await tokens.authenticate(token)
@@ -59,10 +59,10 @@ async def test_the_public_key_is_no_shared_secret(tokens: BearerTokens) -> None:
 
 
 async def test_no_key_is_used_but_a_published_one(tokens: BearerTokens) -> None:
-    assert await refusal(tokens, OTHER.sign(claims_of(), kid=KEY.id)) == NOT_VALID
-    for header in ({}, {"kid": ""}, {"jwk": OTHER.published(), "jku": "https://evil.test/jwks"}):
-        assert await refusal(tokens, OTHER.sign(claims_of(), **header)) == UNPUBLISHED
-    assert await refusal(tokens, jwt.encode(claims_of(), OTHER.private, "ES256")) == UNPUBLISHED
+    assert await refusal(tokens, OTHER.sign(make_claims(), kid=KEY.id)) == NOT_VALID
+    for header in ({}, {"kid": ""}, {"jwk": OTHER.public_jwk(), "jku": "https://evil.test/jwks"}):
+        assert await refusal(tokens, OTHER.sign(make_claims(), **header)) == UNPUBLISHED
+    assert await refusal(tokens, jwt.encode(make_claims(), OTHER.private, "ES256")) == UNPUBLISHED
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_no_key_is_used_but_a_published_one(tokens: BearerTokens) -> None:
 )
 async def test_a_strange_header_is_refused(tokens: BearerTokens, head: dict[str, Any]) -> None:
     assert await refusal(tokens, with_header(head)) in ("not a JWT", NOT_VALID, UNPUBLISHED)
-    assert await tokens.authenticate(KEY.sign(claims_of()))
+    assert await tokens.authenticate(KEY.sign(make_claims()))
 
 
 async def test_a_signature_of_another_length_is_refused(tokens: BearerTokens) -> None:
@@ -90,23 +90,23 @@ async def test_a_signature_of_another_length_is_refused(tokens: BearerTokens) ->
             assert await refusal(tokens, token) == NOT_VALID
 
 
-async def test_a_huge_token_is_not_even_read(tokens: BearerTokens, published: Published) -> None:
-    good = KEY.sign(claims_of(padding="x" * 16_385))
+async def test_a_huge_token_is_not_even_read(tokens: BearerTokens, key_set: KeySetEndpoint) -> None:
+    good = KEY.sign(make_claims(padding="x" * 16_385))
     assert await refusal(tokens, good) == "not a JWT of at most 16384 characters"
-    assert published.fetches == 0
+    assert key_set.fetches == 0
 
 
 @pytest.mark.parametrize("claim", ["project", "sub", "role", "iss"])
 async def test_claims_that_are_no_text_are_refused(tokens: BearerTokens, claim: str) -> None:
     """Half a surrogate pair is JSON, but can be written nowhere."""
     changes = {"role": None} if claim == "sub" else {}
-    assert await refusal(tokens, KEY.sign(claims_of(**changes | {claim: "\ud800"})))
+    assert await refusal(tokens, KEY.sign(make_claims(**changes | {claim: "\ud800"})))
 
 
 @pytest.mark.parametrize("claim", ["exp", "nbf", "iat", "aud", "sub", "iss", "jti", "project", "role"])
 async def test_no_claim_of_the_wrong_kind_does_harm(tokens: BearerTokens, claim: str) -> None:
     for value in (5, -1e308, float("inf"), float("nan"), [], {}, [[]], True, "x", ""):
-        payload = json.dumps(claims_of() | {claim: value}).encode()
+        payload = json.dumps(make_claims() | {claim: value}).encode()
         token = jwt.PyJWS().encode(payload, KEY.private, KEY.algorithm, headers={"kid": KEY.id})
         is_past = claim in ("nbf", "iat") and value in (5, -1e308, True)
         is_text = claim in ("sub", "jti") and isinstance(value, str)
@@ -116,7 +116,7 @@ async def test_no_claim_of_the_wrong_kind_does_harm(tokens: BearerTokens, claim:
             assert await refusal(tokens, token)
 
 
-ELLIPTIC = KEY.published(kid="broken")
+ELLIPTIC = KEY.public_jwk(kid="broken")
 BROKEN: list[Any] = [
     "no key",
     [],
@@ -131,8 +131,8 @@ BROKEN: list[Any] = [
     ELLIPTIC | {"x": 5},
     ELLIPTIC | {"x": "\ud800!"},
     {name: value for name, value in ELLIPTIC.items() if name != "y"},
-    RSA.published(kid="broken", n=["x"]),
-    RSA.published(kid="broken", e="Ag"),
+    RSA.public_jwk(kid="broken", n=["x"]),
+    RSA.public_jwk(kid="broken", e="Ag"),
     {"kty": "RSA", "kid": "broken", "n": "AQAB", "e": "AQAB"},
     {"kty": "RSA", "kid": "broken", "n": segment(b"\xff" * 64), "e": "AQAB"},
     {"kty": "RSA", "kid": "broken", "n": segment(b"\xff" * 100_000), "e": "AQAB"},
@@ -148,14 +148,14 @@ BROKEN: list[Any] = [
 
 
 async def test_broken_keys_are_left_out_and_leave_the_known_ones(
-    tokens: BearerTokens, published: Published, clock: Clock
+    tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
     for broken in BROKEN:
-        published.document = {"keys": [RSA.published(), broken, KEY.published()]}
+        key_set.document = {"keys": [RSA.public_jwk(), broken, KEY.public_jwk()]}
         clock.now += KEYS_LIVE_S + 1
         for key in (KEY, RSA):
-            assert await tokens.authenticate(key.sign(claims_of())), broken
-            assert await refusal(tokens, key.sign(claims_of(), kid="broken")) == UNPUBLISHED, broken
-        published.document = {"keys": [broken]}
+            assert await tokens.authenticate(key.sign(make_claims())), broken
+            assert await refusal(tokens, key.sign(make_claims(), kid="broken")) == UNPUBLISHED, broken
+        key_set.document = {"keys": [broken]}
         clock.now += KEYS_LIVE_S + 1
-        assert await tokens.authenticate(KEY.sign(claims_of())), broken
+        assert await tokens.authenticate(KEY.sign(make_claims())), broken

@@ -7,67 +7,67 @@ from typing import Any
 
 import pytest
 from support.clock import Clock
-from support.issuer import KEY, KEYS, OTHER, TRUSTED, Published, claims_of, refusal
+from support.issuer import KEY, KEYS, OTHER, TRUSTED, KeySetEndpoint, make_claims, refusal
 
 from serve_app.accounts.jwt_auth import (
     KEYS_LIVE_S,
     KEYS_REFRESH_S,
     BearerTokens,
-    IssuerOutOfReach,
+    IssuerUnreachable,
 )
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 
 
-async def test_a_new_key_is_found_with_one_fetch(tokens: BearerTokens, published: Published, clock: Clock) -> None:
+async def test_a_new_key_is_found_with_one_fetch(tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock) -> None:
     for key in KEYS:
-        assert await tokens.authenticate(key.sign(claims_of()))
-    published.put(KEY, OTHER)
+        assert await tokens.authenticate(key.sign(make_claims()))
+    key_set.publish(KEY, OTHER)
     clock.now += KEYS_REFRESH_S + 1
     for _ in range(3):
-        assert await tokens.authenticate(OTHER.sign(claims_of()))
-        assert await tokens.authenticate(KEY.sign(claims_of()))
-    assert published.fetches == 2
+        assert await tokens.authenticate(OTHER.sign(make_claims()))
+        assert await tokens.authenticate(KEY.sign(make_claims()))
+    assert key_set.fetches == 2
 
 
 async def test_unknown_keys_cause_a_fetch_a_minute_at_most(
-    tokens: BearerTokens, published: Published, clock: Clock
+    tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
-    await tokens.authenticate(KEY.sign(claims_of()))
+    await tokens.authenticate(KEY.sign(make_claims()))
     for fetches in (1, 2, 3):
         for n in range(5):
-            assert "does not publish" in await refusal(tokens, OTHER.sign(claims_of(), kid=f"guess-{n}"))
-        assert published.fetches == fetches
+            assert "does not publish" in await refusal(tokens, OTHER.sign(make_claims(), kid=f"guess-{n}"))
+        assert key_set.fetches == fetches
         clock.now += KEYS_REFRESH_S + 1
 
 
 async def test_known_keys_are_good_while_the_issuer_is_away(
-    tokens: BearerTokens, published: Published, clock: Clock
+    tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
-    token = KEY.sign(claims_of())
+    token = KEY.sign(make_claims())
     await tokens.authenticate(token)
     clock.now += KEYS_LIVE_S + 1
-    with published.away():
+    with key_set.away():
         for _ in range(5):
             assert await tokens.authenticate(token)
-        assert published.fetches == 2
-        with pytest.raises(IssuerOutOfReach):
-            await tokens.authenticate(OTHER.sign(claims_of()))
-    published.put(OTHER)
+        assert key_set.fetches == 2
+        with pytest.raises(IssuerUnreachable):
+            await tokens.authenticate(OTHER.sign(make_claims()))
+    key_set.publish(OTHER)
     clock.now += KEYS_LIVE_S + 1
-    assert await tokens.authenticate(OTHER.sign(claims_of()))
+    assert await tokens.authenticate(OTHER.sign(make_claims()))
     assert "does not publish" in await refusal(tokens, token)
 
 
 async def test_without_any_keys_the_issuer_is_out_of_reach_until_it_is_back(
-    tokens: BearerTokens, published: Published, clock: Clock
+    tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
-    token = KEY.sign(claims_of())
-    with published.away():
+    token = KEY.sign(make_claims())
+    with key_set.away():
         for n in range(5):
-            with pytest.raises(IssuerOutOfReach):
-                await tokens.authenticate(OTHER.sign(claims_of(), kid=f"guess-{n}"))
-    assert published.fetches == 1
+            with pytest.raises(IssuerUnreachable):
+                await tokens.authenticate(OTHER.sign(make_claims(), kid=f"guess-{n}"))
+    assert key_set.fetches == 1
     clock.now += KEYS_REFRESH_S + 1
     assert await tokens.authenticate(token)
 
@@ -84,37 +84,37 @@ async def test_tokens_that_come_together_share_a_fetch_also_in_vain(
         await asyncio.sleep(0)
         clock.now += 5.5  # as long as a fetch may take, and a little longer
         if away:
-            raise IssuerOutOfReach
-        return {"keys": [KEY.published()]}
+            raise IssuerUnreachable
+        return {"keys": [KEY.public_jwk()]}
 
     tokens = BearerTokens([TRUSTED], fetch, projects, organizations)
-    attempts = (tokens.authenticate(KEY.sign(claims_of())) for _ in range(5))
+    attempts = (tokens.authenticate(KEY.sign(make_claims())) for _ in range(5))
     outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-    assert [isinstance(outcome, IssuerOutOfReach) for outcome in outcomes] == [away] * 5
+    assert [isinstance(outcome, IssuerUnreachable) for outcome in outcomes] == [away] * 5
     assert fetches == 1
 
 
 async def test_known_keys_do_not_wait_for_a_fetch_that_an_unknown_one_caused(
     projects: ProjectStore, organizations: OrganizationStore, clock: Clock
 ) -> None:
-    asked, answer = asyncio.Event(), asyncio.Event()
+    fetching, answer = asyncio.Event(), asyncio.Event()
     answer.set()
 
     async def fetch(url: str) -> dict[str, Any]:
-        asked.set()
+        fetching.set()
         await answer.wait()
-        return {"keys": [KEY.published()]}
+        return {"keys": [KEY.public_jwk()]}
 
     tokens = BearerTokens([TRUSTED], fetch, projects, organizations)
-    await tokens.authenticate(KEY.sign(claims_of()))
+    await tokens.authenticate(KEY.sign(make_claims()))
     clock.now += KEYS_REFRESH_S + 1
-    asked.clear()
+    fetching.clear()
     answer.clear()
-    unknown = asyncio.create_task(refusal(tokens, OTHER.sign(claims_of())))
-    await asked.wait()
+    unknown = asyncio.create_task(refusal(tokens, OTHER.sign(make_claims())))
+    await fetching.wait()
     try:
         async with asyncio.timeout(60):
-            await tokens.authenticate(KEY.sign(claims_of()))
+            await tokens.authenticate(KEY.sign(make_claims()))
     finally:
         answer.set()
         assert "does not publish" in await unknown
@@ -122,8 +122,8 @@ async def test_known_keys_do_not_wait_for_a_fetch_that_an_unknown_one_caused(
 
 @pytest.mark.parametrize("document", [{}, {"keys": []}, {"keys": {}}, {"keys": 5}, {"keys": ["a", 5, {}]}], ids=str)
 async def test_what_is_no_key_set_counts_as_out_of_reach(
-    tokens: BearerTokens, published: Published, document: dict[str, Any]
+    tokens: BearerTokens, key_set: KeySetEndpoint, document: dict[str, Any]
 ) -> None:
-    published.document = document
-    with pytest.raises(IssuerOutOfReach):
-        await tokens.authenticate(KEY.sign(claims_of()))
+    key_set.document = document
+    with pytest.raises(IssuerUnreachable):
+        await tokens.authenticate(KEY.sign(make_claims()))

@@ -13,9 +13,9 @@ from support.issuer import (
     KEYS,
     OTHER,
     TRUSTED,
-    Published,
+    KeySetEndpoint,
     SigningKey,
-    claims_of,
+    make_claims,
     now,
     refusal,
     segment,
@@ -32,7 +32,7 @@ async def test_a_token_that_a_published_key_signed_is_accepted(
     tokens: BearerTokens, organizations: OrganizationStore, key: SigningKey
 ) -> None:
     await organizations.approve("acme", "gen-2-pro", 5, "test")
-    caller = await tokens.authenticate(key.sign(claims_of(aud=["https://a.test", AUDIENCE])))
+    caller = await tokens.authenticate(key.sign(make_claims(aud=["https://a.test", AUDIENCE])))
     assert (caller.project.id, caller.organization, caller.role) == ("shop", "acme", Role.DEVELOPER)
     assert caller.safety == {"gen-2-pro": 5}
     assert "ada" in caller.id
@@ -41,43 +41,43 @@ async def test_a_token_that_a_published_key_signed_is_accepted(
 async def test_the_role_is_that_of_the_claim_else_of_the_membership(
     tokens: BearerTokens, organizations: OrganizationStore
 ) -> None:
-    token = KEY.sign(claims_of(role=None))
-    await organizations.put_member("rival", "ada", Role.ADMINISTRATOR, "test")
+    token = KEY.sign(make_claims(role=None))
+    await organizations.set_member("rival", "ada", Role.ADMINISTRATOR, "test")
     assert await refusal(tokens, token) == "it has no claim role, and its subject is no member"
-    await organizations.put_member("acme", "ada", Role.BILLING_MANAGER, "test")
+    await organizations.set_member("acme", "ada", Role.BILLING_MANAGER, "test")
     assert (await tokens.authenticate(token)).role is Role.BILLING_MANAGER
     for role in MEMBER_ROLES:
-        assert (await tokens.authenticate(KEY.sign(claims_of(role=role.value)))).role is role
+        assert (await tokens.authenticate(KEY.sign(make_claims(role=role.value)))).role is role
     await organizations.remove_member("acme", "ada", "test")
     assert "no member" in await refusal(tokens, token)
 
 
 async def test_an_issuer_may_have_other_names_for_its_claims(
-    published: Published, projects: ProjectStore, organizations: OrganizationStore
+    key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
     issuer = Issuer(ISSUER, JWKS_URL, AUDIENCE, "acme", project_claim="https://x.test/team", role_claim="groups")
-    tokens = BearerTokens([issuer], published, projects, organizations)
-    claims = claims_of(project=None, role=None, groups="viewer") | {"https://x.test/team": "shop"}
+    tokens = BearerTokens([issuer], key_set, projects, organizations)
+    claims = make_claims(project=None, role=None, groups="viewer") | {"https://x.test/team": "shop"}
     assert (await tokens.authenticate(KEY.sign(claims))).role is Role.VIEWER
-    assert "https://x.test/team" in await refusal(tokens, KEY.sign(claims_of(groups="viewer")))
+    assert "https://x.test/team" in await refusal(tokens, KEY.sign(make_claims(groups="viewer")))
 
 
 async def test_one_issuer_does_not_speak_for_another(
-    published: Published, projects: ProjectStore, organizations: OrganizationStore
+    key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
-    theirs = Published()
-    theirs.put(OTHER)
+    theirs = KeySetEndpoint()
+    theirs.publish(OTHER)
 
     async def fetch(url: str) -> dict[str, Any]:
-        return theirs.document if url == "https://rival.test/jwks" else await published(url)
+        return theirs.document if url == "https://rival.test/jwks" else await key_set(url)
 
     rival = Issuer("https://rival.test", "https://rival.test/jwks", AUDIENCE, "rival")
     tokens = BearerTokens([TRUSTED, rival], fetch, projects, organizations)
     assert tokens.issuers == [ISSUER, "https://rival.test"]
     good = {"iss": "https://rival.test", "project": "elsewhere"}
-    assert (await tokens.authenticate(OTHER.sign(claims_of(**good)))).organization == "rival"
-    assert "does not publish" in await refusal(tokens, OTHER.sign(claims_of()))
-    assert "no project" in await refusal(tokens, OTHER.sign(claims_of(iss="https://rival.test")))
+    assert (await tokens.authenticate(OTHER.sign(make_claims(**good)))).organization == "rival"
+    assert "does not publish" in await refusal(tokens, OTHER.sign(make_claims()))
+    assert "no project" in await refusal(tokens, OTHER.sign(make_claims(iss="https://rival.test")))
 
 
 NO_TOKENS = [
@@ -99,10 +99,10 @@ NO_TOKENS = [
 ]
 
 
-async def test_what_is_no_token(tokens: BearerTokens, published: Published) -> None:
+async def test_what_is_no_token(tokens: BearerTokens, key_set: KeySetEndpoint) -> None:
     for token in NO_TOKENS:
         assert await refusal(tokens, token) in ("not a JWT", "its issuer is not known here"), token[:40]
-    assert published.fetches == 0
+    assert key_set.fetches == 0
 
 
 ROLES = "its claim role must be one of " + ", ".join(MEMBER_ROLES)
@@ -129,7 +129,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_a_well_signed_token_with_wrong_claims(
     tokens: BearerTokens, changes: dict[str, Any], reason: str
 ) -> None:
-    assert await refusal(tokens, KEY.sign(claims_of(**changes))) == reason
+    assert await refusal(tokens, KEY.sign(make_claims(**changes))) == reason
 
 
 async def test_clocks_may_differ_by_the_skew_and_no_more(tokens: BearerTokens) -> None:
@@ -138,5 +138,5 @@ async def test_clocks_may_differ_by_the_skew_and_no_more(tokens: BearerTokens) -
         ("nbf", 30, 120, "it is not valid yet"),
         ("iat", 30, 120, "it is not valid yet"),
     ):
-        assert await tokens.authenticate(KEY.sign(claims_of(**{claim: now() + near_s})))
-        assert await refusal(tokens, KEY.sign(claims_of(**{claim: now() + far_s}))) == reason
+        assert await tokens.authenticate(KEY.sign(make_claims(**{claim: now() + near_s})))
+        assert await refusal(tokens, KEY.sign(make_claims(**{claim: now() + far_s}))) == reason

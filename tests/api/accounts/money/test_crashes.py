@@ -12,19 +12,19 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from support.executioner import Executioner, Killed
-from support.http_service import settings_of
-from support.pictures import encoded, picture
+from support.http_service import make_settings
+from support.images import image_file, to_base64
 from support.staller import STALE_AFTER_S, Staller
 
 from serve_app.api import services
 from serve_app.api.app import create_app
-from serve_app.api.errors import OUT_OF_REACH, UNCERTAIN
+from serve_app.api.errors import STORE_UNREACHABLE, UNCERTAIN
 from serve_app.config import catalog
 from serve_app.tasks import admission
 
 ENDPOINT = "gen-3-image-klein"
 PRICE = 1000
-"""Of a picture of a megapixel with one reference, milli-credits."""
+"""Of an image of a megapixel with one reference, milli-credits."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,34 +40,34 @@ def staller(monkeypatch: pytest.MonkeyPatch) -> Staller:
 
 
 @asynccontextmanager
-async def opened(redis_url: str, prefix: str, repository: Path, folder: Path) -> AsyncIterator[FastAPI]:
-    settings = settings_of(folder, redis_url, prefix, repository)
+async def open_app(redis_url: str, prefix: str, repository: Path, folder: Path) -> AsyncIterator[FastAPI]:
+    settings = make_settings(folder, redis_url, prefix, repository)
     offered = catalog.load(settings)
     app = create_app(settings, offered)
-    async with services.opened(settings, offered) as app.state.services:
+    async with services.open_services(settings, offered) as app.state.services:
         yield app
 
 
 async def submit(app: FastAPI, secret: str) -> httpx2.Response:
-    body = {"prompt": "a star", "images": [encoded(picture(64, 64))], "width": 64, "height": 64}
+    body = {"prompt": "a star", "images": [to_base64(image_file(64, 64))], "width": 64, "height": 64}
     headers = {"x-key": secret, "Idempotency-Key": "once"}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client:
         return await client.post(f"/v1/{ENDPOINT}", json=body, headers=headers)
 
 
-async def assert_books_balance(found: services.Services) -> None:
+async def assert_books_balance(app_services: services.Services) -> None:
     """Money adds up, and every stored input belongs to a task or to a reservation that will be swept."""
-    tasks, _ = await found.tasks.list_tasks("default", limit=10)
-    now = await found.credits.balance("default")
-    entries, _ = await found.credits.ledger("default", limit=100)
+    tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
+    now = await app_services.credits.balance("default")
+    entries, _ = await app_services.credits.ledger("default", limit=100)
     assert now.granted == now.balance + now.held + now.spent
     assert sum(entry.amount for entry in entries) == now.balance
     assert now.held == PRICE * sum(not task.status.terminal for task in tasks)
     assert now.spent == sum(task.cost or 0 for task in tasks)
-    kept = {task.id for task in tasks}
-    expiring = await found.redis.zrange(f"{found.tasks.prefix}retention", 0, -1)
-    owners = {key.split("/")[1] for key in await found.objects.keys("inputs/")}
-    assert owners <= kept | set(expiring)
+    stored_ids = {task.id for task in tasks}
+    expiring = await app_services.redis.zrange(f"{app_services.tasks.prefix}retention", 0, -1)
+    owners = {key.split("/")[1] for key in await app_services.objects.keys("inputs/")}
+    assert owners <= stored_ids | set(expiring)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -77,23 +77,23 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
     died = 0
     for survived in itertools.count():
         own = f"{prefix}{survived}:"
-        async with opened(redis_url, own, repository, tmp_path / str(survived)) as app:
-            found: services.Services = app.state.services
-            _, secret = await found.keys.create("test")
+        async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
+            app_services: services.Services = app.state.services
+            _, secret = await app_services.keys.create("test")
             try:
                 with executioner.awaits(survived, after):
                     response = await submit(app, secret)
                     assert response.status_code == 200, response.text
             except Killed:
                 died += 1
-                await assert_books_balance(found)
+                await assert_books_balance(app_services)
                 response = await submit(app, secret)
                 assert response.status_code == 200, response.text
             else:
                 break
-            tasks, _ = await found.tasks.list_tasks("default", limit=10)
+            tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
             assert [task.id for task in tasks] == [response.json()["id"]]
-            await assert_books_balance(found)
+            await assert_books_balance(app_services)
     assert died >= 4, "reserve, store, submit, and what comes before"
 
 
@@ -102,33 +102,33 @@ async def test_what_is_told_when_the_server_stalls_is_true(
     staller: Staller, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
 ) -> None:
     # A server that does not know a script yet refuses it, and the second call, with its text, is what stalls.
-    async with opened(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
+    async with open_app(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
         _, secret = await app.state.services.keys.create("test")
         assert (await submit(app, secret)).status_code == 200
-    told: Counter[str] = Counter()
+    details: Counter[str] = Counter()
     for survived in itertools.count():
         own = f"{prefix}{survived}:"
-        async with opened(redis_url, own, repository, tmp_path / str(survived)) as app:
-            found: services.Services = app.state.services
-            _, secret = await found.keys.create("test")
+        async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
+            app_services: services.Services = app.state.services
+            _, secret = await app_services.keys.create("test")
             with staller.stalls(survived, at_once):
                 response = await submit(app, secret)
-            await staller.resume(found.redis)
+            await staller.resume(app_services.redis)
             if response.status_code == 200:
                 break
             assert (response.status_code, "retry-after" in response.headers) == (503, True)
-            tasks, _ = await found.tasks.list_tasks("default", limit=10)
-            told[response.json()["detail"]] += 1
-            if response.json()["detail"] == OUT_OF_REACH:
+            tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
+            details[response.json()["detail"]] += 1
+            if response.json()["detail"] == STORE_UNREACHABLE:
                 assert tasks == []
             else:
                 assert response.json()["detail"] == UNCERTAIN
                 assert len(tasks) == at_once
-            await assert_books_balance(found)
+            await assert_books_balance(app_services)
             response = await submit(app, secret)
             assert response.status_code == 200, response.text
-            [task], _ = await found.tasks.list_tasks("default", limit=10)
+            [task], _ = await app_services.tasks.list_tasks("default", limit=10)
             assert task.id == response.json()["id"]
-            await assert_books_balance(found)
-    assert told[OUT_OF_REACH] >= 3
-    assert told[UNCERTAIN] == 1, "the submission itself"
+            await assert_books_balance(app_services)
+    assert details[STORE_UNREACHABLE] >= 3
+    assert details[UNCERTAIN] == 1, "the submission itself"

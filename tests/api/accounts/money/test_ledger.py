@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 from redis.asyncio import Redis
-from support.books import FUNDS, assert_books_balance, completed, submitted
+from support.books import FUNDS, assert_books_balance, complete, submit
 from support.redis_contents import contents
 
 from serve_app.accounts.audit import DAYS, day_number
@@ -63,18 +63,18 @@ async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credi
         ("q", "gen-a", 7, 7),
         ("q", "gen-free", 0, None),
     ):
-        await submitted(store, price, project=project, endpoint=endpoint)
-        await completed(store, cost=cost)
-    await submitted(store, 900, project="q", endpoint="gen-b")
-    await completed(store, Status.ERROR)
-    await submitted(store, 1, project="q", endpoint="gen-b")
+        await submit(store, price, project=project, endpoint=endpoint)
+        await complete(store, cost=cost)
+    await submit(store, 900, project="q", endpoint="gen-b")
+    await complete(store, Status.ERROR)
+    await submit(store, 1, project="q", endpoint="gen-b")
 
     # As if all that had been the day before.
     day = await usage_day(store)
     yesterday = day - timedelta(days=1)
     base = f"{store.prefix}usage:acme:"
     await store.redis.rename(f"{base}{day_number(day)}", f"{base}{day_number(yesterday)}")
-    await completed(store, cost=1)
+    await complete(store, cost=1)
     day = await usage_day(store)
 
     before = [
@@ -95,7 +95,7 @@ async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credi
 
 
 async def test_days_of_usage_go_by_themselves(credits: Credits, store: TaskStore) -> None:
-    await submitted(store, 3)
-    await completed(store, cost=2)
+    await submit(store, 3)
+    await complete(store, cost=2)
     [usage] = [key async for key in store.redis.scan_iter(f"{store.prefix}usage:acme:*")]
     assert 0 < await store.redis.ttl(usage) <= DAYS * 86400

@@ -14,14 +14,14 @@ from support.books import assert_books_balance, priced_task
 from support.machines import RedisMachine, run_machine
 from support.tasks import QUEUE
 
-from serve_app.accounts.audit import WINDOWS, Window, windows_of
+from serve_app.accounts.audit import WINDOWS, Window, compute_windows
 from serve_app.accounts.credits import Balance, Credits, TooLittle
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
 
-LIMITS = Limits(max_active=1000, max_crashes=2, max_losses=3, max_exclusive=100)
+LIMITS = Limits(max_active=1000, max_crashes=2, max_total_crashes=3, max_exclusive=100)
 PROJECTS = {project.id: project for project in (Project("a1", "a"), Project("a2", "a"), Project("b1", "b"))}
 ORGANIZATIONS = ("a", "b")
 PRICES = st.sampled_from((150, 400, 0, 1, 1000))
@@ -42,7 +42,7 @@ class Job:
     day: date
     attempt: int = 0
     leased: bool = False
-    begun: bool = False
+    started: bool = False
     """A worker has, with the present attempt."""
     cancelled: bool = False
     crashes: int = 0
@@ -53,7 +53,7 @@ class Job:
     published_by: int | None = None
 
     @property
-    def held(self) -> int:
+    def hold_amount(self) -> int:
         return self.new.price if self.status is None else 0
 
     def holds(self, lease: Lease) -> bool:
@@ -64,14 +64,14 @@ class Job:
         if status is Status.READY:
             self.cost = self.new.price if cost is None else min(cost, self.new.price)
 
-    def put_back(self, *, crash: bool, alone: bool) -> int:
+    def requeue(self, *, crash: bool, alone: bool) -> int:
         self.leased = False
         if crash:
             self.losses += 1
             self.crashes += 1
             if not alone:
                 self.crashes = min(self.crashes, LIMITS.max_crashes - 1)
-        if self.crashes >= LIMITS.max_crashes or self.losses >= LIMITS.max_losses:
+        if self.crashes >= LIMITS.max_crashes or self.losses >= LIMITS.max_total_crashes:
             self.end(Status.ERROR)
             return 2
         return 1
@@ -85,24 +85,24 @@ class Books:
     grants: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in ORGANIZATIONS})
     limits: dict[tuple[str, Window], int] = field(default_factory=dict)
 
-    def of(self, organization: str) -> list[Job]:
+    def get_jobs(self, organization: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.new.organization == organization]
 
     def waiting(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.status is None and not job.leased]
 
-    def leased(self) -> list[Job]:
+    def leased_jobs(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.leased]
 
     def balance(self, organization: str) -> Balance:
         granted = sum(self.grants[organization].values())
-        held = sum(job.held for job in self.of(organization))
-        spent = sum(job.cost for job in self.of(organization))
-        return Balance(granted - held - spent, held, spent, granted)
+        holds = sum(job.hold_amount for job in self.get_jobs(organization))
+        spent = sum(job.cost for job in self.get_jobs(organization))
+        return Balance(granted - holds - spent, holds, spent, granted)
 
     def spent(self, project: str, since: date, until: date) -> int:
         mine = (job for job in self.jobs.values() if job.new.project == project)
-        return sum(job.held + job.cost for job in mine if since <= job.day < until)
+        return sum(job.hold_amount + job.cost for job in mine if since <= job.day < until)
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -120,14 +120,14 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 self.do(self.credits.grant(organization, "first", 2000, by="test"))
                 self.books.grants[organization]["first"] = 2000
 
-        def picked(self, pick: int) -> Job:
+        def pick_job(self, pick: int) -> Job:
             jobs = list(self.books.jobs.values())
             return jobs[pick % len(jobs)]
 
         def any_lease(self, pick: int) -> Lease:
             """Half of the time one that is held still; of all there ever were, most are stale."""
-            held = [lease for lease in self.leases if self.books.jobs[lease.id].holds(lease)]
-            leases = held if held and pick % 2 == 0 else self.leases
+            valid = [lease for lease in self.leases if self.books.jobs[lease.id].holds(lease)]
+            leases = valid if valid and pick % 2 == 0 else self.leases
             return leases[pick // 2 % len(leases)]
 
         def make_due(self, index: str, members: Iterable[str]) -> None:
@@ -165,9 +165,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert accepted.created
             assert price == 0 or self.books.balance(organization).balance >= price
             stored = self.do(self.store.get(task.id))
-            self.books.jobs[task.id] = Job(task, day_of(stored.created))
+            self.books.jobs[task.id] = Job(task, to_day(stored.created))
             if price:
-                for window, (since, until) in windows_of(day_of(stored.created)).items():
+                for window, (since, until) in compute_windows(to_day(stored.created)).items():
                     limit = self.books.limits.get((project, window))
                     assert limit is None or self.books.spent(project, since, until) <= limit
 
@@ -177,9 +177,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 return
             assert isinstance(refused, SpendingLimitReached)
             assert refused.window in WINDOWS
-            last = day_of(refused.resets) - timedelta(days=1)
-            since, until = windows_of(last)[refused.window]
-            assert day_of(refused.resets) == until
+            last = to_day(refused.resets) - timedelta(days=1)
+            since, until = compute_windows(last)[refused.window]
+            assert to_day(refused.resets) == until
             assert refused.limit == self.books.limits[project, refused.window]
             assert refused.spent == self.books.spent(project, since, until)
             assert refused.spent + price > refused.limit
@@ -188,7 +188,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @rule(pick=PICK, new_id=st.booleans())
         def submit_again(self, pick: int, new_id: bool) -> None:
             """The client's library repeats the call, or the client its request."""
-            job = self.picked(pick)
+            job = self.pick_job(pick)
             task = replace(job.new, id=next(self.new_ids)) if new_id else job.new
             accepted = self.do(self.store.submit(task))
             assert (accepted.reply, accepted.created) == (job.new.reply, not new_id)
@@ -201,13 +201,13 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.lease_some(n)
 
         def lease_some(self, n: int) -> list[Lease]:
-            taken: list[Lease] = self.do(self.store.lease(QUEUE, n, 1000))
-            for lease in taken:
+            new_leases: list[Lease] = self.do(self.store.lease(QUEUE, n, 1000))
+            for lease in new_leases:
                 job = self.books.jobs[lease.id]
                 assert (job.status, job.leased) == (None, False)
-                job.attempt, job.leased, job.begun = lease.attempt, True, False
-            self.leases += taken
-            return taken
+                job.attempt, job.leased, job.started = lease.attempt, True, False
+            self.leases += new_leases
+            return new_leases
 
         @precondition(lambda self: self.books.waiting())
         @rule(outcomes=st.lists(st.tuples(OUTCOMES, COSTS), min_size=1, max_size=3))
@@ -223,7 +223,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for _ in range(times):
                 current = self.do(self.store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING))
                 assert current == job.holds(lease)
-                job.begun = job.begun or current
+                job.started = job.started or current
 
         @precondition(lambda self: self.leases)
         @rule(pick=PICK, outcome=OUTCOMES, cost=COSTS, times=TIMES)
@@ -248,7 +248,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for _ in range(times):
                 expected = 0
                 if job.holds(lease):
-                    expected = job.put_back(crash=crash, alone=alone)
+                    expected = job.requeue(crash=crash, alone=alone)
                 code = self.do(self.store.release(QUEUE, lease.id, lease.attempt, crash=crash, alone=alone))
                 assert code == expected
 
@@ -257,7 +257,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @precondition(lambda self: self.books.jobs)
         @rule(pick=PICK, project=st.sampled_from((None, *PROJECTS)), times=TIMES)
         def cancel(self, pick: int, project: str | None, times: int) -> None:
-            job = self.picked(pick)
+            job = self.pick_job(pick)
             by = project or job.new.project
             for _ in range(times):
                 if by == job.new.project and job.status is None:
@@ -269,21 +269,21 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @precondition(lambda self: self.books.jobs)
         @rule(pick=PICK, times=TIMES)
         def expire(self, pick: int, times: int) -> None:
-            job = self.picked(pick)
+            job = self.pick_job(pick)
             self.make_due("deadlines", [job.new.id])
             for _ in range(times):
                 assert self.do(self.store.end_overdue(QUEUE)) == (job.status is None)
                 if job.status is None:
                     job.end(Status.ERROR)
 
-        @precondition(lambda self: self.books.leased())
+        @precondition(lambda self: self.books.leased_jobs())
         @rule(times=TIMES)
         def reap(self, times: int) -> None:
-            leased = self.books.leased()
+            leased = self.books.leased_jobs()
             self.make_due("leased", [job.new.id for job in leased])
             assert self.do(self.store.reap(QUEUE)) == len(leased)
             for job in leased:
-                job.put_back(crash=job.begun, alone=False)
+                job.requeue(crash=job.started, alone=False)
             for _ in range(times - 1):
                 assert self.do(self.store.reap(QUEUE)) == 0
 
@@ -296,10 +296,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             times=TIMES,
         )
         def grant(self, organization: str, grant_id: str, amount: int, times: int) -> None:
-            made = self.books.grants[organization]
+            grants = self.books.grants[organization]
             for _ in range(times):
                 before = self.books.balance(organization).balance
-                if grant_id in made:
+                if grant_id in grants:
                     expected = (before, False)
                 elif before + amount < 0:
                     with pytest.raises(TooLittle) as refused:
@@ -307,7 +307,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                     assert refused.value.balance == before
                     continue
                 else:
-                    made[grant_id] = amount
+                    grants[grant_id] = amount
                     expected = (before + amount, True)
                 assert self.do(self.credits.grant(organization, grant_id, amount, by="test")) == expected
 
@@ -330,8 +330,8 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @invariant()
         def balances_are_those_of_the_model(self) -> None:
             for organization in ORGANIZATIONS:
-                found = self.do(assert_books_balance(self.credits, organization))
-                assert found == self.books.balance(organization)
+                actual = self.do(assert_books_balance(self.credits, organization))
+                assert actual == self.books.balance(organization)
 
         @invariant()
         def held_until_ended(self) -> None:
@@ -340,8 +340,8 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert task.status.terminal == (job.status is not None)
                 assert job.status in (None, task.status)
                 assert task.cost == (job.cost if job.status is Status.READY else None)
-                held = self.do(self.redis.hget(f"{self.store.prefix}task:{task_id}", "held"))
-                assert held == (str(job.new.price) if job.status is None else None)
+                amount = self.do(self.redis.hget(f"{self.store.prefix}task:{task_id}", "held"))
+                assert amount == (str(job.new.price) if job.status is None else None)
 
         @invariant()
         def spending_is_that_of_the_model(self) -> None:
@@ -352,7 +352,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
     return MoneyMachine
 
 
-def day_of(seconds: float) -> date:
+def to_day(seconds: float) -> date:
     return datetime.fromtimestamp(seconds, UTC).date()
 
 

@@ -1,4 +1,4 @@
-"""Small picture files that ask for much work."""
+"""Small image files that ask for much work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import zlib
 
 from PIL import Image
 
-from support.pictures import file_of
+from support.images import encode_image
 
 
 def repeated_scan(side: int, times: int) -> bytes:
     """A progressive JPEG of `side` x `side` pixels whose last scan comes `times` more."""
-    data = file_of(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True)
+    data = encode_image(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True)
     last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:end] + data[last:end] * times + data[end:]
 
@@ -23,12 +23,12 @@ def png_chunk(kind: bytes, body: bytes = b"") -> bytes:
 
 def png_with(chunks: bytes, image: Image.Image | None = None) -> bytes:
     """A PNG with `chunks` behind its header."""
-    data = file_of(image or Image.new("RGB", (64, 64)))
+    data = encode_image(image or Image.new("RGB", (64, 64)))
     behind_header = 8 + 25
     return data[:behind_header] + chunks + data[behind_header:]
 
 
 def webp_with(chunks: bytes) -> bytes:
     """A WebP with `chunks` at its end."""
-    data = file_of(Image.new("RGB", (64, 64)), "WEBP")
+    data = encode_image(Image.new("RGB", (64, 64)), "WEBP")
     return data[:4] + struct.pack("<I", len(data) - 8 + len(chunks)) + data[8:] + chunks

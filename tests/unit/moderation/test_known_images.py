@@ -16,10 +16,10 @@ from support.shapes import random_scene
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec
 from deployments.images import Pixels
-from deployments.moderation.known_pictures import (
+from deployments.moderation.known_images import (
     HIGHEST,
     LEAST_QUALITY,
-    KnownPictures,
+    KnownImages,
     SkinClassifier,
     fingerprint,
     main,
@@ -34,60 +34,60 @@ def cloudy(seed: int) -> Pixels:
     return np.asarray(cv2.resize(small, (640, 480), interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
-def compressed(picture: Pixels) -> Any:
-    return cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 50])[1], cv2.IMREAD_COLOR)
+def compress(image: Pixels) -> Any:
+    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 50])[1], cv2.IMREAD_COLOR)
 
 
 CHANGES: dict[str, Callable[[Pixels], Any]] = {
-    "itself": lambda picture: picture,
-    "jpeg": compressed,
-    "small": lambda picture: cv2.resize(picture, (256, 192), interpolation=cv2.INTER_AREA),
-    "large": lambda picture: cv2.resize(picture, (1280, 960), interpolation=cv2.INTER_CUBIC),
-    "brighter": lambda picture: np.clip(picture.astype(int) + 20, 0, 255),
-    "mirrored": lambda picture: picture[:, ::-1],
-    "upside down": lambda picture: picture[::-1],
+    "itself": lambda image: image,
+    "jpeg": compress,
+    "small": lambda image: cv2.resize(image, (256, 192), interpolation=cv2.INTER_AREA),
+    "large": lambda image: cv2.resize(image, (1280, 960), interpolation=cv2.INTER_CUBIC),
+    "brighter": lambda image: np.clip(image.astype(int) + 20, 0, 255),
+    "mirrored": lambda image: image[:, ::-1],
+    "upside down": lambda image: image[::-1],
     "turned": np.rot90,
-    "turned, mirrored and compressed": lambda picture: compressed(np.ascontiguousarray(np.rot90(picture)[::-1])),
+    "turned, mirrored and compressed": lambda image: compress(np.ascontiguousarray(np.rot90(image)[::-1])),
 }
 
 
-def listed(folder: Path, text: str) -> KnownPictures:
+def load_list(folder: Path, text: str) -> KnownImages:
     file = folder / "list.txt"
     file.write_text(text)
-    return KnownPictures(ClassifierSpec("known-pictures", str(file)))
+    return KnownImages(ClassifierSpec("known-images", str(file)))
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_picture_is_found_again(change: str, tmp_path: Path) -> None:
+def test_an_image_is_found_again(change: str, tmp_path: Path) -> None:
     for seed in range(4):
-        picture = cloudy(seed)
-        known = listed(tmp_path, f"{fingerprint(picture).text} child safety\n")
-        changed = np.ascontiguousarray(CHANGES[change](picture), np.uint8)
-        assert known.classify([changed, cloudy(100 + seed)]) == [{"child safety": 1.0}, {}]
+        image = cloudy(seed)
+        classifier = load_list(tmp_path, f"{fingerprint(image).text} child safety\n")
+        changed = np.ascontiguousarray(CHANGES[change](image), np.uint8)
+        assert classifier.classify([changed, cloudy(100 + seed)]) == [{"child safety": 1.0}, {}]
 
 
 @pytest.mark.parametrize("plain", [np.full((300, 300, 3), 90, np.uint8), np.zeros((3, 400, 3), np.uint8)])
-def test_plain_pictures_match_nothing(plain: Pixels, tmp_path: Path) -> None:
-    seen = fingerprint(plain)
-    assert seen.quality < LEAST_QUALITY
-    assert listed(tmp_path, f"{seen.text} violence\n").classify([plain]) == [{}]
+def test_plain_images_match_nothing(plain: Pixels, tmp_path: Path) -> None:
+    digest = fingerprint(plain)
+    assert digest.quality < LEAST_QUALITY
+    assert load_list(tmp_path, f"{digest.text} violence\n").classify([plain]) == [{}]
 
 
 def test_the_hash_is_pdqs() -> None:
-    """As the reference, pdqhash 0.2.8, has it for the same picture."""
+    """As the reference, pdqhash 0.2.8, has it for the same image."""
     y, x = np.mgrid[0:96, 0:128]
-    picture = np.stack([(x * y) % 256, (x * 3 + y * y // 7) % 256, (x * x // 5 + y) % 256], axis=-1).astype(np.uint8)
-    seen = fingerprint(picture[::4, ::4].repeat(4, axis=0).repeat(4, axis=1))
-    assert seen.quality == 100
+    image = np.stack([(x * y) % 256, (x * 3 + y * y // 7) % 256, (x * x // 5 + y) % 256], axis=-1).astype(np.uint8)
+    digest = fingerprint(image[::4, ::4].repeat(4, axis=0).repeat(4, axis=1))
+    assert digest.quality == 100
     reference = 0x734C3B3936562E6D50C165C2A815CB6905BA5963DA76C5EE7A7CD368DB28D248
-    assert int.bit_count(int(seen.text, 16) ^ reference) <= 2
+    assert int.bit_count(int(digest.text, 16) ^ reference) <= 2
 
 
 def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
     text = fingerprint(cloudy(1)).text
     lines = [f"{text} {category} # of {category}\n {text.upper()}\t{category}\r\n" for category in CATEGORIES]
-    known = listed(tmp_path, f"# mine\n\n{HEX} hate\n{''.join(lines)}")
-    assert known.classify([cloudy(1)]) == [dict.fromkeys(CATEGORIES, 1.0)]
+    classifier = load_list(tmp_path, f"# mine\n\n{HEX} hate\n{''.join(lines)}")
+    assert classifier.classify([cloudy(1)]) == [dict.fromkeys(CATEGORIES, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,25 @@ def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
 )
 def test_a_bad_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"list.txt, line 3: .*{complaint}"):
-        listed(tmp_path, f"# first\n{HEX} hate\n{line}\n")
+        load_list(tmp_path, f"# first\n{HEX} hate\n{line}\n")
 
 
 def test_a_list_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be read"):
-        KnownPictures(ClassifierSpec("known-pictures", str(tmp_path / "none.txt")))
-    assert KnownPictures(ClassifierSpec("known-pictures")).classify([cloudy(0)]) == [{}]
+        KnownImages(ClassifierSpec("known-images", str(tmp_path / "none.txt")))
+    assert KnownImages(ClassifierSpec("known-images")).classify([cloudy(0)]) == [{}]
 
 
 def test_the_command_prints_lines_for_all_that_can_be_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Image.new("RGB", (100, 100)).save(tmp_path / "plain.png")
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "text.png").write_text("no image")
     Image.fromarray(cloudy(1)).save(tmp_path / "good #1.png")
     names = [str(tmp_path / name) for name in ("plain.png", "text.png", "none.png", "good #1.png")]
     assert main([*names, "--category", "hate"]) == 1
     printed = capsys.readouterr()
-    assert listed(tmp_path, printed.out).classify([cloudy(1), cloudy(2)]) == [{"hate": 1.0}, {}]
+    assert load_list(tmp_path, printed.out).classify([cloudy(1), cloudy(2)]) == [{"hate": 1.0}, {}]
     assert printed.out == f"{fingerprint(cloudy(1)).text} hate  # good #1.png\n"
     assert len(printed.err.splitlines()) == 3
     assert "too plain" in printed.err
@@ -129,8 +129,8 @@ SIDE = 512
 TONES = [(255, 224, 196), (198, 134, 106), (141, 85, 60), (74, 46, 36)]
 
 
-def score(picture: Pixels) -> float:
-    [scores] = SkinClassifier(ClassifierSpec("skin")).classify([picture])
+def score(image: Pixels) -> float:
+    [scores] = SkinClassifier(ClassifierSpec("skin")).classify([image])
     assert list(scores) == ["sexual content"]
     return scores["sexual content"]
 
@@ -148,10 +148,10 @@ def pixels(values: npt.NDArray[np.floating]) -> Pixels:
     return np.clip(values, 0, 255).astype(np.uint8)
 
 
-def body(tone: tuple[int, int, int], share: float) -> Pixels:
+def body(tone: tuple[int, int, int], fraction: float) -> Pixels:
     """A rounded, finely textured shape over `share` of a bluish, cloudy ground."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE - 0.5
-    tall = np.sqrt(share / np.pi / 0.75)
+    tall = np.sqrt(fraction / np.pi / 0.75)
     radius = np.hypot(x / (0.75 * tall), y / tall)
     light = 0.85 + 0.25 * np.sqrt(np.clip(1 - (0.95 * radius) ** 2, 0, 1)) + 0.08 * x
     skin = np.array(tone) * (light * (1 + 0.02 * noise(1, 1)))[..., None]
@@ -171,9 +171,9 @@ def test_much_skin_of_any_tone_scores_high_and_little_does_not(tone: tuple[int, 
 def test_drawn_scenes_are_no_skin_nor_are_they_after_compression() -> None:
     random = Random(1)
     for index in range(40):
-        picture = random_scene(random, 1 + index % 3).drawn(256, 256)
-        assert score(picture) < 0.05
-        assert score(np.asarray(compressed(picture), np.uint8)) < 0.3
+        image = random_scene(random, 1 + index % 3).draw(256, 256)
+        assert score(image) < 0.05
+        assert score(np.asarray(compress(image), np.uint8)) < 0.3
 
 
 @pytest.mark.parametrize("tone", TONES)

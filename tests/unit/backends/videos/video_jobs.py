@@ -1,4 +1,4 @@
-"""Jobs for clips, as small as can be, and what becomes of them."""
+"""Jobs for videos, as small as can be, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import TypeAlias
 import numpy as np
 import psutil
 from PIL import Image
-from support.jobs import make_clip_job
-from support.pictures import file_of
+from support.images import encode_image
+from support.jobs import make_video_job
 
 from deployments.backend import Backend
-from deployments.backends.videos import ActiveClip, ClipBackend, FetchedClip
+from deployments.backends.videos import ActiveVideo, FetchedVideo, VideoBackend
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
-from deployments.families.video_family import ClipFamily
+from deployments.families.video_family import VideoFamily
 from deployments.images import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30
 CHECKPOINT = "checkpoints/job"
-JOB = make_clip_job()
+JOB = make_video_job()
 
 
-def a_picture() -> Pixels:
+def an_image() -> Pixels:
     """Smooth: red grows to the right, blue to the bottom."""
     pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     pixels[..., 0] = np.linspace(0, 255, WIDTH, dtype=np.uint8)
@@ -35,7 +35,7 @@ def a_picture() -> Pixels:
 
 
 def png(pixels: Pixels) -> bytes:
-    return file_of(Image.fromarray(pixels))
+    return encode_image(Image.fromarray(pixels))
 
 
 def psnr(one: Pixels, other: Pixels) -> float:
@@ -43,28 +43,28 @@ def psnr(one: Pixels, other: Pixels) -> float:
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def a_backend(family: ClipFamily, store: ObjectStore, model: str = "m", enlarge: Enlarge = "smooth") -> ClipBackend:
-    return ClipBackend(family, store, model, enlarge=enlarge, threads=1)
+def a_backend(family: VideoFamily, store: ObjectStore, model: str = "m", enlarge: Enlarge = "smooth") -> VideoBackend:
+    return VideoBackend(family, store, model, enlarge=enlarge, threads=1)
 
 
-Clips: TypeAlias = Backend[FetchedClip, ActiveClip]
+Videos: TypeAlias = Backend[FetchedVideo, ActiveVideo]
 
 
-def an_engine(backend: Clips, preview_every: float | None = None) -> Engine[FetchedClip, ActiveClip]:
+def an_engine(backend: Videos, preview_every: float | None = None) -> Engine[FetchedVideo, ActiveVideo]:
     return Engine(backend, max_running=2, max_batch=1, preview_every=preview_every)
 
 
-def events_of(backend: Clips, job: GenerationJob, preview_every: float | None = None) -> list[Event]:
+def collect_events(backend: Videos, job: GenerationJob, preview_every: float | None = None) -> list[Event]:
     engine, events = an_engine(backend, preview_every), list[Event]()
     engine.submit(job, events.append)
     engine.run_until_idle()
     return events
 
 
-def made(backend: Clips, job: GenerationJob) -> Output:
-    done = events_of(backend, job)[-1]
-    assert isinstance(done, Done), done
-    return done.output
+def generate(backend: Videos, job: GenerationJob) -> Output:
+    event = collect_events(backend, job)[-1]
+    assert isinstance(event, Done), event
+    return event.output
 
 
 def ffmpeg_processes() -> list[psutil.Process]:

@@ -6,26 +6,27 @@ from pathlib import Path
 
 import pytest
 import video_making
-from clip_jobs import HEIGHT, START_FRAMES, WIDTH, a_picture, ffmpeg_processes, png
+from support.bundle import cpu_config
+from video_jobs import HEIGHT, START_FRAMES, WIDTH, an_image, ffmpeg_processes, png
 
-from deployments import loading
+from deployments import native_loading
 from deployments.contract.job import FPS
 from deployments.contract.objects import ObjectStore
-from deployments.families.video_family import ClipFamily
+from deployments.families.video_family import VideoFamily
 
 
 @pytest.fixture(scope="session")
-def family() -> ClipFamily:
-    loaded = loading.load("bundled/ltx2", device="cpu", dtype="float32").family
-    assert isinstance(loaded, ClipFamily)
+def family() -> VideoFamily:
+    loaded = native_loading.load(cpu_config("bundled/ltx2")).family
+    assert isinstance(loaded, VideoFamily)
     return loaded
 
 
 @pytest.fixture(scope="session")
 def start() -> bytes:
     length = START_FRAMES / FPS
-    return video_making.made(
-        f"testsrc2=size={WIDTH}x{HEIGHT}:rate={FPS}:duration={length}", sound=f"sine=frequency=440:duration={length}"
+    return video_making.make_video(
+        f"testsrc2=size={WIDTH}x{HEIGHT}:rate={FPS}:duration={length}", audio=f"sine=frequency=440:duration={length}"
     )
 
 
@@ -33,14 +34,14 @@ def start() -> bytes:
 def store(tmp_path: Path, start: bytes) -> ObjectStore:
     store = ObjectStore((tmp_path / "objects").as_uri())
     store.put_blocking("inputs/start", start, "video/mp4")
-    store.put_blocking("inputs/picture", png(a_picture()), "image/png")
+    store.put_blocking("inputs/image", png(an_image()), "image/png")
     store.put_blocking("inputs/text", b"hello", "image/png")
     return store
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where clips are written. Whatever becomes of a clip: nothing stays there, and no ffmpeg runs on."""
+    """Where videos are written. Whatever becomes of a video: nothing stays there, and no ffmpeg runs on."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -1,4 +1,4 @@
-"""Picture files, and how they are sent."""
+"""Image files, and how they are sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 ORIENTATION_TAG = 0x0112
 
 
-def picture(
+def image_file(
     width: int = 96,
     height: int = 64,
     form: str = "PNG",
@@ -20,7 +20,7 @@ def picture(
     *,
     white: bool = False,
 ) -> bytes:
-    """A picture file, black or white; noise-free, so also a large one is a small file."""
+    """An image file, black or white; noise-free, so also a large one is a small file."""
     exif = Image.Exif()
     if orientation is not None:
         exif[ORIENTATION_TAG] = orientation
@@ -30,17 +30,17 @@ def picture(
     return buffer.getvalue()
 
 
-def file_of(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+def encode_image(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
-def encoded(data: bytes) -> str:
+def to_base64(data: bytes) -> str:
     """In base64."""
     return base64.b64encode(data).decode()
 
 
-def sent(image: Image.Image, form: str = "PNG") -> str:
-    """The picture's file in base64, as a request carries it."""
-    return encoded(file_of(image, form))
+def image_base64(image: Image.Image, form: str = "PNG") -> str:
+    """The image's file in base64, as a request carries it."""
+    return to_base64(encode_image(image, form))

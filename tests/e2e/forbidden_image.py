@@ -1,4 +1,4 @@
-"""The picture that the moderator of `breakable` knows."""
+"""The image that the moderator of `breakable` knows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 
 def forbidden() -> npt.NDArray[np.uint8]:
-    """A picture of detail on one side, nothing on the other."""
-    picture = np.full((256, 384, 3), 90, np.uint8)
+    """An image of detail on one side, nothing on the other."""
+    image = np.full((256, 384, 3), 90, np.uint8)
     random = np.random.default_rng(4)
     for _ in range(40):
         corners = random.integers((0, 0), (120, 256), (2, 2))
         colour = tuple(int(level) for level in random.integers(0, 256, 3))
-        cv2.rectangle(picture, tuple(map(int, corners[0])), tuple(map(int, corners[1])), colour, -1)
-    return picture
+        cv2.rectangle(image, tuple(map(int, corners[0])), tuple(map(int, corners[1])), colour, -1)
+    return image

@@ -1,0 +1,154 @@
+"""When a task will be done: what the estimate goes by, and that it is there for who asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.http_service import StartService
+from support.images import image_file
+from support.tasks import ALL, QUEUE, get_task, new_task, with_limits
+from support.worker import QUEUE as KLEIN
+
+from serve_app.api.services import Estimates, ModelStates
+from serve_app.config.settings import Settings
+from serve_app.tasks.estimates import Outlook, Pace, Place, estimate, find_place, read_outlook
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status, Task
+from serve_app.tasks.windows import Window, WindowReader
+
+NOW = 1000.0
+PACE = Pace(mean=2.0, fast=1.0, slow=4.0)
+OUTLOOK = Outlook(PACE, running=2, mean_work=10.0, load_s=30.0)
+LEASED = Place(leased=True)
+
+
+def generating(elapsed: float, progress: float, attempt: int = 1) -> Task:
+    """Of five units, which take ten seconds."""
+    status, started = Status.GENERATING, NOW - elapsed
+    return Task("t", "p", QUEUE, "gen-test", status, attempt, 0, 0.0, started, progress=progress, work=5.0)
+
+
+def waiting() -> Task:
+    return Task("t", "p", QUEUE, "gen-test", Status.PENDING, 0, 0, 0.0, work=5.0)
+
+
+@pytest.mark.parametrize(
+    ("position", "running", "eta", "eta_range"),
+    [
+        (1, 0, 10.0, [5.0, 20.0]),
+        (1, 2, 15.0, [7.5, 30.0]),
+        (2, 2, 25.0, [12.5, 50.0]),
+        (5, 2, 55.0, [38.75, 87.5]),
+    ],
+)
+def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
+    position: int, running: int, eta: float, eta_range: list[float]
+) -> None:
+    outlook = Outlook(PACE, running, mean_work=10.0)
+    details = estimate(waiting(), Place(position), outlook, NOW)
+    assert details == {"eta": eta, "eta_range": pytest.approx(eta_range, abs=0.1), "queue_position": position}
+
+
+@pytest.mark.parametrize(
+    ("task", "eta", "eta_range"),
+    [
+        (generating(0.0, 0.0), 10.0, [5.0, 20.0]),
+        (generating(4.0, 0.05), 6.0, [1.0, 16.0]),
+        (generating(4.0, 0.5), 5.0, [2.5, 10.0]),
+        (generating(12.0, 0.0), 0.0, [0.0, 8.0]),
+        (generating(40.0, 0.0), 0.0, [0.0, 10.0]),
+        (generating(40.0, 0.8), 8.0, [4.0, 16.0]),
+        (generating(40.0, 1.0), 0.0, [0.0, 10.0]),
+        (generating(40.0, 0.8, attempt=2), 10.0, [5.0, 20.0]),
+    ],
+    ids=["began", "early", "half", "overrun", "long overrun", "slow", "at the end", "second attempt"],
+)
+def test_what_is_left_of_a_task_that_runs(task: Task, eta: float, eta_range: list[float]) -> None:
+    assert estimate(task, LEASED, OUTLOOK, NOW) == {"eta": eta, "eta_range": pytest.approx(eta_range)}
+
+
+def test_a_model_that_starts_takes_the_time_to_load() -> None:
+    assert estimate(waiting(), LEASED, OUTLOOK, NOW, starting=True) == {
+        "eta": 40.0,
+        "eta_range": [35.0, 50.0],
+        "message": "starting model, about 30 s",
+    }
+    unknown = Outlook(PACE)
+    details: dict[str, Any] = {"queue_position": 1, "message": "starting model"}
+    assert estimate(waiting(), Place(1), unknown, NOW, starting=True) == details
+
+
+def test_where_nothing_became_ready_there_is_but_a_position() -> None:
+    assert estimate(waiting(), Place(3), Outlook(), NOW) == {"queue_position": 3}
+    assert estimate(waiting(), LEASED, Outlook(), NOW) is None
+    assert Pace.from_window(Window()) is None
+
+
+async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> None:
+    tasks = [new_task(work=work) for work in (4.0, 4.0, 3.0, 5.0)]
+    for task in tasks:
+        await store.submit(task)
+    ready, running = await store.lease(QUEUE, 2, ALL)
+    await store.advance(QUEUE, ready.id, ready.attempt, Status.GENERATING)
+    await store.redis.hincrby(f"{store.prefix}task:{ready.id}", "started", -8000)  # type: ignore[misc]
+    await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result={})
+    await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=(1, 0.1))
+
+    outlook = await read_outlook(store, WindowReader(store), QUEUE)
+    assert (outlook.running, outlook.mean_work, outlook.load_s, outlook.stepping) == (1, 4.0, 25.0, True)
+    assert outlook.pace is not None
+    assert outlook.pace.mean == pytest.approx(2.0, rel=0.1)
+    places = [await find_place(store, await get_task(store, task.id)) for task in tasks[2:]]
+    assert sorted(places) == [Place(1), Place(2)]
+    assert await find_place(store, await get_task(store, running.id)) == LEASED
+
+    await with_limits(store, max_crashes=2).release(QUEUE, running.id, running.attempt, crash=True)
+    quarantined = await get_task(store, running.id)
+    assert estimate(quarantined, await find_place(store, quarantined), outlook, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "starts"),
+    [({"STARTING": 1}, True), ({}, True), ({"RUNNING": 1}, False), (None, False)],
+)
+async def test_a_task_is_told_that_its_model_starts(
+    store: TaskStore, replicas: dict[str, int] | None, starts: bool
+) -> None:
+    async def report_replicas() -> dict[str, dict[str, int]]:
+        return {} if replicas is None else {KLEIN: replicas}
+
+    await store.submit(new_task(id="t", queue=KLEIN))
+    windows = WindowReader(store)
+    models = ModelStates(store, windows, Settings(), [KLEIN], report_replicas)
+    details = await Estimates(store, windows, models).details(await get_task(store, "t")) or {}
+    assert ("message" in details, details["queue_position"]) == (starts, 1)
+    await store.report(KLEIN, {}, {}, last_step=(1, 0.1))
+    details = await Estimates(store, windows, models).details(await get_task(store, "t")) or {}
+    assert "message" not in details, "a replica told of a step"
+
+
+def test_polls_tell_places_by_turns_and_estimates_change_no_etag(start_service: StartService) -> None:
+    service = start_service()
+    with service.client() as client, service.client() as other:
+        ready = client.create_task()
+        service.worker.advance(ready, Status.GENERATING, progress=0.0)
+        service.worker.deliver(ready, image_file(form="JPEG"))
+        assert client.poll(ready).json()["details"] is None
+
+        ids = [client.create_task(), client.create_task(), other.create_task()]
+        polls = {task_id: client.poll(task_id) for task_id in ids}
+        details = {task_id: poll.json()["details"] for task_id, poll in polls.items()}
+        assert all(each.keys() == {"eta", "eta_range", "queue_position"} for each in details.values())
+        positions = {task_id: each["queue_position"] for task_id, each in details.items()}
+        assert positions[ids[1]] == 3, "the second of a project comes after the first of another"
+        turns = sorted(ids, key=lambda task_id: positions[task_id])
+        with client.stream("GET", f"/v1/tasks/{turns[2]}/events") as response:
+            data = next(line for line in response.iter_lines() if line.startswith("data:"))
+        assert '"queue_position":3' in data
+
+        [first] = service.worker.run(service.worker.tasks.lease(KLEIN, 1, ALL))
+        assert first.id == turns[0]
+        moved = client.poll(turns[2])
+        assert moved.json()["details"]["queue_position"] == 2
+        assert moved.headers["etag"] == polls[turns[2]].headers["etag"]

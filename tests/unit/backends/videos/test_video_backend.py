@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import video_inspection
+import video_making
+from PIL import Image
+from support.bundle import copy_bundle, cpu_config, poison
+from support.jobs import make_video_job
+from support.promises import promise
+from support.stages import encode_jobs
+from video_jobs import (
+    CHECKPOINT,
+    FRAMES,
+    HEIGHT,
+    JOB,
+    START_FRAMES,
+    STEPS,
+    WIDTH,
+    a_backend,
+    an_image,
+    collect_events,
+    generate,
+    png,
+    psnr,
+)
+
+from deployments import native_loading
+from deployments.backends.video_checkpoints import unpack_latents
+from deployments.backends.videos import ActiveVideo, VideoBackend
+from deployments.contract.events import Preview, Started
+from deployments.contract.job import FPS, GenerationJob
+from deployments.contract.model import Enlarge
+from deployments.contract.objects import ObjectStore
+from deployments.engine.requests import NOTHING_USABLE
+from deployments.families.video_family import VideoFamily
+from deployments.images import Pixels
+
+pytestmark = pytest.mark.usefixtures("temporary")
+
+
+def test_a_video_from_words_has_exactly_what_was_asked_for(family: VideoFamily, store: ObjectStore) -> None:
+    output = generate(a_backend(family, store), JOB)
+    assert (output.key, output.content_type) == ("results/job/1/video.mp4", "video/mp4")
+    assert (output.width, output.height, output.draft) == (WIDTH, HEIGHT, None)
+    data = store.get_blocking(output.key)
+    assert output.size == len(data)
+    report = video_inspection.inspect(data)
+    assert (report.width, report.height, report.frames, report.fps) == (WIDTH, HEIGHT, FRAMES, FPS)
+    assert report.audio_channels == 2
+    assert report.audio_seconds == pytest.approx(FRAMES / FPS, abs=0.03)
+    assert report.faststart
+
+
+@pytest.mark.parametrize("enlarge", ["smooth", "sharp"])
+def test_videos_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
+    small = native_loading.load(cpu_config("bundled/ltx2", render_side=64)).family
+    assert isinstance(small, VideoFamily)
+    job = make_video_job(width=200, height=104, video={"frames": 9})
+    report = video_inspection.inspect(store.get_blocking(generate(a_backend(small, store, enlarge=enlarge), job).key))
+    assert (report.width, report.height, report.frames) == (200, 104, 9)
+
+
+def test_progress_and_previews_on_the_way(family: VideoFamily, store: ObjectStore) -> None:
+    events = collect_events(a_backend(family, store), JOB, preview_every=0.25)
+    assert events[0] == Started()
+    previews = [event for event in events if isinstance(event, Preview)]
+    assert [(preview.step, preview.steps) for preview in previews] == [(1, 4), (2, 4), (3, 4)]
+    with Image.open(io.BytesIO(store.get_blocking(previews[-1].key))) as video:
+        assert video.format == "JPEG"
+        assert video.size == (WIDTH, HEIGHT)
+
+
+def test_the_first_keyframe_is_the_first_frame(family: VideoFamily, store: ObjectStore) -> None:
+    job = make_video_job(references=("inputs/image",), video={"times": (0.0,)})
+    frames = video_inspection.decode_frames(store.get_blocking(generate(a_backend(family, store), job).key))
+    assert len(frames) == FRAMES
+    assert psnr(frames[0], an_image()) > 22
+
+
+def test_a_video_that_goes_on_has_frames_and_audio_of_both(
+    family: VideoFamily, store: ObjectStore, start: bytes
+) -> None:
+    data = store.get_blocking(generate(a_backend(family, store), make_video_job(video={"start": "inputs/start"})).key)
+    report = video_inspection.inspect(data)
+    assert report.frames == START_FRAMES + FRAMES
+    assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
+    start_frames = video_inspection.decode_frames(start)
+    frames = video_inspection.decode_frames(data)
+    assert len(start_frames) == START_FRAMES
+    assert min(psnr(frame, own) for frame, own in zip(frames[:START_FRAMES], start_frames, strict=True)) > 22
+    assert psnr(frames[START_FRAMES], frames[START_FRAMES - 1]) < 60, "what follows is new"
+    own, whole = video_inspection.decode_audio(start), video_inspection.decode_audio(data)
+    length = round(START_FRAMES / FPS * video_inspection.AUDIO_RATE) - 2048
+    assert np.corrcoef(own[0, 2048:length], whole[0, 2048:length])[0, 1] > 0.98
+
+
+def test_a_silent_video_goes_on_with_audio_of_its_own(family: VideoFamily, store: ObjectStore) -> None:
+    store.put_blocking(
+        "inputs/silent", video_making.make_video(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4"
+    )
+    data = store.get_blocking(generate(a_backend(family, store), make_video_job(video={"start": "inputs/silent"})).key)
+    audio = video_inspection.decode_audio(data)
+    assert video_inspection.inspect(data).frames == 12 + FRAMES
+    assert np.abs(audio[:, : round(0.4 * video_inspection.AUDIO_RATE)]).max() < 1e-3
+    for video in ({"start": "inputs/silent", "frames": 9}, {}):
+        mute = generate(a_backend(family, store), make_video_job(video={"audio": False, **video}))
+        assert video_inspection.inspect(store.get_blocking(mute.key)).audio_codec is None
+
+
+@promise("Decided: video", "v2v returns the continuation joined to the input's own frames and sound.")
+def test_a_video_that_goes_on_without_audio_keeps_its_own(
+    family: VideoFamily, store: ObjectStore, start: bytes
+) -> None:
+    mute = make_video_job(video={"start": "inputs/start", "audio": False})
+    data = store.get_blocking(generate(a_backend(family, store), mute).key)
+    report = video_inspection.inspect(data)
+    assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
+    own, whole = video_inspection.decode_audio(start), video_inspection.decode_audio(data)
+    end = round(START_FRAMES / FPS * video_inspection.AUDIO_RATE)
+    assert np.corrcoef(own[0, 2048 : end - 2048], whole[0, 2048 : end - 2048])[0, 1] > 0.98
+    assert np.abs(whole[:, end + 2048 :]).max() < 1e-3, "what follows is silent"
+
+
+def small_means(data: bytes) -> Pixels:
+    return np.stack([cv2.resize(f, (3, 2), interpolation=cv2.INTER_AREA) for f in video_inspection.decode_frames(data)])
+
+
+def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectStore) -> None:
+    # Little noise keeps most, whatever the weights.
+    family = native_loading.load(cpu_config("bundled/ltx2", enhance_noise=0.05)).family
+    assert isinstance(family, VideoFamily)
+    backend = a_backend(family, store)
+    drafts = [
+        generate(
+            backend, make_video_job(id=f"draft{seed}", seed=seed, output_prefix=f"results/draft{seed}/1", video=video)
+        )
+        for seed in (1, 2)
+        for video in [{"draft": True, "checkpoint": f"checkpoints/draft{seed}"}]
+    ]
+    key = drafts[0].draft
+    assert key == "results/draft1/1/draft.safetensors"
+    tensors, metadata = unpack_latents(store.get_blocking(key))
+    assert tensors.keys() == {"video", "audio"}
+    assert metadata["model"] == "m"
+    enhanced = generate(backend, make_video_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, video={"enhance": key}))
+    assert enhanced.draft is None
+    result = store.get_blocking(enhanced.key)
+    report = video_inspection.inspect(result)
+    assert (report.width, report.height, report.frames) == (2 * WIDTH, 2 * HEIGHT, FRAMES)
+    mine, other = (psnr(small_means(result), small_means(store.get_blocking(draft.key))) for draft in drafts)
+    assert mine > other + 3
+
+
+def test_steps_beyond_the_last_do_nothing(family: VideoFamily, store: ObjectStore) -> None:
+    backend = a_backend(family, store)
+    states = [state for state in encode_jobs(backend, [JOB, make_video_job(steps=1)]) if isinstance(state, ActiveVideo)]
+    assert [state.total_steps for state in states] == [STEPS + states[0].parts, 1 + states[1].parts]
+    for _ in range(states[0].total_steps):
+        backend.step(states)
+    assert [state.done_steps for state in states] == [state.total_steps for state in states]
+    outputs = [backend.finish(state)() for state in states]
+    assert all(output.size > 0 for output in outputs)
+
+
+@pytest.mark.parametrize(
+    ("component", "tensor"), [("vae", "decoder.conv_out.conv.weight"), ("vocoder", "conv_out.weight")]
+)
+def test_a_broken_decoder_makes_no_videos(tmp_path: Path, component: str, tensor: str) -> None:
+    folder, objects = copy_bundle("ltx2", tmp_path / "bundle"), tmp_path / "objects"
+    poison(folder / component / "diffusion_pytorch_model.safetensors", tensor)
+    family = native_loading.load(cpu_config(str(folder))).family
+    assert isinstance(family, VideoFamily)
+    assert collect_events(a_backend(family, ObjectStore(objects.as_uri())), JOB)[-1] == NOTHING_USABLE
+    assert list(objects.rglob("*.mp4")) == []
+
+
+def test_latents_that_are_not_finite_are_not_kept_for_the_next_attempt(family: VideoFamily, store: ObjectStore) -> None:
+    weight: torch.Tensor = family.transformer.proj_out.weight
+    right = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight[0] = torch.nan
+        assert collect_events(a_backend(family, store), JOB)[-1] == NOTHING_USABLE
+    finally:
+        with torch.no_grad():
+            weight.copy_(right)
+    with pytest.raises(FileNotFoundError):
+        store.get_blocking(CHECKPOINT)
+    generate(a_backend(family, store), JOB)
+
+
+class SteppedStore(ObjectStore):
+    """Says when a checkpoint has been written."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.checkpoints = threading.Semaphore(0)
+
+    def put_blocking(self, key: str, data: bytes, content_type: str) -> None:
+        super().put_blocking(key, data, content_type)
+        if key == CHECKPOINT:
+            self.checkpoints.release()
+
+
+def run_steps(backend: VideoBackend, store: SteppedStore, job: GenerationJob, steps: int) -> None:
+    """Takes the first steps, of which each is kept; then all but the store is lost."""
+    [state] = encode_jobs(backend, [job])
+    assert isinstance(state, ActiveVideo)
+    for _ in range(steps):
+        backend.step([state])
+        store.checkpoints.acquire()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "fields"), [(1, {}), (2, {"start": "inputs/start"}), (STEPS, {}), (2, {"times": (0.5,)})]
+)
+def test_another_worker_makes_the_very_video_that_one_was_lost_with(
+    family: VideoFamily, store: ObjectStore, tmp_path: Path, start: bytes, steps: int, fields: dict[str, Any]
+) -> None:
+    job = make_video_job(references=("inputs/image",) if "times" in fields else (), video={"draft": True, **fields})
+    whole = generate(a_backend(family, store), job)
+    assert whole.draft is not None
+    other = SteppedStore((tmp_path / "other").as_uri())
+    other.put_blocking("inputs/start", start, "video/mp4")
+    other.put_blocking("inputs/image", png(an_image()), "image/png")
+    run_steps(a_backend(family, other), other, job, steps)
+    backend, second = a_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
+    [state] = encode_jobs(backend, [second])
+    assert isinstance(state, ActiveVideo)
+    assert state.video.i == steps
+    resumed = generate(backend, second)
+    assert resumed.draft is not None
+    assert other.get_blocking(resumed.draft) == store.get_blocking(whole.draft)
+    files = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
+    assert np.array_equal(video_inspection.decode_frames(files[0]), video_inspection.decode_frames(files[1]))
+
+
+def test_no_checkpoint_is_written_any_more_when_a_video_is_stored(
+    family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, put_file = store.put_blocking, store.put_file_blocking
+    stored, order = threading.Event(), list[str]()
+
+    def slow(key: str, data: bytes, content_type: str) -> None:
+        stored.wait(0.5)  # in vain, unless a video is stored although this is on its way
+        put(key, data, content_type)
+        order.append(key)
+
+    def storing(key: str, file: Path, content_type: str) -> None:
+        order.append(key)
+        stored.set()
+        put_file(key, file, content_type)
+
+    monkeypatch.setattr(store, "put_blocking", slow)
+    monkeypatch.setattr(store, "put_file_blocking", storing)
+    generate(a_backend(family, store), make_video_job(steps=1))
+    assert order[0] == CHECKPOINT
+    assert sorted(order[1:]) == [f"results/job/1/{name}" for name in ("frames.tiff", "thumbnail.jpeg", "video.mp4")]

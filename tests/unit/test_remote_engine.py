@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from PIL import Image
+from starlette.responses import JSONResponse, Response
+from support.images import image_file
+from support.inference_server import InferenceServer, serving, video_file
+from support.jobs import make_job
+
+from deployments.contract.events import Done, Event, Failed, Interrupted, Progress, Started
+from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.model import EngineConfig
+from deployments.contract.objects import ObjectStore
+from deployments.remote_engine import engine as remote_engine
+from deployments.remote_engine.engine import RemoteEngine
+from deployments.video import reader
+
+MADE = "results/job/1"
+
+
+class Runner:
+    """A remote engine on servers of its own, and the object store."""
+
+    def __init__(self, engine: RemoteEngine, store: ObjectStore) -> None:
+        self.engine, self.store = engine, store
+
+    async def run(self, job: GenerationJob) -> list[Event]:
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        self.engine.submit(job, queue.put_nowait)
+        events: list[Event] = []
+        while not events or not isinstance(events[-1], Done | Failed | Interrupted):
+            events.append(await asyncio.wait_for(queue.get(), 60))
+        return events
+
+    async def last(self, job: GenerationJob) -> Event:
+        return (await self.run(job))[-1]
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def build(stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
+    monkeypatch.setattr(remote_engine, "_POLL_S", 0.05)
+
+    async def build(*servers: InferenceServer, store: ObjectStore | None = None, **options: Any) -> Runner:
+        for server in servers:
+            if not server.url:
+                await stack.enter_async_context(serving(server))
+        urls = tuple(server.url for server in servers)
+        config = EngineConfig(kind=servers[0].kind, url=urls, health_timeout_s=0.4, **options)  # type: ignore[arg-type]
+        store = store or ObjectStore("memory:///")
+        engine = RemoteEngine(config, store, max_running=4)
+        engine.start()
+        stack.push_async_callback(close, engine)
+        return Runner(engine, store)
+
+    return build
+
+
+def job(**changes: Any) -> GenerationJob:
+    return replace(make_job("job"), width=64, height=48, steps=7, seed=5, output_prefix=MADE, **changes)
+
+
+def video(**changes: Any) -> VideoParams:
+    return VideoParams(frames=8, checkpoint="checkpoints/job.safetensors", fps=8, **changes)
+
+
+async def test_an_image_is_made_by_the_fields_of_the_engine_and_stored(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni")
+    runner = await build(server, model="Qwen/Qwen-Image", kwargs={"true_cfg_scale": 4})
+    started, *_, done = await runner.run(job(guidance=3.5, negative_prompt="text", output_format="png"))
+    assert isinstance(started, Started)
+    assert isinstance(done, Done)
+    assert server.requests == [
+        (
+            "/v1/images/generations",
+            {
+                "prompt": job().prompt,
+                "model": "Qwen/Qwen-Image",
+                "seed": 5,
+                "num_inference_steps": 7,
+                "guidance_scale": 3.5,
+                "negative_prompt": "text",
+                "true_cfg_scale": 4,
+                "n": 1,
+                "size": "64x48",
+                "response_format": "b64_json",
+            },
+        )
+    ]
+    data = await runner.store.get(done.output.key)
+    with Image.open(io.BytesIO(data)) as image:
+        assert (image.format, image.size) == ("PNG", (64, 48))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mask"),
+    [("vllm-omni", {"mask_image": str}), ("gen-serve", {"mask": list})],
+)
+async def test_references_and_masks_are_uploaded(kind: str, mask: dict[str, type], build: Callable[..., Any]) -> None:
+    server = InferenceServer(kind)
+    runner = await build(server)
+    for key, data in {"a": image_file(64, 48), "b": image_file(32, 32), "mask": image_file(64, 48)}.items():
+        await runner.store.put(key, data, "image/png")
+    assert isinstance(await runner.last(job(references=("a", "b"), mask="mask")), Done)
+    ((path, fields),) = server.requests
+    assert path == "/v1/images/edits"
+    assert [size for _, size in fields["image"]] == [len(image_file(64, 48)), len(image_file(32, 32))]
+    assert {name: type(fields[name]) for name in mask} == mask
+
+
+@pytest.mark.parametrize("kind", ["vllm-omni", "sglang", "gen-serve"])
+@pytest.mark.parametrize("has_image", [False, True])
+async def test_a_video_is_polled_stored_and_dropped_at_the_engine(
+    kind: str, has_image: bool, build: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = InferenceServer(kind, seconds=0.5)
+    runner = await build(server)
+    await runner.store.put("first", image_file(64, 48), "image/png")
+    references = ("first",) if has_image else ()
+    events = await runner.run(job(video=video(audio=False), output_format="mp4", references=references))
+    assert isinstance(events[-1], Done), events
+    (tmp_path / "video.mp4").write_bytes(await runner.store.get(events[-1].output.key))
+    info = reader.probe(tmp_path / "video.mp4")
+    assert (info.width, info.height, info.has_audio) == (64, 36, False)
+    assert (events[-1].output.width, events[-1].output.height) == (64, 36)
+    assert server.videos == {}
+    assert server.aborted == []
+    if kind == "gen-serve":
+        assert any(isinstance(event, Progress) and 0 < event.fraction < 1 for event in events)
+
+
+async def test_progress_that_an_engine_does_not_tell_goes_by_experience(build: Callable[..., Any]) -> None:
+    server = InferenceServer("sglang", seconds=0.6)
+    runner = await build(server)
+    first = await runner.run(job())
+    second = await runner.run(job())
+    assert not any(isinstance(event, Progress) for event in first)
+    assert any(isinstance(event, Progress) and 0 < event.fraction < 1 for event in second)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (JSONResponse({"detail": "Invalid size"}, 400), Failed("the model refuses this request: Invalid size")),
+        (
+            JSONResponse({"error": {"message": "no file /srv/models/lora.safetensors\nTraceback"}}, 422),
+            Failed("the model refuses this request: no file …"),
+        ),
+        (
+            JSONResponse({"error": {"message": "CUDA out of memory. Tried to allocate 2 GiB"}}, 500),
+            Failed("not enough memory for this image: ask for a smaller size or fewer references"),
+        ),
+        (
+            JSONResponse({"detail": "worker died"}, 500),
+            Interrupted("the model could not process this request", blame=True),
+        ),
+        (
+            JSONResponse({"data": [{"b64_json": base64.b64encode(b"half").decode()}]}),
+            Interrupted("the model could not process this request", blame=True),
+        ),
+        (
+            Response('{"data": [{"b64', media_type="application/json"),
+            Interrupted("the model could not process this request", blame=True),
+        ),
+        (JSONResponse({"detail": "not here"}, 404), Interrupted("the inference server lost this request", blame=False)),
+    ],
+)
+async def test_failures_end_the_attempt_as_what_they_are(
+    answer: Response, expected: Event, build: Callable[..., Any]
+) -> None:
+    server = InferenceServer("vllm-omni")
+    runner = await build(server)
+    server.faults.append(answer)
+    assert await runner.last(job()) == expected
+
+
+async def test_a_busy_engine_is_asked_again(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni")
+    runner = await build(server)
+    server.faults += [Response(status_code=429, headers={"Retry-After": "0"}), Response(status_code=503)]
+    assert isinstance(await runner.last(job()), Done)
+    assert len(server.requests) == 3
+
+
+async def test_half_a_video_is_no_result(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=0.5)
+    runner = await build(server)
+    work = asyncio.create_task(runner.last(job(video=video(), output_format="mp4")))
+    await until(lambda: bool(server.videos))
+    server.faults.append(Response(video_file(8, audio=True)[:900], media_type="video/mp4"))
+    assert await work == Interrupted("the model could not process this request", blame=True)
+    assert server.videos == {}
+
+
+async def test_a_job_goes_to_the_server_with_the_fewest(build: Callable[..., Any]) -> None:
+    servers = [InferenceServer("sglang", seconds=0.5), InferenceServer("sglang", seconds=0.5)]
+    runner = await build(*servers)
+    assert all(isinstance(last, Done) for last in await asyncio.gather(*(runner.last(job()) for _ in range(4))))
+    assert [len(server.requests) for server in servers] == [2, 2]
+
+
+async def test_jobs_of_an_engine_that_hangs_are_interrupted_without_blame(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=30)
+    runner = await build(server)
+    work = asyncio.create_task(runner.last(job()))
+    await asyncio.sleep(0.2)
+    server.healthy = False
+    assert await work == remote_engine.ENGINE_LOST
+    assert await runner.last(job()) == remote_engine.ENGINE_DOWN
+    server.healthy, server.seconds = True, 0
+    assert isinstance(await runner.last(job()), Done)
+
+
+async def test_a_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=30)
+    runner = await build(server)
+    events: list[Event] = []
+    image = runner.engine.submit(job(), events.append)
+    clip = runner.engine.submit(job(video=video(), output_format="mp4"), events.append)
+    await until(lambda: len(server.requests) == 2 and bool(server.videos))
+    await asyncio.sleep(0.2)
+    runner.engine.cancel(image)
+    runner.engine.cancel(clip)
+    await runner.store.delete(["checkpoints/job.safetensors"])  # as the dispatcher does where a task ended
+    await until(lambda: "video-0" in server.aborted)
+    assert [type(event) for event in events] == [Started, Started]
+
+
+async def test_another_attempt_goes_on_with_the_video_that_the_engine_has(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=1.5)
+    first = await build(server)
+    second = await build(server, store=first.store)
+    events: list[Event] = []
+    handle = first.engine.submit(job(video=video(), output_format="mp4"), events.append)
+    await until(lambda: bool(server.videos))
+    await asyncio.sleep(0.2)
+    first.engine.cancel(handle)
+    attempt = replace(job(video=video(), output_format="mp4"), attempt=2, output_prefix="results/job/2")
+    assert isinstance(await second.last(attempt), Done)
+    assert len(server.requests) == 1
+    assert server.aborted == []
+
+
+async def test_a_video_that_the_engine_forgot_is_begun_anew(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=0.2)
+    runner = await build(server)
+    record = f'{{"url": "{server.url}", "id": "video-of-before", "attempt": 1}}'
+    await runner.store.put("checkpoints/job.safetensors", record.encode(), "application/json")
+    assert isinstance(await runner.last(job(video=video(), output_format="mp4")), Done)
+
+
+async def test_what_the_engine_has_no_field_for_is_refused(build: Callable[..., Any]) -> None:
+    runner = await build(InferenceServer("gen-serve"))
+    last = await runner.last(job(negative_prompt="text", strength=0.5))
+    assert last == Failed("this model takes no negative prompt and no strength")
+
+
+async def test_a_deadline_ends_a_job(build: Callable[..., Any]) -> None:
+    runner = await build(InferenceServer("vllm-omni", seconds=30))
+    assert isinstance(await runner.last(job(remaining_s=0.3)), Failed)
+
+
+async def test_a_command_is_run_anew_when_it_dies_and_ends_with_its_owner(
+    stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    command = f"{sys.executable} -m support.inference_server {{port}} vllm-omni 0.5"
+    config = EngineConfig(kind="vllm-omni", command=command)
+    engine = await asyncio.to_thread(RemoteEngine, config, ObjectStore("memory:///"), max_running=4)
+    stack.push_async_callback(close, engine)
+    engine.start()
+    runner = Runner(engine, ObjectStore("memory:///"))
+    assert isinstance(await runner.last(job()), Done)
+    work = asyncio.create_task(runner.last(job()))
+    await asyncio.sleep(0.2)
+    (server,) = children("support.inference_server")
+    server.kill()
+    assert await work == remote_engine.ENGINE_LOST
+    assert isinstance(await runner.last(job()), Done)
+    await asyncio.to_thread(engine.stop)
+    assert children("support.inference_server") == []
+
+
+async def close(engine: RemoteEngine) -> None:
+    engine.stop()
+    await asyncio.gather(*engine._tasks, *engine._running.values(), return_exceptions=True)
+    for server in engine._servers:
+        await server.client.close()
+
+
+def children(name: str) -> list[psutil.Process]:
+    """The engine's own: the supervisor has the same words in its command."""
+    return [
+        each
+        for each in psutil.Process().children(recursive=True)
+        if name in " ".join(each.cmdline()) and "-c" not in each.cmdline() and each.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "either url or command"),
+        ({"url": "http://a", "command": "serve {port}"}, "either url or command"),
+        ({"command": "serve"}, "must say {port}"),
+        ({"url": "gpu-1:30000"}, "must begin with http"),
+        ({"url": "http://a", "fields": {"sead": "seed"}}, "fields: sead must be of"),
+    ],
+)
+def test_settings_that_can_not_work_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EngineConfig(kind="vllm-omni", **settings)
