@@ -21,7 +21,7 @@ endef
 GPU_CHECK ?= build/gpu-check
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-slow test-all promises conformance check chaos chaos-cluster attack bench bench-smoke gpu-check lock audit openapi figures clean
+.PHONY: help run test test-slow test-all promises conformance check chaos chaos-cluster attack bench bench-smoke gpu-check dist lock audit openapi figures settings clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -38,8 +38,8 @@ $(VENV)/.dev: pyproject.toml clients/python/pyproject.toml benchmarks/load/pypro
 	@$(COMPILE)
 	@touch $@ $(VENV)/.run
 
-run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
-	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
+run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first image, serve on until Ctrl-C
+	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-image "$(PROMPT)"
 
 test: $(VENV)/.dev  ## Install and run the tests: rules, the API, pages, one whole service and kills of its processes
 	@rm -f $(TIMES)
@@ -83,6 +83,10 @@ bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts
 gpu-check: $(VENV)/.run  ## Check and measure models on this machine's GPU; with CHECKPOINT=... that one
 	$(BIN)/python -m benchmarks.gpu --out $(GPU_CHECK) $(addprefix --checkpoint ,$(CHECKPOINT))
 
+dist: $(VENV)/.dev  ## Build wheels and source distributions of the service, the client and the load generator, into dist/
+	@for folder in . clients/python benchmarks/load; do \
+	  $(BIN)/uv build -q --no-build-isolation --python $(BIN)/python --out-dir dist $$folder || exit; done
+
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
@@ -106,5 +110,8 @@ figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, fr
 	$(BIN)/python -m serve_app.metrics.series
 	$(BIN)/python -m deploy.grafana
 
+settings: $(VENV)/.dev  ## Write the table of settings and their JSON Schema anew, from their types and configs/local.yaml
+	$(BIN)/python -m serve_app.config.reference
+
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info benchmarks/load/*.egg-info
+	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build dist *.egg-info clients/python/*.egg-info benchmarks/load/*.egg-info

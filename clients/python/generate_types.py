@@ -24,10 +24,10 @@ PYTHON_FILE: Final = _HERE / "gen_serve_client/types.py"
 TYPESCRIPT_FILE: Final = _HERE.parent / "typescript/gen-serve.d.ts"
 
 _WIDTH: Final = 110
-_MADE: Final = "Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`."
+_NOTICE: Final = "Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`."
 _HEAD: Final = f'''"""Bodies and answers of the interface.
 
-{_MADE}
+{_NOTICE}
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Language:
 
     def _alternatives(self, schema: Schema) -> Iterator[str]:
         if "$ref" in schema:
-            yield _referred(schema)
+            yield _ref_name(schema)
         elif options := schema.get("anyOf") or schema.get("oneOf"):
             for option in options:
                 yield from self._alternatives(option)
@@ -113,37 +113,39 @@ def python(description: Schema) -> str:
     """The text of `PYTHON_FILE`."""
     parts = [_HEAD]
     requests = {name for names in bodies(description).values() for name in names}
-    fields = {name: list(_python_fields(schema)) for name, schema in _named(description) if "properties" in schema}
-    bases = _shared({name: fields[name] for name in requests})
+    fields = {name: list(_python_fields(schema)) for name, schema in _schemas(description) if "properties" in schema}
+    bases = _base_fields({name: fields[name] for name in requests})
     above: Sequence[str] = ()
     for (base, said), parent in zip(_BASES.items(), ("TypedDict", *_BASES), strict=False):
         own = (field for field in bases[base] if field not in above)
         parts.append(f'class {base}({parent}):\n    """{said}"""\n\n' + "".join(own))
         above = bases[base]
-    for name, schema in _named(description):
+    for name, schema in _schemas(description):
         if name in fields:
             base = next((b for b in reversed(_BASES) if name in requests and set(bases[b]) <= set(fields[name])), None)
             own = [field for field in fields[name] if base is None or field not in bases[base]]
-            head = f"class {name}({base or 'TypedDict'}):\n{indent(_docstring(_said(schema)), '    ')}"
+            head = f"class {name}({base or 'TypedDict'}):\n{indent(_docstring(_description(schema)), '    ')}"
             parts.append(head + "".join(own or ["    pass\n"]))
         else:
-            parts.append(f"{name}: TypeAlias = {PYTHON.expression(schema)}\n{_docstring(_said(schema))}")
-    taken = bodies(description)
-    parts.append(f"Endpoint: TypeAlias = {PYTHON.literal(list(taken))}")
-    overloads = [_OVERLOAD.format(name=name, body=body) for name, found in taken.items() for body in found]
+            parts.append(f"{name}: TypeAlias = {PYTHON.expression(schema)}\n{_docstring(_description(schema))}")
+    endpoint_bodies = bodies(description)
+    parts.append(f"Endpoint: TypeAlias = {PYTHON.literal(list(endpoint_bodies))}")
+    overloads = [
+        _OVERLOAD.format(name=name, body=body) for name, body_names in endpoint_bodies.items() for body in body_names
+    ]
     parts.append(_GENERATE + "\n".join(overloads))
-    return _formatted("\n\n".join(parts))
+    return _format("\n\n".join(parts))
 
 
 def typescript(description: Schema) -> str:
     """The text of `TYPESCRIPT_FILE`."""
-    parts = [f"// Bodies and answers of the interface.\n// {_MADE}"]
-    for name, schema in _named(description):
+    parts = [f"// Bodies and answers of the interface.\n// {_NOTICE}"]
+    for name, schema in _schemas(description):
         if "properties" in schema:
             parts.append(f"{_comment(schema)}export interface {name} {{\n{''.join(_typescript_fields(schema))}}}")
         else:
             parts.append(f"{_comment(schema)}export type {name} = {TYPESCRIPT.expression(schema)};")
-    lines = "".join(f'  "{name}": {" | ".join(found)};\n' for name, found in bodies(description).items())
+    lines = "".join(f'  "{name}": {" | ".join(names)};\n' for name, names in bodies(description).items())
     parts.append(f"/** What each endpoint takes. */\nexport interface Bodies {{\n{lines}}}")
     parts.append("export type Endpoint = keyof Bodies;\n")
     return "\n\n".join(parts)
@@ -151,20 +153,20 @@ def typescript(description: Schema) -> str:
 
 def bodies(description: Schema) -> dict[str, list[str]]:
     """The types of what each endpoint takes; several, where it has modes."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for path, methods in sorted(description["paths"].items()):
         operation = methods.get("post", {})
         if "generate" in operation.get("tags", ()) and "requestBody" in operation:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            found[path.removeprefix("/v1/")] = [_referred(each) for each in schema.get("oneOf", [schema])]
-    return found
+            result[path.removeprefix("/v1/")] = [_ref_name(each) for each in schema.get("oneOf", [schema])]
+    return result
 
 
-def _named(description: Schema) -> list[tuple[str, Schema]]:
+def _schemas(description: Schema) -> list[tuple[str, Schema]]:
     return [(_type_name(name), schema) for name, schema in sorted(description["components"]["schemas"].items())]
 
 
-def _referred(schema: Schema) -> str:
+def _ref_name(schema: Schema) -> str:
     return _type_name(schema["$ref"].rpartition("/")[2])
 
 
@@ -177,10 +179,10 @@ def _python_fields(schema: Schema) -> Iterator[str]:
     for name, field in schema["properties"].items():
         kind = PYTHON.expression(field)
         kind = kind if name in schema.get("required", ()) else f"NotRequired[{kind}]"
-        yield f"    {name}: {kind}\n{indent(_docstring(_said(field)), '    ')}"
+        yield f"    {name}: {kind}\n{indent(_docstring(_description(field)), '    ')}"
 
 
-def _shared(requests: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _base_fields(requests: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The fields of each of `_BASES`: those that all requests have, and further ones that most have together."""
     count = Counter(field for fields in requests.values() for field in fields)
     every = [field for field, times in count.items() if times == len(requests)]
@@ -194,13 +196,13 @@ def _typescript_fields(schema: Schema) -> Iterator[str]:
         yield f"{indent(_comment(field), '  ')}  {name}{mark}: {TYPESCRIPT.expression(field)};\n"
 
 
-def _said(schema: Schema) -> str:
+def _description(schema: Schema) -> str:
     """What the description says of it, and its default."""
-    described, default = schema.get("description", "").strip(), schema.get("default")
+    text, default = schema.get("description", "").strip(), schema.get("default")
     if default in (None, "", []):
-        return described
-    shown = f"Default: `{default if isinstance(default, str) else json.dumps(default)}`."
-    return f"{described.rstrip('.')}. {shown}" if described else shown
+        return text
+    default_text = f"Default: `{default if isinstance(default, str) else json.dumps(default)}`."
+    return f"{text.rstrip('.')}. {default_text}" if text else default_text
 
 
 def _docstring(text: str) -> str:
@@ -208,11 +210,11 @@ def _docstring(text: str) -> str:
 
 
 def _comment(schema: Schema) -> str:
-    text = _said(schema).replace("*/", "* /")
+    text = _description(schema).replace("*/", "* /")
     return f"/** {text} */\n" if text else ""
 
 
-def _formatted(module: str) -> str:
+def _format(module: str) -> str:
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PYTHON_FILE), "-"]
     return subprocess.run(command, input=module, text=True, capture_output=True, check=True).stdout
 

@@ -1,27 +1,27 @@
 // Bodies and answers of the interface.
 // Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
 
-/** One of the two pictures is needed. Unknown fields are ignored. */
+/** One of the two images is needed. Unknown fields are ignored. */
 export interface CannyRequest {
   /** Stronger edges than this are kept; those between are kept where they touch one. Default: `200`. */
   canny_high_threshold?: number | null;
   /** Weaker edges than this are dropped. Default: `50`. */
   canny_low_threshold?: number | null;
-  /** The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Needed unless `preprocessed_image` is sent. */
+  /** The image to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Needed unless `preprocessed_image` is sent. */
   control_image?: string | null;
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `30`. */
   guidance?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't matter. */
+  /** An image of edges, white on black, used as it is; `control_image` and the thresholds then don't matter. */
   preprocessed_image?: string | null;
-  /** What the picture shows. */
+  /** What the image shows. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -36,6 +36,10 @@ export interface CannyRequest {
 export interface CreateLinkRequest {
   /** Seconds. Default: `86400`. */
   expires_in?: number;
+}
+
+export interface CreateUploadRequest {
+  content_type: "image/jpeg" | "image/png" | "image/webp" | "video/mp4";
 }
 
 export interface Credits {
@@ -55,13 +59,13 @@ export interface DailyUsage {
 
 /** Unknown fields are ignored. */
 export interface DeblurRequest {
-  /** The picture to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
+  /** The image to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
   image: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -124,15 +128,15 @@ export interface DraftEnhanceRequest {
 export interface EraseRequest {
   /** How far around the white of the mask is removed too, in pixels. Default: `10`. */
   dilate_pixels?: number | null;
-  /** The picture to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** The image to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   image: string;
-  /** Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must be white, and not all. */
+  /** Black-and-white image of the same size: white is removed, black stays as it is. Some of it must be white, and not all. */
   mask: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -157,9 +161,9 @@ export interface ErrorResponse {
 export interface FillRequest {
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
   guidance?: number | null;
-  /** The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
+  /** The image to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
   image: string;
-  /** Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the picture has transparent parts. */
+  /** Black-and-white image of the same size: white is painted anew, black stays as it is. Needed unless the image has transparent parts. */
   mask?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
@@ -169,7 +173,7 @@ export interface FillRequest {
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -206,29 +210,29 @@ export interface Gen2MaxRequest {
   disable_pup?: boolean | null;
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
   input_image?: string | null;
-  /** The second picture to take from. */
+  /** The second image to take from. */
   input_image_2?: string | null;
-  /** The third picture to take from. */
+  /** The third image to take from. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. */
+  /** The fourth image to take from. */
   input_image_4?: string | null;
-  /** The fifth picture to take from. */
+  /** The fifth image to take from. */
   input_image_5?: string | null;
-  /** The sixth picture to take from. */
+  /** The sixth image to take from. */
   input_image_6?: string | null;
-  /** The seventh picture to take from. */
+  /** The seventh image to take from. */
   input_image_7?: string | null;
-  /** The eighth picture to take from. */
+  /** The eighth image to take from. */
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. */
+  /** What the image shows, or how to change it. */
   prompt: string;
   /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
   transparent_bg?: boolean | null;
@@ -238,37 +242,37 @@ export interface Gen2MaxRequest {
   webhook_secret?: string | null;
   /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
   webhook_url?: string | null;
-  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  /** Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`. */
   width?: number | 0 | null;
 }
 
-/** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
+/** Text to image when no image is sent, else an edit of the first. Unknown fields are ignored. */
 export interface Gen2ProRequest {
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
   input_image?: string | null;
-  /** The second picture to take from. */
+  /** The second image to take from. */
   input_image_2?: string | null;
-  /** The third picture to take from. */
+  /** The third image to take from. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. */
+  /** The fourth image to take from. */
   input_image_4?: string | null;
-  /** The fifth picture to take from. */
+  /** The fifth image to take from. */
   input_image_5?: string | null;
-  /** The sixth picture to take from. */
+  /** The sixth image to take from. */
   input_image_6?: string | null;
-  /** The seventh picture to take from. */
+  /** The seventh image to take from. */
   input_image_7?: string | null;
-  /** The eighth picture to take from. */
+  /** The eighth image to take from. */
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. */
+  /** What the image shows, or how to change it. */
   prompt: string;
   /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -276,7 +280,7 @@ export interface Gen2ProRequest {
   webhook_secret?: string | null;
   /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
   webhook_url?: string | null;
-  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  /** Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`. */
   width?: number | 0 | null;
 }
 
@@ -305,17 +309,17 @@ export interface ImageKleinRequest {
   aspect_ratio?: "auto" | "21:9" | "2:1" | "16:9" | "3:2" | "7:5" | "4:3" | "5:4" | "1:1" | "4:5" | "3:4" | "5:7" | "2:3" | "9:16" | "1:2" | "9:21" | null;
   /** Exact height in pixels; needs `width`. `width` x `height` is at most 16822272. */
   height?: number | null;
-  /** 1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
+  /** 1 to 10 reference images (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
   images?: Array<string> | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  /** What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
   prompt: string;
   /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
   resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
   /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out. */
+  /** The same seed with the same request gives the same image. Random when left out. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
   steps?: number | null;
@@ -338,9 +342,9 @@ export interface ImageToVideoRequest {
   duration?: number | "auto" | null;
   /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
   generate_audio?: boolean | null;
-  /** 1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs `[seconds, picture]` in the order of time. */
+  /** 1 to 10 images that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs `[seconds, image]` in the order of time. */
   keyframes: string | Array<string> | Array<[number, string]>;
-  /** Pictures to video. */
+  /** Images to video. */
   mode: "i2v";
   /** What the video shows, and what is heard: speech, sounds, music. */
   prompt: string;
@@ -365,27 +369,27 @@ export interface ImagesResponse {
   output_format: string;
 }
 
-/** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
+/** Text to image when no image is sent, else an edit of the first. Unknown fields are ignored. */
 export interface KontextRequest {
-  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first picture's, else `1:1`. */
+  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first image's, else `1:1`. */
   aspect_ratio?: string | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
   input_image?: string | null;
-  /** The second picture to take from. Experimental. */
+  /** The second image to take from. Experimental. */
   input_image_2?: string | null;
-  /** The third picture to take from. Experimental. */
+  /** The third image to take from. Experimental. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. Experimental. */
+  /** The fourth image to take from. Experimental. */
   input_image_4?: string | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How to change the picture, or what to show. */
+  /** How to change the image, or what to show. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -441,19 +445,19 @@ export interface OutpaintingRequest {
   auto_crop?: boolean | null;
   /** Height of the result in pixels. `width` x `height` is at most 4194304. */
   height: number;
-  /** The picture to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** The image to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   input_image: string;
   /** `high` for the best quality, `fast` for the shortest time. Default: `high`. */
   mode?: "high" | "fast" | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** Where the picture's left edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  /** Where the image's left edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
   reference_offset_x?: number | null;
-  /** Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  /** Where the image's top edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
   reference_offset_y?: number | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -485,19 +489,19 @@ export interface ProRequest {
   guidance?: number | null;
   /** Height in pixels, a multiple of 32. Default: `768`. */
   height?: number | null;
-  /** A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** An image to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   image_prompt?: string | null;
   /** Guidance is applied at every n-th step. Default: `2`. */
   interval?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows. */
+  /** What the image shows. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
   steps?: number | null;
@@ -573,7 +577,7 @@ export interface TaskPage {
 export interface TaskResult {
   /** Settled cost in credits, once known */
   cost?: number | null;
-  /** `Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done */
+  /** Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four times in five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then `Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done */
   details?: Record<string, unknown> | null;
   id: string;
   preview?: Record<string, unknown> | null;
@@ -599,7 +603,7 @@ export interface TaskSummary {
   prompt: string | null;
   started: number | null;
   status: Status;
-  /** Link to a small picture of the result, or of how far it is; null where there is none */
+  /** Link to a small image of the result, or of how far it is; null where there is none */
   thumbnail: string | null;
 }
 
@@ -630,7 +634,7 @@ export interface TextToVideoRequest {
   webhook_url?: string | null;
 }
 
-/** Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored. */
+/** Images over 2 megapixels are scaled to about one. Unknown fields are ignored. */
 export interface TryOnV1Request {
   /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   garment: string;
@@ -642,7 +646,7 @@ export interface TryOnV1Request {
   prompt?: string | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -652,7 +656,7 @@ export interface TryOnV1Request {
   webhook_url?: string | null;
 }
 
-/** Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored. */
+/** Images of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored. */
 export interface TryOnV2Request {
   /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
   garment: string;
@@ -664,7 +668,7 @@ export interface TryOnV2Request {
   prompt?: string | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -679,7 +683,7 @@ export interface TunedControlCannyRequest {
   canny_high_threshold?: number | null;
   /** Weaker edges than this are dropped. Default: `50`. */
   canny_low_threshold?: number | null;
-  /** The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** The image to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   control_image: string;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
@@ -689,13 +693,13 @@ export interface TunedControlCannyRequest {
   guidance?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows. */
+  /** What the image shows. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -714,9 +718,9 @@ export interface TunedFillRequest {
   finetune_strength?: number | null;
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
   guidance?: number | null;
-  /** The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
+  /** The image to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
   image: string;
-  /** Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the picture has transparent parts. */
+  /** Black-and-white image of the same size: white is painted anew, black stays as it is. Needed unless the image has transparent parts. */
   mask?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
@@ -726,7 +730,7 @@ export interface TunedFillRequest {
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -747,29 +751,29 @@ export interface TunedGen2MaxRequest {
   finetune_strength?: number | null;
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
   input_image?: string | null;
-  /** The second picture to take from. */
+  /** The second image to take from. */
   input_image_2?: string | null;
-  /** The third picture to take from. */
+  /** The third image to take from. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. */
+  /** The fourth image to take from. */
   input_image_4?: string | null;
-  /** The fifth picture to take from. */
+  /** The fifth image to take from. */
   input_image_5?: string | null;
-  /** The sixth picture to take from. */
+  /** The sixth image to take from. */
   input_image_6?: string | null;
-  /** The seventh picture to take from. */
+  /** The seventh image to take from. */
   input_image_7?: string | null;
-  /** The eighth picture to take from. */
+  /** The eighth image to take from. */
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. */
+  /** What the image shows, or how to change it. */
   prompt: string;
   /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
   transparent_bg?: boolean | null;
@@ -779,7 +783,7 @@ export interface TunedGen2MaxRequest {
   webhook_secret?: string | null;
   /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
   webhook_url?: string | null;
-  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  /** Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`. */
   width?: number | 0 | null;
 }
 
@@ -790,29 +794,29 @@ export interface TunedGen2ProRequest {
   finetune_strength?: number | null;
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
   input_image?: string | null;
-  /** The second picture to take from. */
+  /** The second image to take from. */
   input_image_2?: string | null;
-  /** The third picture to take from. */
+  /** The third image to take from. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. */
+  /** The fourth image to take from. */
   input_image_4?: string | null;
-  /** The fifth picture to take from. */
+  /** The fifth image to take from. */
   input_image_5?: string | null;
-  /** The sixth picture to take from. */
+  /** The sixth image to take from. */
   input_image_6?: string | null;
-  /** The seventh picture to take from. */
+  /** The seventh image to take from. */
   input_image_7?: string | null;
-  /** The eighth picture to take from. */
+  /** The eighth image to take from. */
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. */
+  /** What the image shows, or how to change it. */
   prompt: string;
   /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -820,7 +824,7 @@ export interface TunedGen2ProRequest {
   webhook_secret?: string | null;
   /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
   webhook_url?: string | null;
-  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  /** Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`. */
   width?: number | 0 | null;
 }
 
@@ -833,17 +837,17 @@ export interface TunedImageKleinRequest {
   finetune_strength?: number | null;
   /** Exact height in pixels; needs `width`. `width` x `height` is at most 16822272. */
   height?: number | null;
-  /** 1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
+  /** 1 to 10 reference images (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
   images?: Array<string> | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  /** What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
   prompt: string;
   /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
   resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
   /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out. */
+  /** The same seed with the same request gives the same image. Random when left out. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
   steps?: number | null;
@@ -858,29 +862,29 @@ export interface TunedImageKleinRequest {
 }
 
 export interface TunedKontextRequest {
-  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first picture's, else `1:1`. */
+  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first image's, else `1:1`. */
   aspect_ratio?: string | null;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
   /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
   finetune_strength?: number | null;
-  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
+  /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
   input_image?: string | null;
-  /** The second picture to take from. Experimental. */
+  /** The second image to take from. Experimental. */
   input_image_2?: string | null;
-  /** The third picture to take from. Experimental. */
+  /** The third image to take from. Experimental. */
   input_image_3?: string | null;
-  /** The fourth picture to take from. Experimental. */
+  /** The fourth image to take from. Experimental. */
   input_image_4?: string | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How to change the picture, or what to show. */
+  /** How to change the image, or what to show. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -899,19 +903,19 @@ export interface TunedProRequest {
   guidance?: number | null;
   /** Height in pixels, a multiple of 32. Default: `768`. */
   height?: number | null;
-  /** A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** An image to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   image_prompt?: string | null;
   /** Guidance is applied at every n-th step. Default: `2`. */
   interval?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the picture shows. */
+  /** What the image shows. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
   /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
   steps?: number | null;
@@ -923,6 +927,18 @@ export interface TunedProRequest {
   webhook_url?: string | null;
   /** Width in pixels, a multiple of 32. Default: `1024`. */
   width?: number | null;
+}
+
+export interface Upload {
+  /** When the file goes, epoch seconds */
+  expires: number;
+  /** Of the PUT */
+  headers: Record<string, string>;
+  max_bytes: number;
+  /** To be sent in place of an image or a video, by keys of the same project */
+  upload: string;
+  /** Takes the file by one PUT, within 15 minutes, and needs no key */
+  url: string;
 }
 
 export interface UsageReport {

@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, Heard, NoAnswer, Pause, Request, Steps
+from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
 from gen_serve_client.result import AsyncResult
 from gen_serve_client.retries import Retries
-from gen_serve_client.sending import answered, no_answer, options
+from gen_serve_client.sending import no_answer, options, to_answer
 from gen_serve_client.types import (
     DeletedFinetune,
     FinetuneDetails,
@@ -135,17 +135,17 @@ class AsyncClient:
         return AsyncResult(task, lambda task: self._run(self._calls.content(task)))
 
     async def _run(self, steps: Steps[T]) -> T:
-        heard: Heard = None
+        answer: Reply = None
         while True:
             try:
-                step = steps.send(heard)
+                step = steps.send(answer)
             except StopIteration as end:
                 return end.value
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
-                heard = None
+                answer = None
             else:
-                heard = await self._send(step)
+                answer = await self._send(step)
 
     async def _send(self, request: Request) -> Answer | NoAnswer:
         content = request.content
@@ -155,7 +155,7 @@ class AsyncClient:
             )
         except httpx2.HTTPError as problem:
             return no_answer(problem)
-        return answered(response)
+        return to_answer(response)
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

@@ -32,7 +32,7 @@ _WATCHED_POLL_S: Final = 0.5
 """The same while somebody watches the progress."""
 _ANSWER_S: Final = 30.0
 _SUBMIT_S: Final = 120.0
-"""Pictures are fetched and looked at before a submission is answered."""
+"""Images are fetched and looked at before a submission is answered."""
 _UPLOAD_S: Final = 600.0
 _PORTS: Final = {"http": 80, "https": 443}
 _NOT_FOUND: Final = "Task not found"
@@ -117,8 +117,8 @@ class Calls:
         since: float | None,
     ) -> Steps[TaskPage]:
         params: dict[str, Param] = {"limit": limit, "active": str(active).lower(), "status": list(statuses)}
-        named = {"cursor": cursor, "endpoint": endpoint, "since": since}
-        params |= {name: value for name, value in named.items() if value is not None}
+        optional = {"cursor": cursor, "endpoint": endpoint, "since": since}
+        params |= {name: value for name, value in optional.items() if value is not None}
         answer = yield from self._call("GET", "/v1/tasks", params=params)
         return cast(TaskPage, self._object(answer, "/v1/tasks", "tasks"))
 
@@ -182,15 +182,15 @@ class Calls:
     ) -> Request:
         """`url` is a path of the service, or leads anywhere: the key goes to the service's own origin only."""
         whole = f"{self.base_url}{url}" if url.startswith("/") else url
-        sent = {"user-agent": _USER_AGENT, **(headers or {})}
+        all_headers = {"user-agent": _USER_AGENT, **(headers or {})}
         if self._key and _origin(whole) == _origin(self.base_url):
-            sent["x-key"] = self._key
+            all_headers["x-key"] = self._key
         if isinstance(body, Mapping):
-            sent["content-type"] = "application/json"
-            body_sent = json.dumps(body, allow_nan=False).encode()
+            all_headers["content-type"] = "application/json"
+            content = json.dumps(body, allow_nan=False).encode()
         else:
-            body_sent = body
-        return Request(method, whole, timeout_s, params or {}, sent, body_sent, repeatable)
+            content = body
+        return Request(method, whole, timeout_s, params or {}, all_headers, content, repeatable)
 
     def _object(self, answer: Answer, path: str, *names: str) -> dict[str, Any]:
         """The answer's JSON, which has these names."""

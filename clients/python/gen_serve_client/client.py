@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, Heard, NoAnswer, Pause, Request, Steps
+from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
 from gen_serve_client.result import Result
 from gen_serve_client.retries import Retries
-from gen_serve_client.sending import answered, no_answer, options
+from gen_serve_client.sending import no_answer, options, to_answer
 from gen_serve_client.types import (
     DeletedFinetune,
     FinetuneDetails,
@@ -158,17 +158,17 @@ class Client:
         return Result(task, lambda task: self._run(self._calls.content(task)))
 
     def _run(self, steps: Steps[T]) -> T:
-        heard: Heard = None
+        answer: Reply = None
         while True:
             try:
-                step = steps.send(heard)
+                step = steps.send(answer)
             except StopIteration as end:
                 return end.value
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
-                heard = None
+                answer = None
             else:
-                heard = self._send(step)
+                answer = self._send(step)
 
     def _send(self, request: Request) -> Answer | NoAnswer:
         with ExitStack() as stack:
@@ -179,4 +179,4 @@ class Client:
                 response = self._http.request(content=content, **options(request))
             except httpx2.HTTPError as problem:
                 return no_answer(problem)
-        return answered(response)
+        return to_answer(response)

@@ -74,8 +74,8 @@ class Pause:
 
 
 Step: TypeAlias = Request | Pause
-Heard: TypeAlias = Answer | NoAnswer | None
-Steps: TypeAlias = Generator[Step, Heard, T]
+Reply: TypeAlias = Answer | NoAnswer | None
+Steps: TypeAlias = Generator[Step, Reply, T]
 
 
 def exchange(

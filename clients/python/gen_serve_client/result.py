@@ -12,7 +12,7 @@ from gen_serve_client.calls import link
 from gen_serve_client.types import TaskResult
 
 
-class Made:
+class BaseResult:
     """A task that is `Ready`."""
 
     def __init__(self, task: TaskResult) -> None:
@@ -44,7 +44,7 @@ class Made:
         return tuple((self.task.get("details") or {}).get("warnings") or ())
 
 
-class Result(Made):
+class Result(BaseResult):
     """What `Client` made."""
 
     def __init__(self, task: TaskResult, content: Callable[[TaskResult], bytes]) -> None:
@@ -62,7 +62,7 @@ class Result(Made):
         return target
 
 
-class AsyncResult(Made):
+class AsyncResult(BaseResult):
     """What `AsyncClient` made."""
 
     def __init__(self, task: TaskResult, content: Callable[[TaskResult], Awaitable[bytes]]) -> None:

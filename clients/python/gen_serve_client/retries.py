@@ -49,11 +49,11 @@ class Retries:
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds or a date, as RFC 9110 has it; None where there is neither. The names of `headers` are in lower case."""
-    told = headers.get("retry-after", "")
-    if told.isascii() and told.isdigit():
-        return float(told[:9])
+    value = headers.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
     try:
-        at = parsedate_to_datetime(told)
+        at = parsedate_to_datetime(value)
     except (OverflowError, ValueError):
         return None
     return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -21,7 +21,7 @@ def options(request: Request) -> dict[str, Any]:
     }
 
 
-def answered(response: httpx2.Response) -> Answer:
+def to_answer(response: httpx2.Response) -> Answer:
     return Answer(response.status_code, dict(response.headers), response.content)
 
 

@@ -29,28 +29,28 @@ class SeededRequest(Request):
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
 
 
 class CannyRequest(SeededRequest):
-    """One of the two pictures is needed. Unknown fields are ignored."""
+    """One of the two images is needed. Unknown fields are ignored."""
 
     canny_high_threshold: NotRequired[int | None]
     """Stronger edges than this are kept; those between are kept where they touch one. Default: `200`."""
     canny_low_threshold: NotRequired[int | None]
     """Weaker edges than this are dropped. Default: `50`."""
     control_image: NotRequired[str | None]
-    """The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
-    20 megapixels; turned upright). Needed unless `preprocessed_image` is sent."""
+    """The image to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    megapixels; turned upright). Needed unless `preprocessed_image` is sent."""
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `30`."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     preprocessed_image: NotRequired[str | None]
-    """A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't matter."""
+    """An image of edges, white on black, used as it is; `control_image` and the thresholds then don't matter."""
     prompt: str
-    """What the picture shows."""
+    """What the image shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -60,6 +60,10 @@ class CannyRequest(SeededRequest):
 class CreateLinkRequest(TypedDict):
     expires_in: NotRequired[int]
     """Seconds. Default: `86400`."""
+
+
+class CreateUploadRequest(TypedDict):
+    content_type: Literal["image/jpeg", "image/png", "image/webp", "video/mp4"]
 
 
 class Credits(TypedDict):
@@ -81,7 +85,7 @@ class DeblurRequest(SeededRequest):
     """Unknown fields are ignored."""
 
     image: str
-    """The picture to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels;
+    """The image to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels;
     turned upright)."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
@@ -137,11 +141,11 @@ class EraseRequest(SeededRequest):
     dilate_pixels: NotRequired[int | None]
     """How far around the white of the mask is removed too, in pixels. Default: `10`."""
     image: str
-    """The picture to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
+    """The image to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
     20 megapixels; turned upright)."""
     mask: str
-    """Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must be white,
-    and not all."""
+    """Black-and-white image of the same size: white is removed, black stays as it is. Some of it must be white, and
+    not all."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
 
@@ -163,11 +167,11 @@ class FillRequest(SeededRequest):
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `60`."""
     image: str
-    """The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). Transparent parts are repainted when there is no `mask`."""
     mask: NotRequired[str | None]
-    """Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the
-    picture has transparent parts."""
+    """Black-and-white image of the same size: white is painted anew, black stays as it is. Needed unless the image
+    has transparent parts."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
@@ -205,70 +209,70 @@ class Gen2MaxRequest(Request):
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default size."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from."""
+    """The second image to take from."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from."""
+    """The third image to take from."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from."""
+    """The fourth image to take from."""
     input_image_5: NotRequired[str | None]
-    """The fifth picture to take from."""
+    """The fifth image to take from."""
     input_image_6: NotRequired[str | None]
-    """The sixth picture to take from."""
+    """The sixth image to take from."""
     input_image_7: NotRequired[str | None]
-    """The seventh picture to take from."""
+    """The seventh image to take from."""
     input_image_8: NotRequired[str | None]
-    """The eighth picture to take from."""
+    """The eighth image to take from."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it."""
+    """What the image shows, or how to change it."""
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
     width: NotRequired[int | Literal[0] | None]
-    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+    """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
 
 class Gen2ProRequest(Request):
-    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+    """Text to image when no image is sent, else an edit of the first. Unknown fields are ignored."""
 
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default size."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from."""
+    """The second image to take from."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from."""
+    """The third image to take from."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from."""
+    """The fourth image to take from."""
     input_image_5: NotRequired[str | None]
-    """The fifth picture to take from."""
+    """The fifth image to take from."""
     input_image_6: NotRequired[str | None]
-    """The sixth picture to take from."""
+    """The sixth image to take from."""
     input_image_7: NotRequired[str | None]
-    """The seventh picture to take from."""
+    """The seventh image to take from."""
     input_image_8: NotRequired[str | None]
-    """The eighth picture to take from."""
+    """The eighth image to take from."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it."""
+    """What the image shows, or how to change it."""
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
     width: NotRequired[int | Literal[0] | None]
-    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+    """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
 
 class GenerationReport(TypedDict):
@@ -319,12 +323,12 @@ class ImageKleinRequest(Request):
     height: NotRequired[int | None]
     """Exact height in pixels; needs `width`. `width` x `height` is at most 16822272."""
     images: NotRequired[list[str] | None]
-    """1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    """1 to 10 reference images (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
     megapixels each). The first is the one to edit and sets the default output size."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
+    """What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
     left, bottom, right]`, 0 to 1000."""
     resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
     """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
@@ -333,7 +337,7 @@ class ImageKleinRequest(Request):
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out."""
+    """The same seed with the same request gives the same image. Random when left out."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
     width: NotRequired[int | None]
@@ -351,11 +355,11 @@ class ImageToVideoRequest(Request):
     generate_audio: NotRequired[bool | None]
     """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
     keyframes: str | list[str] | list[tuple[float, str]]
-    """1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
-    and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or
-    pairs `[seconds, picture]` in the order of time."""
+    """1 to 10 images that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
+    20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs
+    `[seconds, image]` in the order of time."""
     mode: Literal["i2v"]
-    """Pictures to video."""
+    """Images to video."""
     prompt: str
     """What the video shows, and what is heard: speech, sounds, music."""
     resolution: NotRequired[Literal["hd", "fhd"] | None]
@@ -374,24 +378,24 @@ class ImagesResponse(TypedDict):
 
 
 class KontextRequest(SeededRequest):
-    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+    """Text to image when no image is sent, else an edit of the first. Unknown fields are ignored."""
 
     aspect_ratio: NotRequired[str | None]
-    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first
-    picture's, else `1:1`."""
+    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first image's,
+    else `1:1`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default ratio."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from. Experimental."""
+    """The second image to take from. Experimental."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from. Experimental."""
+    """The third image to take from. Experimental."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from. Experimental."""
+    """The fourth image to take from. Experimental."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     prompt: str
-    """How to change the picture, or what to show."""
+    """How to change the image, or what to show."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
 
@@ -444,17 +448,17 @@ class OutpaintingRequest(SeededRequest):
     height: int
     """Height of the result in pixels. `width` x `height` is at most 4194304."""
     input_image: str
-    """The picture to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright)."""
     mode: NotRequired[Literal["high", "fast"] | None]
     """`high` for the best quality, `fast` for the shortest time. Default: `high`."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     reference_offset_x: NotRequired[int | None]
-    """Where the picture's left edge lies in the result, in pixels. Centred when left out. May be negative with
+    """Where the image's left edge lies in the result, in pixels. Centred when left out. May be negative with
     `auto_crop`."""
     reference_offset_y: NotRequired[int | None]
-    """Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with
+    """Where the image's top edge lies in the result, in pixels. Centred when left out. May be negative with
     `auto_crop`."""
     width: int
     """Width of the result in pixels."""
@@ -482,14 +486,14 @@ class ProRequest(SeededRequest):
     height: NotRequired[int | None]
     """Height in pixels, a multiple of 32. Default: `768`."""
     image_prompt: NotRequired[str | None]
-    """A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
+    """An image to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
     and 20 megapixels; turned upright)."""
     interval: NotRequired[float | None]
     """Guidance is applied at every n-th step. Default: `2`."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What the picture shows."""
+    """What the image shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -570,7 +574,9 @@ class TaskResult(TypedDict):
     cost: NotRequired[float | None]
     """Settled cost in credits, once known"""
     details: NotRequired[dict[str, Any] | None]
-    """`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done"""
+    """Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four times in
+    five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then `Moderation
+    Reasons`, `error`, or beside a result `warnings`: what of it could not be done"""
     id: str
     preview: NotRequired[dict[str, Any] | None]
     progress: NotRequired[float | None]
@@ -596,7 +602,7 @@ class TaskSummary(TypedDict):
     started: float | None
     status: Status
     thumbnail: str | None
-    """Link to a small picture of the result, or of how far it is; null where there is none"""
+    """Link to a small image of the result, or of how far it is; null where there is none"""
 
 
 class TextToVideoRequest(Request):
@@ -622,7 +628,7 @@ class TextToVideoRequest(Request):
 
 
 class TryOnV1Request(SeededRequest):
-    """Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored."""
+    """Images over 2 megapixels are scaled to about one. Unknown fields are ignored."""
 
     garment: str
     """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned
@@ -637,7 +643,7 @@ class TryOnV1Request(SeededRequest):
 
 
 class TryOnV2Request(SeededRequest):
-    """Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
+    """Images of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
 
     garment: str
     """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned
@@ -657,8 +663,8 @@ class TunedControlCannyRequest(SeededRequest):
     canny_low_threshold: NotRequired[int | None]
     """Weaker edges than this are dropped. Default: `50`."""
     control_image: str
-    """The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
-    20 megapixels; turned upright)."""
+    """The image to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    megapixels; turned upright)."""
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
@@ -668,7 +674,7 @@ class TunedControlCannyRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows."""
+    """What the image shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -683,11 +689,11 @@ class TunedFillRequest(SeededRequest):
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `60`."""
     image: str
-    """The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). Transparent parts are repainted when there is no `mask`."""
     mask: NotRequired[str | None]
-    """Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the
-    picture has transparent parts."""
+    """Black-and-white image of the same size: white is painted anew, black stays as it is. Needed unless the image
+    has transparent parts."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
@@ -708,35 +714,35 @@ class TunedGen2MaxRequest(Request):
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default size."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from."""
+    """The second image to take from."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from."""
+    """The third image to take from."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from."""
+    """The fourth image to take from."""
     input_image_5: NotRequired[str | None]
-    """The fifth picture to take from."""
+    """The fifth image to take from."""
     input_image_6: NotRequired[str | None]
-    """The sixth picture to take from."""
+    """The sixth image to take from."""
     input_image_7: NotRequired[str | None]
-    """The seventh picture to take from."""
+    """The seventh image to take from."""
     input_image_8: NotRequired[str | None]
-    """The eighth picture to take from."""
+    """The eighth image to take from."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it."""
+    """What the image shows, or how to change it."""
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
     width: NotRequired[int | Literal[0] | None]
-    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+    """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
 
 class TunedGen2ProRequest(Request):
@@ -747,33 +753,33 @@ class TunedGen2ProRequest(Request):
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default size."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from."""
+    """The second image to take from."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from."""
+    """The third image to take from."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from."""
+    """The fourth image to take from."""
     input_image_5: NotRequired[str | None]
-    """The fifth picture to take from."""
+    """The fifth image to take from."""
     input_image_6: NotRequired[str | None]
-    """The sixth picture to take from."""
+    """The sixth image to take from."""
     input_image_7: NotRequired[str | None]
-    """The seventh picture to take from."""
+    """The seventh image to take from."""
     input_image_8: NotRequired[str | None]
-    """The eighth picture to take from."""
+    """The eighth image to take from."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it."""
+    """What the image shows, or how to change it."""
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
     width: NotRequired[int | Literal[0] | None]
-    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+    """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
 
 class TunedImageKleinRequest(Request):
@@ -807,12 +813,12 @@ class TunedImageKleinRequest(Request):
     height: NotRequired[int | None]
     """Exact height in pixels; needs `width`. `width` x `height` is at most 16822272."""
     images: NotRequired[list[str] | None]
-    """1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    """1 to 10 reference images (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
     megapixels each). The first is the one to edit and sets the default output size."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
+    """What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
     left, bottom, right]`, 0 to 1000."""
     resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
     """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
@@ -821,7 +827,7 @@ class TunedImageKleinRequest(Request):
     safety_tolerance: NotRequired[int | None]
     """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same picture. Random when left out."""
+    """The same seed with the same request gives the same image. Random when left out."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
     width: NotRequired[int | None]
@@ -830,25 +836,25 @@ class TunedImageKleinRequest(Request):
 
 class TunedKontextRequest(SeededRequest):
     aspect_ratio: NotRequired[str | None]
-    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first
-    picture's, else `1:1`."""
+    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first image's,
+    else `1:1`."""
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
     """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
     input_image: NotRequired[str | None]
-    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default ratio."""
     input_image_2: NotRequired[str | None]
-    """The second picture to take from. Experimental."""
+    """The second image to take from. Experimental."""
     input_image_3: NotRequired[str | None]
-    """The third picture to take from. Experimental."""
+    """The third image to take from. Experimental."""
     input_image_4: NotRequired[str | None]
-    """The fourth picture to take from. Experimental."""
+    """The fourth image to take from. Experimental."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     prompt: str
-    """How to change the picture, or what to show."""
+    """How to change the image, or what to show."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
 
@@ -863,20 +869,32 @@ class TunedProRequest(SeededRequest):
     height: NotRequired[int | None]
     """Height in pixels, a multiple of 32. Default: `768`."""
     image_prompt: NotRequired[str | None]
-    """A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
+    """An image to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
     and 20 megapixels; turned upright)."""
     interval: NotRequired[float | None]
     """Guidance is applied at every n-th step. Default: `2`."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What the picture shows."""
+    """What the image shows."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `40`."""
     width: NotRequired[int | None]
     """Width in pixels, a multiple of 32. Default: `1024`."""
+
+
+class Upload(TypedDict):
+    expires: float
+    """When the file goes, epoch seconds"""
+    headers: dict[str, str]
+    """Of the PUT"""
+    max_bytes: int
+    upload: str
+    """To be sent in place of an image or a video, by keys of the same project"""
+    url: str
+    """Takes the file by one PUT, within 15 minutes, and needs no key"""
 
 
 class UsageReport(TypedDict):

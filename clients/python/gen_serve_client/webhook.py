@@ -27,9 +27,9 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tole
     `headers` in any case; `body` as it came. Signed more than `tolerance_s` seconds ago, or ahead, is refused, too.
     A webhook may come more than once: forget repeats by its `id`. Raises ValueError for what can be no secret.
     """
-    given = {name.lower(): value for name, value in headers.items()}
-    webhook_id, at = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
-    signatures = given.get("webhook-signature", "").split()
+    lower_headers = {name.lower(): value for name, value in headers.items()}
+    webhook_id, at = lower_headers.get("webhook-id", ""), lower_headers.get("webhook-timestamp", "")
+    signatures = lower_headers.get("webhook-signature", "").split()
     if not (webhook_id and signatures and at.isascii() and at.isdigit()):
         raise WebhookRefused("not signed: webhook-id, webhook-timestamp or webhook-signature is missing or damaged")
     digest = hmac.digest(_key(secret), f"{webhook_id}.{at}.".encode() + body, "sha256")
