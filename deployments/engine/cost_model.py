@@ -98,7 +98,7 @@ class CostModel:
         """Whether steps measured here tell more than what was learned elsewhere. From any thread."""
         return self._varied and self._steps >= _RECENT
 
-    def at_least(self, tokens: int, squares: int) -> float | None:
+    def min_seconds(self, tokens: int, squares: int) -> float | None:
         """Seconds of a step at the fastest pace of late, or the usual one if that is faster. None unless enough was
         measured here: of the like of it, or of steps as large and of others. Without any as small nothing is known of
         what is fixed."""

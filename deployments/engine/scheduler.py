@@ -108,18 +108,18 @@ class StepCosts:
         if len(batch) > 1:
             self._kind(batch[0].key).room.record_failure(_amount(batch)[0])
 
-    def alone(self, member: BatchMember) -> float | None:
+    def solo_step_s(self, member: BatchMember) -> float | None:
         """Seconds of a step of this member alone; None as long as nothing of its kind was measured."""
         kind = self._kind_if_known(member.key)
         cost = kind.model.cost if kind else None
         return None if cost is None else cost.seconds(*_amount([member]))
 
-    def at_least(self, member: BatchMember) -> float | None:
+    def min_step_s(self, member: BatchMember) -> float | None:
         """Seconds that no step of this member takes less than; None unless enough was measured here to be sure."""
         kind = self._kind_if_known(member.key)
-        return kind.model.at_least(*_amount([member])) if kind else None
+        return kind.model.min_seconds(*_amount([member])) if kind else None
 
-    def together(self, ranked: Sequence[B]) -> list[B]:
+    def choose_batch(self, ranked: Sequence[B]) -> list[B]:
         """Of members of one kind, the best first: those that should take the next step. Empty only if there are none.
 
         Now and then more than pay, to see whether they would.
@@ -127,10 +127,6 @@ class StepCosts:
         kind = self._kind_if_known(ranked[0].key) if ranked else None
         looking = kind is not None and kind.model.steps % LOOK_EVERY == 0
         return self._chosen(ranked, FIXED_SHARE / FEW if looking else FIXED_SHARE, FEW if looking else 1)
-
-    def settled(self, ranked: Sequence[B]) -> list[B]:
-        """Those that pay, by all that was seen."""
-        return self._chosen(ranked, FIXED_SHARE, 1)
 
     def _chosen(self, ranked: Sequence[B], fixed_share: float, at_least: int) -> list[B]:
         """Members join while the fixed cost is more than `fixed_share` of the step, or fewer than `at_least` have."""
@@ -225,9 +221,9 @@ def select_batch(running: Sequence[M], now: float, costs: StepCosts, order: Orde
     """
     if len(running) < 2:
         return list(running)
-    ranked = sorted(running, key=lambda member: _rank(member, now, costs.alone(member.state), order))
+    ranked = sorted(running, key=lambda member: _rank(member, now, costs.solo_step_s(member.state), order))
     fitting = {id(member.state): member for member in ranked if member.state.key == ranked[0].state.key}
-    return [fitting[id(state)] for state in costs.together([member.state for member in fitting.values()])]
+    return [fitting[id(state)] for state in costs.choose_batch([member.state for member in fitting.values()])]
 
 
 def _rank(member: Member, now: float, seconds_per_step: float | None, order: Order) -> tuple[float, ...]:
@@ -275,9 +271,9 @@ def too_long(state: StateLike, remaining_s: float, costs: StepCosts) -> float | 
 
     Other keys that follow the present one count nothing."""
     steps = state.steps_alike
-    if (costs.alone(state) or 0.0) * steps <= remaining_s:
+    if (costs.solo_step_s(state) or 0.0) * steps <= remaining_s:
         return None
-    needed = (costs.at_least(state) or 0.0) * steps
+    needed = (costs.min_step_s(state) or 0.0) * steps
     return needed if needed > SURELY * remaining_s else None
 
 

@@ -1,7 +1,7 @@
 """LoRA weights: reading them, and the byte-bounded cache of a replica.
 
 A file is read with safetensors, so nothing in it is ever executed. Its names may follow any of the conventions of
-`conventions.py`; every matrix must belong to a linear layer of the base and fit it, or the file is refused as a whole:
+`formats.py`; every matrix must belong to a linear layer of the base and fit it, or the file is refused as a whole:
 an adapter that applies in part would look like one that does not work.
 """
 

@@ -253,7 +253,7 @@ class Settings(BaseSettings):
     """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder.
 
     They hold secrets, so they can't be pickled, which is what Ray does with all that a deployment is bound with:
-    `bound.py` makes of them what can.
+    `replicas.py` makes of them what can.
     """
 
     model_config = SettingsConfigDict(

@@ -2,7 +2,7 @@
 
 Every image is decoded in full, and written anew without loss: turned upright, reduced to its first frame and to 8-bit
 grey, RGB or RGBA in the colours of sRGB. Nothing that comes later meets a byte of what was sent. Call it in a process
-that may be lost (`decoder.py`): whatever decodes hostile bytes may need all time and memory there is.
+that may be lost (`decoder_process.py`): whatever decodes hostile bytes may need all time and memory there is.
 """
 
 from __future__ import annotations

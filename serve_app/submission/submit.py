@@ -1,4 +1,4 @@
-"""AcceptedTask: from a request to an accepted task.
+"""Submission: from a request to an accepted task.
 
 First a look at the limits, which costs next to nothing, and keeps an idempotency key for this request. Then check,
 price, store the inputs, and one atomic step in Redis, which decides. What refuses the request leaves nothing behind;

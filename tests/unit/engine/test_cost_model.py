@@ -76,18 +76,18 @@ def test_what_a_step_takes_at_least_is_told_of_what_was_measured_often() -> None
     for _ in range(64):
         for tokens in (1000, 4000):
             model.observe(tokens, tokens * 1000, exact.seconds(tokens, 0))
-    assert model.at_least(2000, 2_000_000) == pytest.approx(0.03)
-    assert model.at_least(100, 100_000) == pytest.approx(0.001), "how much is fixed is a guess there"
-    assert model.at_least(8000, 2_000_000) is None
-    assert model.at_least(2000, 5_000_000) is None, "attention over so many was never seen"
+    assert model.min_seconds(2000, 2_000_000) == pytest.approx(0.03)
+    assert model.min_seconds(100, 100_000) == pytest.approx(0.001), "how much is fixed is a guess there"
+    assert model.min_seconds(8000, 2_000_000) is None
+    assert model.min_seconds(2000, 5_000_000) is None, "attention over so many was never seen"
     model.observe(2000, 2_000_000, 0.015)
-    assert model.at_least(2000, 2_000_000) == pytest.approx(0.015), "it was as fast as that"
-    assert CostModel(exact).at_least(1000, 1_000_000) is None, "what another machine measured"
+    assert model.min_seconds(2000, 2_000_000) == pytest.approx(0.015), "it was as fast as that"
+    assert CostModel(exact).min_seconds(1000, 1_000_000) is None, "what another machine measured"
 
 
 def test_of_steps_of_one_size_alone_only_the_like_is_known() -> None:
     model = CostModel()
     for _ in range(64):
         model.observe(5000, 25_000_000, 9.0)
-    assert model.at_least(5000, 25_000_000) == pytest.approx(9.0)
-    assert model.at_least(1000, 1_000_000) is None
+    assert model.min_seconds(5000, 25_000_000) == pytest.approx(9.0)
+    assert model.min_seconds(1000, 1_000_000) is None

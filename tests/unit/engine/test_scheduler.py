@@ -140,10 +140,10 @@ class _Measured(StepCosts):
         super().__init__(1)
         self._sorted = alone, at_least
 
-    def alone(self, member: object) -> float | None:
+    def solo_step_s(self, member: object) -> float | None:
         return self._sorted[0]
 
-    def at_least(self, member: object) -> float | None:
+    def min_step_s(self, member: object) -> float | None:
         return self._sorted[1]
 
 
@@ -181,7 +181,7 @@ def learnt(costs: StepCosts, seconds: Callable[[Sequence[int]], float], waiting:
     """Takes `steps` steps of what should go together; the size of the last."""
     batch: list[VirtualState] = []
     for _ in range(steps):
-        batch = costs.together(images(*waiting))
+        batch = costs.choose_batch(images(*waiting))
         costs.observe(batch, seconds([each.tokens for each in batch]))
     return len(batch)
 
@@ -204,37 +204,37 @@ def test_jitter_costs_little(fixed: float, per_token: float, size: int, seed: in
     costs = StepCosts(max_batch=8)
     learnt(costs, lambda tokens: exact(tokens) * rng.uniform(0.7, 1.3), [size] * 8, 400)
     rates = {count: count / exact([size] * count) for count in range(1, 9)}
-    assert rates[len(costs.together(images(*[size] * 8)))] >= 0.95 * max(rates.values())
+    assert rates[len(costs.choose_batch(images(*[size] * 8)))] >= 0.95 * max(rates.values())
 
 
 def test_a_goal_for_steps_bounds_the_batch_but_never_keeps_one_out() -> None:
     costs = StepCosts(max_batch=8, goal_s=0.0155)
     assert learnt(costs, linear(0.009, 0.00003), [100] * 8, 50) == 2
-    assert len(costs.together(images(1000, 1000))) == 1
+    assert len(costs.choose_batch(images(1000, 1000))) == 1
 
 
 def test_who_is_too_large_for_what_is_left_is_passed_over() -> None:
     costs = StepCosts(max_batch=8, goal_s=0.0155)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
-    assert [each.tokens for each in costs.together(images(100, 900, 80))] == [100, 80]
+    assert [each.tokens for each in costs.choose_batch(images(100, 900, 80))] == [100, 80]
 
 
 def test_sizes_share_what_was_learnt_and_kinds_do_not() -> None:
     costs = StepCosts(max_batch=8)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
-    assert len(costs.together(images(*[300] * 8))) == 8
-    assert len(costs.together(images(*[300] * 8, kind="other"))) == 1
-    assert costs.alone(images(400, kind="other")[0]) is None
-    assert costs.alone(images(400)[0]) == pytest.approx(0.021, rel=0.3)
+    assert len(costs.choose_batch(images(*[300] * 8))) == 8
+    assert len(costs.choose_batch(images(*[300] * 8, kind="other"))) == 1
+    assert costs.solo_step_s(images(400, kind="other")[0]) is None
+    assert costs.solo_step_s(images(400)[0]) == pytest.approx(0.021, rel=0.3)
 
 
 def test_running_out_of_memory_halves_what_goes_together() -> None:
     costs = StepCosts(max_batch=8)
     learnt(costs, linear(0.009, 0.00003), [100] * 8, 50)
     costs.shrink(images(*[100] * 8))
-    assert len(costs.together(images(*[100] * 8))) == 4
+    assert len(costs.choose_batch(images(*[100] * 8))) == 4
     costs.shrink(images(100))
-    assert len(costs.together(images(*[100] * 8))) == 4, "no other batch would have helped that one"
+    assert len(costs.choose_batch(images(*[100] * 8))) == 4, "no other batch would have helped that one"
 
 
 def test_an_edge_of_memory_is_found_by_few_failures() -> None:
@@ -255,7 +255,7 @@ def test_memory_of_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = StepCosts(max_batch=4)
     for kind in ("a", "b", "c", "a", "d"):
         costs.observe(images(100, kind=kind), 0.01)
-    assert [kind for kind in "abcd" if costs.alone(images(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
+    assert [kind for kind in "abcd" if costs.solo_step_s(images(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
 
 
 def test_another_replica_begins_with_what_was_learned() -> None:
@@ -264,8 +264,8 @@ def test_another_replica_begins_with_what_was_learned() -> None:
     assert costs.learned() == {}, "too little to tell others"
     learnt(costs, seconds, [100] * 8, scheduler.WORTH_TELLING)
     other = StepCosts(max_batch=8, initial=costs.learned())
-    assert len(other.together(images(*[100] * 8))) == 8
-    assert len(StepCosts(max_batch=8).together(images(*[100] * 8))) == 1
+    assert len(other.choose_batch(images(*[100] * 8))) == 8
+    assert len(StepCosts(max_batch=8).choose_batch(images(*[100] * 8))) == 1
     assert other.learned() == {}, "what it measured itself"
 
 
