@@ -269,7 +269,7 @@ class Estimates:
         # Replicas are asked for where none told of itself: that is a call of Serve's controller.
         starting = (
             task.status is Status.PENDING
-            and not outlook.stepping
+            and outlook.step_s is None
             and await self._models.state(queue) not in (None, "ready")
         )
         return estimate(task, place, outlook, await self._tasks.now(), starting=starting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from deployments.contract.counts import LOAD_S, LOADS
 from serve_app.tasks.store import TaskStore
@@ -13,6 +13,8 @@ from serve_app.tasks.windows import BUCKET_ERROR, WINDOWS, Window, WindowReader
 
 _LEAST_PROGRESS: Final = 0.1
 """From here on it tells of the time that is left."""
+_WRITE_S: Final = 0.2
+"""Between notes of progress, which are also as old as the last step."""
 _OVERRUN: Final = 0.25
 """Of the time that a task took which takes longer than expected: at least so much may be left."""
 
@@ -46,8 +48,8 @@ class Outlook:
     """In compute units, of the tasks that have not ended."""
     load_s: float | None = None
     """That a replica loads its model, the mean; None where none told of it yet."""
-    stepping: bool = False
-    """A replica told of a step within a minute."""
+    step_s: float | None = None
+    """Of the last step; None where no replica told of one within a minute."""
 
 
 class Place(NamedTuple):
@@ -66,8 +68,8 @@ async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> O
     pipe.zcard(f"{prefix}deadlines:{queue}")
     pipe.zcard(f"{prefix}leased:{queue}")
     pipe.hmget(f"{prefix}work:{queue}", LOAD_S, LOADS)
-    pipe.exists(f"{prefix}pace:{queue}")
-    unfinished, count, running, (load_s, loads), stepping = await pipe.execute()
+    pipe.hget(f"{prefix}pace:{queue}", "step_s")
+    unfinished, count, running, (load_s, loads), step_s = await pipe.execute()
     pace = None
     for window in WINDOWS:
         if pace := Pace.from_window(await windows.read(queue, window)):
@@ -77,7 +79,7 @@ async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> O
         running,
         float(unfinished or 0) / max(count, 1),
         float(load_s or 0) / float(loads) if loads else None,
-        bool(stepping),
+        None if step_s is None else float(step_s),
     )
 
 
@@ -85,11 +87,11 @@ async def find_place(tasks: TaskStore, task: Task) -> Place:
     """Of a task that has not ended. Raises RedisError."""
     if task.status is not Status.PENDING:
         return Place(leased=True)
-    pipe = tasks.redis.pipeline(transaction=False)
-    pipe.zrank(f"{tasks.prefix}queued:{task.queue}", task.id)
-    pipe.zscore(f"{tasks.prefix}leased:{task.queue}", task.id)
-    rank, lease = await pipe.execute()
-    return Place(None if rank is None else rank + 1, lease is not None)
+    rank = await tasks.redis.zrank(f"{tasks.prefix}queued:{task.queue}", task.id)
+    if rank is not None:
+        return Place(cast(int, rank) + 1)
+    lease = await tasks.redis.zscore(f"{tasks.prefix}leased:{task.queue}", task.id)
+    return Place(leased=lease is not None)
 
 
 def estimate(
@@ -103,7 +105,7 @@ def estimate(
     if pace and load_s is not None and (place.leased or place.position):
         eta, least, most = (
             load_s + wait_s + run_s
-            for wait_s, run_s in zip(_wait(place.position, pace, outlook), _run(task, pace, now), strict=True)
+            for wait_s, run_s in zip(_wait(place.position, pace, outlook), _run(task, pace, outlook, now), strict=True)
         )
         details = {
             "eta": round(eta, 1),
@@ -132,7 +134,7 @@ def _wait(position: int | None, pace: Pace, outlook: Outlook) -> tuple[float, fl
     )
 
 
-def _run(task: Task, pace: Pace, now: float) -> tuple[float, float, float]:
+def _run(task: Task, pace: Pace, outlook: Outlook, now: float) -> tuple[float, float, float]:
     """Seconds of its own work that are left, as of `_wait`."""
     # Since when an attempt runs is known of the first one only.
     if task.started is None or task.status is Status.PENDING or task.attempt > 1:
@@ -142,8 +144,9 @@ def _run(task: Task, pace: Pace, now: float) -> tuple[float, float, float]:
     if progress >= _LEAST_PROGRESS:
         # What progress says, elapsed * (1 - progress) / progress, and what the pace says, the rest of `expected`: the
         # further the work is, the more counts the former.
-        left = (1 - progress) * max(expected, elapsed)
-        least, most = left * pace.fast / pace.mean, left * pace.slow / pace.mean
+        left, lag = (1 - progress) * max(expected, elapsed), _WRITE_S + (outlook.step_s or 0.0)
+        least, most = max(0.0, left * pace.fast / pace.mean - lag), left * pace.slow / pace.mean
+        left = max(0.0, left - lag / 2)
     else:
         left, least, most = (max(0.0, task.work * each - elapsed) for each in (pace.mean, pace.fast, pace.slow))
     return left, least, max(most, _OVERRUN * elapsed) if elapsed > expected else most
