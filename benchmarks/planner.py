@@ -33,8 +33,8 @@ from serve_app.tasks.reader import TaskReader
 
 _BATCH, _RUNNING = 4, 8
 _MIXES: Final = {
-    "one size": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(256, 256)], steps=[8])]),
-    "mixed": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(128, 128), Size(256, 256)], steps=[4, 16])]),
+    "one size": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(1024, 1024)], steps=[16])]),
+    "mixed": Mix(endpoints=[Endpoint(endpoint=ENDPOINT, sizes=[Size(768, 768), Size(1024, 1024)], steps=[8, 16])]),
 }
 _MODELS: Final = {"bundled, 1 replica": (None, 1), "simulated, 2 replicas": ("simulated/250ms", 2)}
 
@@ -81,7 +81,7 @@ async def _measure(
     service: Service, plan: Plan, model: str, mix: str, replicas: int, console: Console, faults: list[str]
 ) -> list[dict[str, Any]]:
     server = Target(base_url=service.base_url, keys={"all": service.key}, limit=120, poll_every=0.2, wait=10)
-    await _send(server, Load(_MIXES[mix], ENDPOINT, plan.learn_s).at(4.0, seed=9).requests, faults)
+    await _send(server, Load(_MIXES[mix], ENDPOINT, plan.learn_s).at(3.0, seed=9).requests, faults)
     async with Redis.from_url(service.redis_url, decode_responses=True) as redis:
         await asyncio.sleep(1.5)  # until the last report is in
         work = await TaskReader(redis).work(MODEL)
@@ -94,7 +94,7 @@ async def _measure(
         console.print(f"{model}, {mix}: {load * capacity:.2f} tasks per second, {load:g} of the capacity")
         sending = asyncio.create_task(_send(server, requests, faults))
         await asyncio.sleep(1)
-        held = await _watch_etas(service, plan.watched, sending)
+        held = await _watch_etas(service, plan, sending)
         outcomes = await sending
         took = sorted(each.time_to_result for each in outcomes if each.time_to_result is not None)
         row: dict[str, Any] = {"model": model, "mix": mix, "load": load, "tasks": len(took)}
@@ -123,18 +123,17 @@ async def _send(server: Target, requests: Sequence[Request], faults: list[str]) 
     return list(outcomes)
 
 
-async def _watch_etas(service: Service, count: int, sending: asyncio.Task[Any]) -> float | None:
-    """Percent of the first ranges of `count` tasks that the result came within, of those that come until all is sent;
-    None where no task had one."""
+async def _watch_etas(service: Service, plan: Plan, sending: asyncio.Task[Any]) -> float | None:
+    """Percent of the first ranges that the result came within, of tasks from the whole run; None where none had one."""
     watched = dict[str, asyncio.Task[bool | None]]()
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=service.base_url, limits=limits, trust_env=False, timeout=90) as client:
-        while len(watched) < count and not sending.done():
+        while len(watched) < plan.watched and not sending.done():
             page = await client.get("/v1/tasks", params={"active": "true", "limit": 20}, headers={"x-key": service.key})
             new = [task["id"] for task in page.json()["tasks"] if task["id"] not in watched]
             for task_id in new[:2]:  # not only of those that came together
                 watched[task_id] = asyncio.create_task(_range_holds(client, task_id))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(2 * plan.run_s / plan.watched)
         held = [each for each in await asyncio.gather(*watched.values()) if each is not None]
     return round(100 * sum(held) / len(held), 1) if held else None
 
