@@ -24,7 +24,7 @@ from serve_app.api.mcp import McpServer
 from serve_app.api.metrics import RequestMetrics
 from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, notices
 from serve_app.api.openai.schema import translate_error
-from serve_app.api.pages import PATH, add_pages
+from serve_app.api.pages import PATH, add_pages, shared
 from serve_app.api.routes import (
     account,
     admin,
@@ -118,7 +118,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         generate.router(catalog, settings, served_endpoints),
         *openai.routers(catalog, settings, served_endpoints),
     )
-    for router in (*generating, *about_work, *about_accounts, health.router):
+    for router in (*generating, *about_work, *about_accounts, shared.router, health.router):
         app.include_router(router)
     if settings.accounts.oauth_clients:
         app.router.routes += oauth_routes()

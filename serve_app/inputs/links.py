@@ -1,4 +1,4 @@
-"""Signed links to objects of a local store: each opens a result, or takes an upload, until it expires.
+"""Signed links: each opens a result of a local store, takes an upload, or shows a shared result, until it expires.
 
 The signature is HMAC-SHA256 over method, path and expiry, so neither can be changed. Expiry times lie on a grid of half
 a life: polls within one such half get the same URL, which lets clients and caches keep what they have fetched. A link
@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from redis.asyncio import Redis
 
-PREFIXES: Final = {"GET": "/v1/results/", "PUT": "/v1/uploads/"}
+PREFIXES: Final = {"GET": "/v1/results/", "PUT": "/v1/uploads/", "SHARE": "/s/"}
 _MIN_SECRET_BYTES: Final = 16
 _MAX_EXPIRY_DIGITS: Final = 12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from redis.asyncio import Redis
@@ -73,29 +73,38 @@ class TaskReader:
         statuses: Collection[Status] = (),
         endpoints: Collection[str] = (),
         since: float | None = None,
+        text: str = "",
     ) -> tuple[list[Task], str | None]:
         """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor.
 
-        Those of these statuses and endpoints, if given, that were submitted at or after `since`, epoch seconds. A
-        page of them looks at a thousand tasks at most, so it may have fewer than `limit`, or none, and others follow.
+        Those of these statuses and endpoints, if given, that were submitted at or after `since`, epoch seconds, and
+        whose prompt contains `text`, in any case. A page of them looks at a thousand tasks at most, so it may have
+        fewer than `limit`, or none, and others follow.
         """
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
         oldest = None if since is None else math.ceil(since * 1000)
-        batch = _SCAN_BATCH if statuses or endpoints else limit
+        batch = _SCAN_BATCH if statuses or endpoints or text else limit
         outlines: list[_Outline] = []
         for _ in range(0, _SCAN_LIMIT, _SCAN_BATCH):
             ids, cursor = await page(self.redis, index, batch, cursor, oldest)
-            outlines += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
+            fitting = [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
+            outlines += await self._containing(fitting, text.casefold()) if text else fitting
             if cursor is None or len(outlines) >= limit:
                 break
         if len(outlines) > limit:
             del outlines[limit:]
             cursor = outlines[-1].cursor
-        tasks: list[Task] = []
+        return [task async for task in self._read(outlines)], cursor
+
+    async def _containing(self, outlines: Sequence[_Outline], text: str) -> list[_Outline]:
+        ids = {task.id async for task in self._read(outlines) if text in (task.prompt or "").casefold()}
+        return [each for each in outlines if each.id in ids]
+
+    async def _read(self, outlines: Sequence[_Outline]) -> AsyncIterator[Task]:
         for start in range(0, len(outlines), _READ_BATCH):
-            records = await self.get_many([each.id for each in outlines[start : start + _READ_BATCH]])
-            tasks += [task for task in records if task]
-        return tasks, cursor
+            for task in await self.get_many([each.id for each in outlines[start : start + _READ_BATCH]]):
+                if task:
+                    yield task
 
     async def _outlines(self, index: str, ids: Sequence[str]) -> list[_Outline]:
         """What filters ask of the tasks, in their order. Those that are gone leave the index."""

@@ -111,6 +111,10 @@ class TaskStore(Admission):
             return 0
         return await self._scripts.run_replicated("cancel", [queue, task_id, project, self._retention])
 
+    async def delete(self, task_id: str, project: str) -> int:
+        """Has the next sweep delete an ended task. Returns 1; 2 when it has not ended, 0 when the project has none."""
+        return await self._scripts.run_replicated("delete", ["", task_id, project, milliseconds(LATE_S)])
+
     # Work
 
     async def lease(self, queue: str, n: int, max_leased: int, dispatcher: str = "") -> list[Lease]:

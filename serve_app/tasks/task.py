@@ -154,6 +154,19 @@ class Task:
     work: float = 1.0
     """As in NewTask."""
 
+    def read_job(self) -> Job | None:
+        """None where the record can't be read: the key that it was sealed with is gone, or a later release wrote it."""
+        try:
+            return Job.decode(self.job) if self.job else None
+        except (NewerJob, ValueError):
+            return None
+
+    @property
+    def prompt(self) -> str | None:
+        """None as in `read_job`."""
+        job = self.read_job()
+        return None if job is None else job.prompt
+
 
 def from_record(raw: Mapping[str, str]) -> Task:
     """A task's hash, as a task."""

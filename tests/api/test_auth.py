@@ -25,7 +25,7 @@ def refusal_and_code(response: httpx2.Response) -> tuple[str, str]:
 
 
 GUARDED = [("POST", ENDPOINT), ("GET", "/v1/tasks"), ("DELETE", "/v1/tasks/some-id")]
-OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/docs"), ("GET", "/openapi.json")]
+OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/docs"), ("GET", "/llms.txt"), ("GET", "/openapi.json")]
 
 
 @promise(
@@ -98,7 +98,9 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     # Tasks and tuned models
     (("POST", "/v1/gen-3-image-klein", {"prompt": "a cat"}), {A, D, O}),
     (("GET", "/v1/tasks", {}), EVERYONE),
+    (("GET", "/v1/tasks/{task_id}", {}), EVERYONE),
     (("DELETE", "/v1/tasks/{task_id}", {}), {A, D, O}),
+    (("DELETE", "/v1/tasks/{task_id}/result", {}), {A, D, O}),
     (("GET", "/v1/tasks/{task_id}/deliveries", {}), EVERYONE),
     (("POST", "/v1/tasks/{task_id}/deliveries/replay", {}), {A, D, O}),
     (("POST", "/v1/tasks/{task_id}/links", {}), EVERYONE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import socket
 import time
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -194,8 +196,29 @@ def test_whoever_has_the_link_sees_the_result_as_long_as_it_is_kept(
         assert link["expires"] == pytest.approx(time.time() + granted_s, abs=60)
         assert float(parse_qs(urlsplit(link["url"]).query)["se"][0]) == pytest.approx(link["expires"], abs=2)
         assert httpx2.get(link["url"], trust_env=False, timeout=60).content == IMAGE
+        page = httpx2.get(link["page"], trust_env=False, timeout=60)
+        assert page.status_code == 200
+        image = re.search('property="og:image" content="([^"]+)"', page.text)
+        assert image
+        assert httpx2.get(html.unescape(image[1]), trust_env=False, timeout=60).content == IMAGE
+        assert "a red star" in page.text
+        assert "/?endpoint=gen-3-image-klein&amp;prompt=a+red+star" in page.text
     for seconds in (59, week + 1, "soon"):
         assert client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": seconds}).status_code == 422
+
+
+def test_a_shared_page_needs_its_signature_and_a_result(client: Client, service: Service) -> None:
+    task_id = client.submit(prompt="<script>alert(1)</script>").json()["id"]
+    service.worker.deliver(task_id, IMAGE)
+    page = client.post(f"/v1/tasks/{task_id}/links", json={}).json()["page"]
+    assert "<script>alert" not in httpx2.get(page, trust_env=False, timeout=60).text
+    forged = httpx2.get(page[:-1] + ("A" if page[-1] != "A" else "B"), trust_env=False, timeout=60)
+    assert (forged.status_code, "This link has expired" in forged.text) == (403, True)
+    other = client.submit(prompt="a red star").json()["id"]
+    elsewhere = httpx2.get(page.replace(task_id, other), trust_env=False, timeout=60)
+    assert elsewhere.status_code == 403
+    file = client.get(urlsplit(page)._replace(path=f"/v1/results/{task_id}").geturl())
+    assert file.status_code == 403, "it opens no file"
 
 
 def test_there_are_none_to_what_is_not_made_or_not_ones_own(client: Client, service: Service, task_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx2
@@ -9,7 +10,7 @@ import pytest
 from redis import Redis
 from support.client import Client, refusal
 from support.http_service import Service
-from support.images import image_file
+from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
@@ -45,13 +46,14 @@ def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
         "attempt": 0,
         "started": None,
         "finished": None,
+        "expires": None,
         "cost": None,
     }
     worker.advance(submitted["id"], Status.GENERATING, progress=0.5)
     worker.deliver(submitted["id"], image_file(form="JPEG"))
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert client.poll(submitted["id"]).json()["progress"] == 1.0
-    assert created <= task["started"] <= task["finished"]
+    assert created <= task["started"] <= task["finished"] < task["expires"]
     assert (task["status"], task["attempt"], task["cost"]) == ("Ready", 1, submitted["cost"])
     assert task["progress"] == 1.0, "whatever the last news of it was"
 
@@ -98,6 +100,45 @@ def test_tasks_of_some_statuses(client: Client, worker: Worker) -> None:
     assert list_ids(client, status="Ready") == []
     assert set(list_ids(client, active=True)) == {waiting, running}
     assert set(list_ids(client, active="false")) == {waiting, running, ended}
+
+
+def test_tasks_by_what_their_prompt_contains(client: Client) -> None:
+    star, moon = client.create_task(prompt="a Red star"), client.create_task(prompt="a moon")
+    assert list_ids(client, prompt="red STAR") == [star]
+    assert sorted(list_ids(client, prompt="a ", limit=1)) == sorted([star, moon])
+    assert list_ids(client, prompt="sun") == []
+
+
+def test_one_task_with_how_it_is_made(client: Client, other_client: Client) -> None:
+    image = to_base64(image_file())
+    task_id = client.submit(
+        prompt="long " * 200, seed=7, aspect_ratio="1:1", resolution="768sq", images=[image]
+    ).json()["id"]
+    task = client.get(f"/v1/tasks/{task_id}").json()
+    (listed,) = client.get("/v1/tasks").json()["tasks"]
+    assert task | {"prompt": listed["prompt"]} == task | listed, "what the list says, and more"
+    assert task["prompt"] == "long " * 200
+    assert task["inputs"] == 1
+    assert task["parameters"].items() >= {"width": 768, "height": 768, "seed": 7, "steps": 16}.items()
+    assert refusal(other_client.get(f"/v1/tasks/{task_id}"), 404) == "Task not found"
+
+
+def test_an_ended_task_is_deleted_when_its_owner_says_so(client: Client, other_client: Client, worker: Worker) -> None:
+    ready, failed, waiting = (client.create_task() for _ in range(3))
+    worker.deliver(ready, image_file(form="JPEG"))
+    worker.end(failed, Status.ERROR)
+    assert refusal(client.delete(f"/v1/tasks/{waiting}/result"), 409) == "The task has not ended: cancel it first"
+    assert refusal(other_client.delete(f"/v1/tasks/{ready}/result"), 404) == "Task not found"
+    assert len(list_ids(client)) == 3
+    for task_id in (ready, failed):
+        assert client.delete(f"/v1/tasks/{task_id}/result").status_code == 204
+    assert list_ids(client) == [waiting]
+    now = time.time()
+    assert worker.expires_at(ready) <= now + 1
+    # A worker may still write for a task that failed: what it writes goes, too.
+    assert now + 3000 < worker.expires_at(failed) < now + 4000
+    assert client.delete(f"/v1/tasks/{ready}/result").status_code == 204, "again"
+    assert worker.expires_at(failed) < now + 4000
 
 
 def test_tasks_since_a_moment(client: Client) -> None:
@@ -167,6 +208,7 @@ def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
     with service.client(organization=organization) as client:
         task_id = client.create_task(prompt="a secret of theirs")
         service.worker.deliver(task_id, image_file(form="JPEG"), thumbnail=b"small")
-        query = {"project": client.project, "status": "Ready"}
+        # Nor can they find out by searching.
+        query = {"project": client.project, "status": "Ready", "prompt": "something else"}
         (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
     assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)

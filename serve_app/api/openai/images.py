@@ -45,7 +45,7 @@ from serve_app.api.openai.translation import (
     validate,
     with_alpha_masks,
 )
-from serve_app.api.openai.waiting import decode_job, failure
+from serve_app.api.openai.waiting import failure
 from serve_app.api.routes.generate import IdempotencyKey
 from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
 from serve_app.api.services import Deps, Services
@@ -214,7 +214,7 @@ def _images(ready: Sequence[Task]) -> ImagesResponse:
 
 
 def _revised_prompt(task: Task) -> str | None:
-    final_prompt, job = (task.result or {}).get("prompt"), decode_job(task)
+    final_prompt, job = (task.result or {}).get("prompt"), task.read_job()
     return final_prompt if job is not None and final_prompt != job.prompt else None
 
 

@@ -33,7 +33,7 @@ from serve_app.api.openai.translation import (
     read,
     validate,
 )
-from serve_app.api.openai.waiting import decode_job, failure
+from serve_app.api.openai.waiting import failure
 from serve_app.api.routes.generate import IdempotencyKey, submit_body
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.geometry import RATIOS, VIDEO_AREAS, video_size
@@ -207,7 +207,7 @@ async def _find_video(services: Services, caller: Caller, endpoints: list[str], 
 
 
 def _view(services: Services, task: tasks.Task) -> Video:
-    job = decode_job(task)
+    job = task.read_job()
     status: Status = _STATUSES.get(task.status, "failed")
     ended_at = task.finished
     size = f"{job.width}x{job.height}" if job and job.width and job.height else _AUTO

@@ -18,7 +18,7 @@ from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import UNREACHABLE
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import accept
-from serve_app.tasks.task import AcceptedTask, Job, NewerJob, Status, Task
+from serve_app.tasks.task import AcceptedTask, Status, Task
 
 logger = logging.getLogger(__name__)
 
@@ -147,14 +147,6 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 _MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "What was made"}
-
-
-def decode_job(task: Task) -> Job | None:
-    """None where the record can't be read: its key is gone, or a later release wrote it."""
-    try:
-        return Job.decode(task.job) if task.job else None
-    except (NewerJob, ValueError):
-        return None
 
 
 def failure(task: Task) -> tuple[str, str]:

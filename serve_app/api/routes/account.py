@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
+from deployments.bundled.grammar.words import unknown
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.api.auth import CreditReader, MoneyReader
 from serve_app.api.bodies import FilesRoute
@@ -26,6 +27,7 @@ from serve_app.tasks.limits import TooFast
 router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
 
 PRICING = "/v1/pricing"
+_MOST_WORDS: Final = 10
 
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
@@ -43,6 +45,7 @@ class Price(BaseModel):
     cost: float = Field(description="Credits")
     input_mp: float
     output_mp: float
+    warnings: list[str] = Field(default=[], description="What of the request can't be done, though it may be sent")
 
 
 class DailyUsage(BaseModel):
@@ -91,7 +94,16 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     except Invalid as problem:
         raise problem.within("body") from None
     response.headers.update(rate_limit_headers(limits, remaining))
-    return Price(cost=request_plan.price / 1000, input_mp=request_plan.input_mp, output_mp=request_plan.output_mp)
+    warnings = list(request_plan.warnings)
+    if request_plan.defaults.demo and request_plan.adapter is None and (words := unknown(request_plan.plan.prompt)):
+        named = ", ".join(words[:_MOST_WORDS])
+        warnings.append(f"The demo model draws coloured shapes only. It does not know: {named}")
+    return Price(
+        cost=request_plan.price / 1000,
+        input_mp=request_plan.input_mp,
+        output_mp=request_plan.output_mp,
+        warnings=warnings,
+    )
 
 
 @router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)

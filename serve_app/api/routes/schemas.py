@@ -143,7 +143,16 @@ class TaskSummary(BaseModel):
     created: float = Field(description="Epoch seconds")
     started: float | None
     finished: float | None
+    expires: float | None = Field(description="When it is deleted; null before its end")
     cost: float | None = Field(description="Settled cost in credits, once known")
+
+
+class TaskDetails(TaskSummary):
+    prompt: str | None = Field(description="As it was sent, whole. Null where it can't be read")
+    parameters: dict[str, str | int | float | bool] = Field(
+        description="How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` …"
+    )
+    inputs: int = Field(description="How many images and videos were sent")
 
 
 class DeliveryAttempt(BaseModel):

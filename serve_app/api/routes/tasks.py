@@ -12,10 +12,10 @@ from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
+from serve_app.api.routes.schemas import TaskDetails, TaskPage, TaskResult, TaskSummary, errors
 from serve_app.api.services import Deps, Services
 from serve_app.submission.errors import Invalid
-from serve_app.tasks.task import Job, NewerJob, Status, Task
+from serve_app.tasks.task import Job, Status, Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=JsonRoute)
 
@@ -36,15 +36,56 @@ class TaskQuery(BaseModel):
     )
 
 
+class PromptQuery(TaskQuery):
+    """The same, for those who may read prompts."""
+
+    prompt: str = Field(default="", max_length=200, description="Only tasks whose prompt contains this, in any case")
+
+
 @router.get("", responses=errors(403, 503))
 async def list_tasks(
-    request: Request, services: Deps, caller: TaskReader, query: Annotated[TaskQuery, Query()]
+    request: Request, services: Deps, caller: TaskReader, query: Annotated[PromptQuery, Query()]
 ) -> TaskPage:
     """The tasks of the key's project that are still kept, newest first."""
     tasks, following = await list_page(services, caller.project.id, query)
     base = public_base(request, services.settings.service)
-    summaries = [_summary(task, _prompt(task), await services.presenter.thumbnail(task, base)) for task in tasks]
+    thumbnails = [await services.presenter.thumbnail(task, base) for task in tasks]
+    summaries = [
+        _summary(services, task, _shorten(task.prompt), each) for task, each in zip(tasks, thumbnails, strict=True)
+    ]
     return TaskPage(tasks=summaries, next=following)
+
+
+@router.get("/{task_id}", responses=errors(403, 404, 503))
+async def get_task(
+    request: Request, services: Deps, caller: TaskReader, task_id: Annotated[str, Path(max_length=64)]
+) -> TaskDetails:
+    """What is kept of a task of the key's project: what was asked for, how it is made, when, and what it cost."""
+    task = await _find(services, caller.project.id, task_id)
+    thumbnail = await services.presenter.thumbnail(task, public_base(request, services.settings.service))
+    job = task.read_job()
+    return TaskDetails(
+        **dict(_summary(services, task, task.prompt, thumbnail)),
+        parameters={} if job is None else _parameters(job),
+        inputs=0 if job is None else len(job.inputs),
+    )
+
+
+async def _find(services: Services, project: str, task_id: str) -> Task:
+    task = await services.tasks.get(task_id)
+    if task is None or task.project != project:
+        raise ApiError(404, "task_not_found", "Task not found")
+    return task
+
+
+_PARAMETERS: Final = ("width", "height", "steps", "guidance", "strength", "seed", "output_format", "negative_prompt")
+
+
+def _parameters(job: Job) -> dict[str, str | int | float | bool]:
+    values = {name: getattr(job, name) for name in _PARAMETERS}
+    if job.video is not None:
+        values |= {name: getattr(job.video, name) for name in ("seconds", "fps", "audio")}
+    return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 async def list_page(services: Services, project: str, query: TaskQuery) -> tuple[list[Task], str | None]:
@@ -58,14 +99,15 @@ async def list_page(services: Services, project: str, query: TaskQuery) -> tuple
             statuses=query.status,
             endpoints=() if query.endpoint is None else (query.endpoint,),
             since=query.since,
+            text=query.prompt if isinstance(query, PromptQuery) else "",
         )
     except ValueError:
         raise Invalid(["query", "cursor"], "Not a cursor: pass `next` of the page before, unchanged") from None
 
 
-def without_content(tasks: list[Task], following: str | None) -> TaskPage:
+def without_content(services: Services, tasks: list[Task], following: str | None) -> TaskPage:
     """A page for those who may know of the tasks, but not what was asked and made."""
-    return TaskPage(tasks=[_summary(task, None, None) for task in tasks], next=following)
+    return TaskPage(tasks=[_summary(services, task, None, None) for task in tasks], next=following)
 
 
 @router.delete("/{task_id}", responses=errors(403, 404, 409, 503), response_model_exclude_unset=True)
@@ -82,16 +124,11 @@ async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str,
     )
 
 
-def _prompt(task: Task) -> str | None:
-    """None where the record can't be read: the key that it was sealed with is gone, or a later release wrote it."""
-    try:
-        prompt = Job.decode(task.job).prompt if task.job else None
-    except (NewerJob, ValueError):
-        return None
+def _shorten(prompt: str | None) -> str | None:
     return prompt if prompt is None or len(prompt) <= _PROMPT_CHARS else f"{prompt[:_PROMPT_CHARS]}…"
 
 
-def _summary(task: Task, prompt: str | None, thumbnail: str | None) -> TaskSummary:
+def _summary(services: Services, task: Task, prompt: str | None, thumbnail: str | None) -> TaskSummary:
     return TaskSummary(
         id=task.id,
         endpoint=task.endpoint,
@@ -103,8 +140,23 @@ def _summary(task: Task, prompt: str | None, thumbnail: str | None) -> TaskSumma
         created=task.created,
         started=task.started,
         finished=task.finished,
+        expires=None if task.finished is None else task.finished + services.settings.tasks.retention_s,
         cost=None if task.cost is None else task.cost / 1000,
     )
+
+
+@router.delete("/{task_id}/result", status_code=204, responses=errors(403, 404, 409, 503))
+async def delete_result(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
+    """Deletes what is kept of an ended task before its retention is over: its result, its inputs and its record.
+
+    It leaves the list at once. A result is gone within seconds, or once its webhook was delivered; what is kept of a
+    task without one within an hour. Charges stay in the ledger.
+    """
+    outcome = await services.tasks.delete(task_id, caller.project.id)
+    if outcome == 0:
+        raise ApiError(404, "task_not_found", "Task not found")
+    if outcome == 2:
+        raise ApiError(409, "conflict", "The task has not ended: cancel it first")
 
 
 _LONGEST_S = 7 * 24 * 3600
@@ -118,7 +170,8 @@ class CreateLinkRequest(BaseModel):
 
 
 class ResultLink(BaseModel):
-    url: str
+    url: str = Field(description="Of the file")
+    page: str = Field(description="Of a page that shows it and its prompt to whoever has this address, for as long")
     expires: float = Field(description="Epoch seconds: as was asked for, or when the result is not kept any more")
 
 
@@ -131,13 +184,12 @@ async def create_link(
     request_body: CreateLinkRequest,
 ) -> ResultLink:
     """A link to the result of a ready task of the key's project."""
-    task = await services.tasks.get(task_id)
-    if task is None or task.project != caller.project.id:
-        raise ApiError(404, "task_not_found", "Task not found")
+    task = await _find(services, caller.project.id, task_id)
     if task.status is not Status.READY or task.result is None or task.finished is None:
         raise ApiError(409, "no_result", f"The task has no result: it is {task.status.value}")
     now, expiry = time.time(), task.finished + services.settings.tasks.retention_s
     expires = min(now + request_body.expires_in, expiry)
-    base = public_base(request, services.settings.service)
-    url = await services.presenter.link(task.result["key"], base, max(expires - now, 1.0), exact=True)
-    return ResultLink(url=url, expires=expires)
+    base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
+    url = await services.presenter.link(task.result["key"], base, life_s, exact=True)
+    page = base + services.links.sign(task_id, life_s, now, exact=True, method="SHARE")
+    return ResultLink(url=url, page=page, expires=expires)

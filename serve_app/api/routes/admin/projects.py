@@ -210,4 +210,4 @@ async def list_project_tasks(
 ) -> TaskPage:
     """The tasks of a project that are still kept, newest first; their prompts and images are its own keys' to see."""
     chosen = await project_within(services, caller, query.project)
-    return without_content(*await list_page(services, chosen.id, query))
+    return without_content(services, *await list_page(services, chosen.id, query))

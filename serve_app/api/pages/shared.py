@@ -1,0 +1,59 @@
+"""The page of a shared result: for everyone who has a link of `POST /v1/tasks/{task_id}/links`."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from string import Template
+from typing import Annotated, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse
+
+from deployments.contract.job import media_type
+from serve_app.api.hosts import public_base
+from serve_app.api.pages import HEADERS, message_page, read_page
+from serve_app.api.services import Deps
+from serve_app.tasks.task import Status
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE: Final = Template(read_page("shared.html"))
+_TITLE_CHARS, _PROMPT_CHARS = 100, 2000
+"""Of a prompt, in the title and in the address of the playground."""
+
+
+@router.get("/s/{task_id}")
+async def show_shared(
+    request: Request,
+    services: Deps,
+    task_id: Annotated[str, Path(max_length=64)],
+    se: str = "",
+    sig: str = "",
+) -> HTMLResponse:
+    """The result and its prompt."""
+    now = time.time()
+    if not services.links.verify(task_id, se, sig, now, "SHARE"):
+        return message_page("This link has expired", "Ask whoever sent it for another one.", 403)
+    task = await services.tasks.get(task_id)
+    if task is None or task.status is not Status.READY or task.result is None:
+        return message_page("This result is no longer kept", "Ask whoever sent the link for another one.", 404)
+    base = public_base(request, services.settings.service)
+    key, prompt = task.result["key"], task.prompt or ""
+    url = escape(await services.presenter.link(key, base, max(int(se) - now, 1.0), exact=True))
+    title = escape(prompt if len(prompt) <= _TITLE_CHARS else f"{prompt[:_TITLE_CHARS]}…") or "A result"
+    is_video = media_type(key).startswith("video/")
+    picture = f'<video src="{url}" controls loop></video>' if is_video else f'<img src="{url}" alt="{title}">'
+    return HTMLResponse(
+        _PAGE.substitute(
+            title=title,
+            url=url,
+            kind="video" if is_video else "image",
+            result=picture,
+            prompt=escape(prompt),
+            endpoint=escape(task.endpoint),
+            like=escape(urlencode({"endpoint": task.endpoint, "prompt": prompt[:_PROMPT_CHARS]})),
+        ),
+        headers=HEADERS,
+    )
