@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import fastapi
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from fastapi.routing import iter_route_contexts
 from obstore.exceptions import BaseError
 from pydantic import BaseModel
@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from serve_app.api.middleware import allowed_methods
+from serve_app.api.pages import not_found_page
 from serve_app.finetunes.registry import ObjectStoreUnreachable
 from serve_app.inputs.fetch import TooManyFetches
 from serve_app.schemas import GenerationRequest
@@ -74,7 +75,7 @@ def _paths(app: FastAPI) -> Iterable[str]:
             yield route.path
 
 
-Handler: TypeAlias = Callable[[Request, Exception], Awaitable[JSONResponse]]
+Handler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse]
 """From the request, the problem and its answer to that answer as some paths have it."""
 
@@ -204,8 +205,9 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
 
 
 def _translate_with(handler: Handler, translate: Translate) -> Handler:
-    async def handle(request: Request, problem: Exception) -> JSONResponse:
-        return translate(request, problem, await handler(request, problem))
+    async def handle(request: Request, problem: Exception) -> Response:
+        answer = await handler(request, problem)
+        return translate(request, problem, answer) if isinstance(answer, JSONResponse) else answer
 
     return handle
 
@@ -262,7 +264,7 @@ async def _invalid(request: Request, problem: Exception) -> JSONResponse:
     return _unprocessable(request, [_shorten(problem.entry)])
 
 
-async def _http(request: Request, problem: Exception) -> JSONResponse:
+async def _http(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     if isinstance(problem.__cause__, Invalid):
         # FastAPI takes whatever goes wrong while a body is read for an error of its own.
@@ -271,6 +273,8 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
         return _method_not_allowed(request, problem)
     if problem.status_code == 404 and "endpoint" not in request.scope:
         suggestion = suggest_path(request.app, request.scope["path"])
+        if "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith(_VERSION):
+            return not_found_page(suggestion)
         return error_response(request, 404, CODES[404], f"Not Found{suggestion}")
     return http_error_response(request, problem)
 

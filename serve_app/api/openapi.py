@@ -12,10 +12,12 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+
+from serve_app.api.pages import PATH
 
 PUBLIC: Final = "/openapi.json"
 ADMIN: Final = "/openapi-admin.json"
@@ -42,6 +44,14 @@ _ADMIN_TAGS: Final = {
     "session": "Sign people in and out, invite them, and let programs act for them.",
     "admin": "Organizations, projects, keys, members, credits, licences, the audit log and the fleet.",
 }
+_STEPS: Final = (
+    "## How to use it",
+    "- Send a key with every request: header `x-key`.",
+    '- Submit: `POST` JSON such as `{"prompt": "…"}` to an endpoint below; the answer has `id` and `polling_url`.',
+    "- Poll: `GET polling_url`, with `&wait=60` to wait, until `status` is `Ready`, `Error` or ends in `Moderated`.",
+    "- The result is at the signed link `result.sample`. Errors have `detail`, a permanent `code` and often a `hint`.",
+    f"- Every field, with ranges and defaults: [OpenAPI document]({PUBLIC}). Tools over MCP: `/mcp`.",
+)
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
 
 
@@ -69,6 +79,10 @@ def install(app: FastAPI) -> None:
     @app.get(ADMIN, include_in_schema=False)
     async def admin_openapi() -> JSONResponse:
         return JSONResponse(admin_document(app))
+
+    @app.get("/llms.txt", include_in_schema=False)
+    async def llms() -> PlainTextResponse:
+        return PlainTextResponse(_list_endpoints(app))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
@@ -107,13 +121,31 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (path[method] for method in _METHODS if method in path)
 
 
+_HEAD: Final = f"""<link rel="stylesheet" href="{PATH}/reference.css"><script>
+const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+document.documentElement.classList.toggle("dark-mode", (localStorage.getItem("theme") ?? dark) === "dark");
+</script></head>"""
+
+
 def _page(title: str, document: str) -> HTMLResponse:
     """Its scripts are served from here: it renders without internet."""
-    return get_swagger_ui_html(
+    page = get_swagger_ui_html(
         openapi_url=document,
-        title=title,
+        title=f"{title} · API reference · gen-serve",
         swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
         swagger_css_url=f"{ASSETS}/swagger-ui.css",
         swagger_favicon_url=f"{ASSETS}/favicon.png",
-        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": 0},
+        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": 0, "requestSnippetsEnabled": True},
     )
+    return HTMLResponse(bytes(page.body).decode().replace("</head>", _HEAD))
+
+
+def _list_endpoints(app: FastAPI) -> str:
+    """The service in short, for programs that read text: https://llmstxt.org."""
+    operations = ((path, methods.get("post", {})) for path, methods in app.openapi()["paths"].items())
+    endpoints = [
+        f"- [POST {path}]({PUBLIC}): {operation['summary']}"
+        for path, operation in operations
+        if "generate" in operation.get("tags", ()) and not operation.get("deprecated")
+    ]
+    return "\n".join((f"# {app.title}", f"> {DESCRIPTION}", *_STEPS, "## Endpoints", *endpoints, ""))

@@ -26,6 +26,34 @@ def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
         assert asset.content, path
 
 
+def test_programs_that_read_text_are_told_how_to_use_it(client: Client) -> None:
+    text = client.get("/llms.txt").text
+    assert text.startswith("# Media generation\n> Asynchronous media generation")
+    assert "- [POST /v1/gen-3-image-klein](/openapi.json): Text to image, or edit with up to ten references" in text
+    assert "gen-pro-1.0-depth" not in text, "not served any more"
+
+
+def test_a_browser_that_is_lost_gets_a_page(client: Client) -> None:
+    page = client.get("/galery", headers={"accept": "text/html,*/*"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert 'href="/gallery"' in page.text
+    for path, accept in (("/galery", "*/*"), ("/v1/gen-none", "text/html")):
+        answer = client.get(path, headers={"accept": accept})
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_files_of_pages_are_kept_until_there_are_others(client: Client) -> None:
+    page = client.get("/")
+    assert page.headers["cache-control"] == "no-cache"
+    paths = re.findall(r'(?:src|href)="(/pages/[^"]+)"', page.text)
+    assert len(paths) > 20, "with all that its script imports"
+    for path in paths:
+        assert client.get(path).headers["cache-control"] == "public, max-age=31536000, immutable", path
+    # A page of another release asks for its own files; they are here, but may not be kept.
+    other = client.get(re.sub("/pages/[0-9a-f]{12}/", "/pages/0123456789ab/", paths[0]))
+    assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
+
+
 def test_the_description_in_the_repository_is_current(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,17 +1,24 @@
-"""The dashboard's static files.
+"""The dashboard: static pages.
 
-Everything they do, they do over the same interface as all clients, with the cookie of a session.
+Everything they do, they do over the same interface as all clients, with the cookie of a session. Their files have a
+version in their address, so browsers keep them until there is another one.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from html import escape
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
-from fastapi.responses import FileResponse
+from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import Response
+from starlette.types import Scope
 
 STATIC: Final = Path(__file__).with_name("static")
 PATH: Final = "/pages"
@@ -19,6 +26,7 @@ PATH: Final = "/pages"
 PAGES: Final = {
     "/": "playground.html",
     "/gallery": "gallery.html",
+    "/t/{task_id}": "task.html",
     "/account": "account.html",
     "/fleet": "fleet.html",
     "/sign-in": "sign_in.html",
@@ -45,28 +53,73 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # They change with the service: browsers ask whether they did, and have them anew only then.
+    # Browsers ask whether they changed, and load them again only then.
     "Cache-Control": "no-cache",
 }
+_FILES: Final = sorted(file for file in STATIC.rglob("*") if file.is_file())
+_VERSION: Final = sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:12]
+_ANY_VERSION: Final = re.compile(r"^[0-9a-f]{12}/")
+_HEADER: Final = """<header class="top"><div class="row apart"><nav class="row" aria-label="Pages">
+<strong>gen-serve</strong><a href="/">Playground</a><a href="/gallery">Gallery</a><a href="/docs">API</a>
+</nav></div></header>"""
+"""What people see before a script knows who they are."""
+_ENTRY, _IMPORT = re.compile(r'<script type="module" src="/pages/([^"]+)">'), re.compile(r'from "\./([^"]+)"')
 
 
 class _Static(StaticFiles):
-    def file_response(self, *args: object, **options: object) -> Response:
-        response = super().file_response(*args, **options)  # pyright: ignore[reportArgumentType]
+    """Answers for every version with the files of this one: during an upgrade pages and files may differ."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(_ANY_VERSION.sub("", path, count=1), scope)
         response.headers.update(HEADERS)
+        if path.startswith(_VERSION):
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
 
 
 def add_pages(app: FastAPI) -> None:
     router = APIRouter(include_in_schema=False)
     for path, name in PAGES.items():
-        router.add_api_route(path, _page(STATIC / name), methods=["GET"])
+        router.add_api_route(path, _page(name), methods=["GET"])
     app.include_router(router)
     app.mount(PATH, _Static(directory=STATIC), name="pages")
 
 
-def _page(file: Path):
-    async def page() -> FileResponse:
-        return FileResponse(file, media_type="text/html; charset=utf-8", headers=HEADERS)
+def _page(name: str):
+    content = read_page(name)
+
+    async def page() -> HTMLResponse:
+        return HTMLResponse(content, headers=HEADERS)
 
     return page
+
+
+def read_page(name: str) -> str:
+    """A page whose files have their version, and all of whose scripts are asked for at once."""
+    text = (STATIC / name).read_text()
+    scripts = [script for entry in _ENTRY.findall(text) for script in _imports(entry)]
+    preloads = "".join(f'<link rel="modulepreload" href="/pages/{script}">\n' for script in scripts)
+    text = text.replace("</head>", f"{preloads}</head>").replace("<!-- header -->", _HEADER)
+    return text.replace('"/pages/', f'"/pages/{_VERSION}/')
+
+
+def _imports(script: str) -> Iterator[str]:
+    """All that it imports, once each."""
+    seen, left = {script}, [script]
+    while left:
+        for name in _IMPORT.findall((STATIC / left.pop()).read_text()):
+            if name not in seen:
+                seen.add(name)
+                left.append(name)
+                yield name
+
+
+_MESSAGE: Final = Template(read_page("message.html"))
+
+
+def not_found_page(suggestion: str) -> HTMLResponse:
+    return message_page("Page not found", f"There is nothing at this address{suggestion}.", 404)
+
+
+def message_page(title: str, text: str, status: int) -> HTMLResponse:
+    return HTMLResponse(_MESSAGE.substitute(title=escape(title), text=escape(text)), status, headers=HEADERS)

@@ -18,12 +18,22 @@ def test_a_key_is_shown_once(page: Page) -> None:
     page.goto("/account")
     keys = page.get_by_role("region", name="Keys")
     keys.get_by_label("Name of the key").fill("laptop")
+    keys.get_by_label("Valid for").select_option("30 days")
     keys.get_by_role("button", name="Make a key").click()
     secret = keys.locator(".secret").inner_text()
     expect(keys.get_by_role("row", name="laptop")).to_contain_text(secret[:10])
+    month = page.evaluate("new Date(Date.now() + 30 * 864e5).toLocaleDateString()")
     page.reload()
-    expect(keys.get_by_role("row", name="laptop")).to_be_visible()
+    row = keys.get_by_role("row", name="laptop")
+    expect(row).to_contain_text(month)
     expect(keys).not_to_contain_text(secret)
+    keys.get_by_label("Name of the key").fill("phone")
+    keys.get_by_role("button", name="Make a key").click()
+    expect(keys.locator(".secret")).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    row.get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+    expect(keys.locator(".secret")).to_have_count(0)
 
 
 def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, service: Service) -> None:
@@ -74,7 +84,8 @@ def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> 
     projects = page.get_by_role("region", name="Projects and limits")
     day = projects.get_by_label("Limit of a day, credits").first
     day.fill("0.5")
-    day.blur()
+    projects.get_by_role("button", name="Save limits").first.click()
+    expect(projects.get_by_text("Saved.")).to_be_in_viewport(ratio=1)
     expect(projects.get_by_label("Spent of the limit of a day")).to_be_visible()
     page.goto("/")
     page.locator("textarea").fill("a red star")
@@ -82,7 +93,7 @@ def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> 
     expect(page.get_by_role("alert").filter(has_text="limit")).to_be_visible()
     page.goto("/account")
     day.fill("")
-    day.blur()
+    day.press("Enter")
     expect(projects.get_by_label("Spent of the limit of a day")).to_have_count(0)
 
 
@@ -122,7 +133,7 @@ def test_a_limit_that_is_none_is_not_saved_and_that_is_said(page: Page) -> None:
     page.goto("/account")
     day = page.get_by_role("region", name="Projects and limits").get_by_label("Limit of a day, credits").first
     day.fill("-5")
-    day.blur()
+    day.press("Enter")
     expect(page.get_by_text("Not saved: a limit is a number, 0 or more.")).to_be_in_viewport()
     expect(day).to_be_in_viewport(ratio=1)
     page.reload()

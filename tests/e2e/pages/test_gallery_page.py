@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import httpx2
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
+from redis import Redis
 from support.browser import Behind, file_payload, submit_form, submit_prompt
 from support.client import HOOK
 from support.http_service import Service
@@ -78,7 +78,7 @@ def test_a_link_opens_a_task_that_the_list_lacks(page: Page, behind: Behind) -> 
     expect(page.get_by_role("dialog")).to_contain_text("a red star that is linked to")
     # In a day, as settings have it.
     tomorrow = page.evaluate("new Date(Date.now() + 864e5).toLocaleString('en', {month: 'short', day: 'numeric'})")
-    expect(page.get_by_role("dialog").get_by_text(f"Kept until {tomorrow}")).to_be_in_viewport()
+    expect(page.get_by_role("dialog").get_by_text(tomorrow)).to_be_in_viewport()
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_label("Status")).to_have_value("Error")
     page.get_by_label("Status").select_option("Ready")
@@ -88,17 +88,86 @@ def test_a_link_opens_a_task_that_the_list_lacks(page: Page, behind: Behind) -> 
     expect(find_notice(page, "There is no task 6f1c1f0e")).to_be_in_viewport()
 
 
-def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(page: Page, behind: Behind) -> None:
+def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(
+    page: Page, browser: Browser, behind: Behind
+) -> None:
     deliver(behind, submit_prompt(page, "a star to share"))
     dialog = open_dialog(page, "a star to share")
     dialog.get_by_role("button", name="Share").click()
-    assert httpx2.get(dialog.locator(".secret").inner_text(), trust_env=False, timeout=60).content == JPEG
+    shared = browser.new_page()  # of somebody who is not signed in
+    shared.goto(dialog.locator(".secret").inner_text())
+    expect(shared.get_by_role("img")).to_be_in_viewport(ratio=1)
+    expect(shared.get_by_role("img")).to_have_js_property("naturalWidth", 96)
+    expect(shared.get_by_text("a star to share", exact=True).last).to_be_in_viewport()
+    shared.get_by_role("link", name="Make one like it").click()
+    expect(shared.locator("textarea")).to_have_value("a star to share")
+    shared.close()
     dialog.get_by_role("link", name="Edit this").click()
     expect(page.locator(".slot.full img")).to_be_visible()
     page.locator("textarea").fill("make it blue")
     submission = submit_form(page)
     assert len(submission.body["images"]) == 1
     assert behind(lambda worker: len(worker.job(submission.id)["references"])) == 1
+
+
+def test_a_task_has_a_page_of_its_own(page: Page, behind: Behind) -> None:
+    task_id = submit_prompt(page, "a star with a page")
+    page.goto(f"/t/{task_id}")
+    expect(page.get_by_text("Queued").first).to_be_in_viewport()
+    deliver(behind, task_id)
+    expect(page.get_by_role("img", name="Result: a star with a page")).to_be_in_viewport()
+    expect(page.get_by_text("Kept until")).to_be_visible()
+    expect(page.get_by_text("0.9 credits")).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    expect(page).to_have_url(re.compile("/gallery$"))
+    expect(page.get_by_role("listitem").first).to_be_visible()
+    expect(page.get_by_text("a star with a page")).to_have_count(0)
+    page.goto("/t/6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e")
+    expect(find_notice(page, "There is no task 6f1c1f0e")).to_be_in_viewport()
+
+
+def test_yesterday_s_image_is_found_by_its_words(page: Page, behind: Behind, service: Service) -> None:
+    old, new = submit_prompt(page, "an Unusual moon of yesterday"), submit_prompt(page, "an unusual star of today")
+    for task_id in (old, new):
+        deliver(behind, task_id)
+    key = f"{service.settings.redis.prefix}task:{old}"
+    with Redis.from_url(service.settings.redis_url) as redis:
+        redis.hincrby(key, "created", -86_400_000)
+    page.goto("/gallery")
+    page.get_by_label("Search prompts").fill("unusual MOON")
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_role("region", name="Yesterday").get_by_text("an Unusual moon of yesterday")).to_be_in_viewport()
+    expect(page).to_have_url(re.compile("prompt=unusual"))
+    page.reload()
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    page.get_by_label("Search prompts").fill("unusual")
+    expect(page.get_by_role("listitem")).to_have_count(2)
+    expect(page.get_by_role("region", name="Today").get_by_text("an unusual star of today")).to_be_visible()
+
+
+def test_several_are_deleted_at_once_and_keys_lead_from_one_to_the_next(page: Page, behind: Behind) -> None:
+    for number in (1, 2, 3):
+        deliver(behind, submit_prompt(page, f"one of three {number}"))
+    page.goto("/gallery?prompt=one+of+three")
+    page.get_by_role("link", name="Open: one of three 3").click()
+    expect(page.get_by_role("dialog", name="one of three 3")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="one of three 2")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("dialog", name="one of three 3")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    for number in (1, 3):
+        page.get_by_label(f"Select: one of three {number}").check()
+    chosen = page.get_by_role("group", name="Selection")
+    expect(chosen.get_by_text("2 selected")).to_be_in_viewport()
+    page.once("dialog", lambda dialog: dialog.accept())
+    chosen.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    expect(chosen).to_be_hidden()
+    page.reload()
+    expect(page.get_by_role("listitem")).to_have_count(1)
 
 
 @pytest.mark.slow

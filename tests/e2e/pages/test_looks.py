@@ -18,7 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Route, expect
-from support.browser import WIDE, Behind, drag_within, file_payload, looks, submit_prompt
+from support.browser import NARROW, WIDE, Behind, drag_within, file_payload, looks, submit_prompt
 from support.http_service import Service, running
 from support.images import encode_image as png_file
 from support.images import image_file
@@ -164,6 +164,26 @@ def task(page: Page, studio: Studio) -> None:
     expect(page.get_by_role("dialog").get_by_role("img")).to_have_js_property("naturalWidth", 800)
 
 
+def task_page(page: Page, studio: Studio) -> None:
+    gallery(page, studio)
+    address = page.get_by_role("link", name=f"Open: {studio.images[12].prompt}").get_attribute("href")
+    assert address
+    page.goto(f"/t/{address.removeprefix('#')}")
+    page.get_by_role("button", name="Share").click()
+    expect(page.get_by_role("img")).to_have_js_property("naturalWidth", 800)
+
+
+def shared(page: Page, studio: Studio) -> None:
+    task_page(page, studio)
+    page.locator("a.secret").click()
+    expect(page.get_by_role("link", name="Make one like it")).to_be_visible()
+
+
+def not_found(page: Page, studio: Studio) -> None:
+    page.goto("/galery")
+    expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
+
+
 def fleet(page: Page, studio: Studio) -> None:
     """With figures of a day on which there is much to do: here nothing takes any time."""
 
@@ -213,6 +233,9 @@ def invitation(page: Page, studio: Studio) -> None:
 VISITS = (
     gallery,
     task,
+    task_page,
+    shared,
+    not_found,
     playground,
     open_image,
     boxes,
@@ -246,6 +269,21 @@ def test_pages_keep_nobody_out_and_look_like_this(
         assert (grave, page.evaluate(WIDER)) == ({}, 0), look
     page.unroute_all(behavior="ignoreErrors")  # a page that refreshes itself may have asked just now
     context.close()
+
+
+def test_the_reference_is_read_on_a_phone_and_in_the_dark(page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    page.emulate_media(color_scheme="dark")
+    page.goto("/docs")
+    expect(page).to_have_title("Media generation · API reference · gen-serve")
+    group = page.get_by_role("heading", name=re.compile("^generate"))
+    expect(group).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    group.click()
+    operation = page.locator("#operations-generate-gen3ImageKlein")
+    operation.locator(".opblock-summary-control").click()
+    expect(operation.locator(".opblock-body")).to_be_visible()
+    assert page.evaluate(WIDER) == 0
 
 
 def check_focus(page: Page, element: Locator) -> None:

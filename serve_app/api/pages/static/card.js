@@ -51,6 +51,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),
       ...(isVideo ? [] : [el("button", { type: "button", onclick: () => use(id) }, "Edit this")]),
       el("span", { class: "faint" }, `seed ${task.result.seed}`),
+      el("a", { href: `/t/${id}` }, "Details"),
       keptUntil(id),
     );
     announce(`Done: ${said || endpoint}`);

@@ -45,8 +45,9 @@ async function refresh() {
     show(last);
     problem.hidden = true;
   } catch (refusal) {
-    say(problem, `${refusal.message}; trying again. What is shown is what was last heard.`);
     problem.hidden = false;
+    if (refusal.status === 403) return clearInterval(timer), say(problem, "Your role can't see the fleet: ask an operator.");
+    say(problem, `${refusal.message}; trying again. What is shown is what was last heard.`);
   }
 }
 
@@ -75,5 +76,5 @@ function card(name) {
   return cards.get(name);
 }
 
+const timer = setInterval(() => document.hidden || refresh(), EVERY_MS);
 refresh();
-setInterval(() => document.hidden || refresh(), EVERY_MS);

@@ -5,11 +5,11 @@ const PATIENCE_MS = 5_000; // without an event, after which it is asked once mor
 const EVERY_MS = 1000; // without a stream
 const LONGEST_PAUSE_MS = 20_000;
 const LONG_MS = 10_000; // that a stream lived which is worth another one
-// At a time: over HTTP/1.1 a browser has six connections to a host, in all its windows, and everything else needs some.
-// So a window that is not seen has none.
-const MOST_STREAMS = 2;
-const streams = new Set(); // how to close each
-document.addEventListener("visibilitychange", () => document.hidden && streams.forEach((close) => close()));
+// Whoever has this lock has the one stream of the browser: over HTTP/1.1 it has six connections to a host, in all its
+// windows, and everything else needs some. A window that is not seen gives it back.
+const LOCK = "event stream";
+let closeStream = () => {};
+document.addEventListener("visibilitychange", () => document.hidden && closeStream());
 
 // `onChange` gets every new body; `lost` whether the service is out of reach. Returns a function that stops it.
 export function follow(id, onChange, lost = () => {}) {
@@ -21,12 +21,13 @@ export function follow(id, onChange, lost = () => {}) {
   let rest = EVERY_MS; // after a stream that ended
   let began = 0; // when the stream did
   let again = 0; // when the next one may
+  let release = () => {};
 
   const close = () => {
     if (!source) return;
     source.close();
     source = null;
-    streams.delete(close);
+    release();
   };
   const finish = () => {
     over = true;
@@ -59,8 +60,13 @@ export function follow(id, onChange, lost = () => {}) {
     timer = setTimeout(ask, ms);
   };
   const listen = () => {
-    if (over || source || document.hidden || streams.size >= MOST_STREAMS || Date.now() < again) return;
-    streams.add(close);
+    if (over || source || document.hidden || Date.now() < again) return;
+    // Browsers have locks over HTTPS and on the service's own machine; elsewhere it is asked each second.
+    navigator.locks?.request(LOCK, { ifAvailable: true }, (lock) => lock && !over && new Promise(stream));
+  };
+  const stream = (resolve) => {
+    release = resolve;
+    closeStream = close;
     began = Date.now();
     source = new EventSource(`/v1/tasks/${taskId}/events`);
     for (const name of ["status", "end"]) source.addEventListener(name, (event) => news(JSON.parse(event.data)));
@@ -72,7 +78,7 @@ export function follow(id, onChange, lost = () => {}) {
     });
   };
   listen();
-  wait(source ? PATIENCE_MS : EVERY_MS);
+  wait(EVERY_MS);
   return finish;
 }
 

@@ -7,14 +7,6 @@ const what = document.getElementById("what");
 const path = "/v1/invitation";
 const secret = { "x-secret": location.hash.slice(1) };
 
-try {
-  const invitation = await call("GET", path, undefined, secret);
-  what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
-} catch (refusal) {
-  what.textContent = refusal.message;
-  for (const field of form.elements) field.disabled = true;
-}
-
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   problem.hidden = true;
@@ -26,3 +18,12 @@ form.addEventListener("submit", async (event) => {
     problem.hidden = false;
   }
 });
+
+try {
+  const invitation = await call("GET", path, undefined, secret);
+  what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
+  form.querySelector("button").disabled = false;
+} catch (refusal) {
+  what.textContent = refusal.message;
+  for (const field of form.elements) field.disabled = true;
+}

@@ -6,7 +6,7 @@ import { programs } from "./code.js";
 import { el } from "./dom.js";
 import { RequestForm } from "./form.js";
 import { draft, keep, keepDraft, kept, shown } from "./requests.js";
-import { endpoints } from "./schema.js";
+import { endpoints, GROUPS } from "./schema.js";
 import { may, open } from "./shell.js";
 
 // By the name of an image that came of it.
@@ -18,34 +18,43 @@ const EXAMPLES = {
 };
 const MOVING = "a red circle moves to the right on a white background";
 const PRICE_AFTER_MS = 500;
+const MOST = 4; // results of one press of the button
 const BELOW = matchMedia("(max-width: 50rem)"); // where results are below the form
 
 const holder = document.getElementById("form");
 const results = document.getElementById("results");
 const [session, available] = await Promise.all([open(), endpoints()]);
+const demos = get("/v1/models").then(({ data }) => new Set(data.filter((model) => model.demo).map((model) => model.id)), () => new Set());
 
 let endpoint = null;
 let request = null;
 
-const choose = el("select", { id: "endpoint" }, available.map((each) => el("option", { value: each.name }, each.name)));
+const choose = el("select", { id: "endpoint" }, GROUPS.map((group) =>
+  el("optgroup", { label: group }, available.filter((each) => each.group === group).map((each) => el("option", { value: each.name }, each.title)))));
 const summary = el("p", { class: "faint" });
+const demo = el("p", { class: "notice", hidden: true }, "Demo model: it draws coloured shapes, such as a star, a heart or a moon, and knows little else.");
 const modes = el("div", { class: "row" });
 const earlier = el("p", { class: "notice", role: "status", hidden: true });
 const fields = el("div");
 const price = el("span", { class: "faint", "aria-live": "polite" });
+const warnings = el("div", { "aria-live": "polite" });
+const count = el("input", { type: "number", min: 1, max: MOST, value: 1, "aria-label": "How many" });
 const problem = el("p", { class: "bad", role: "alert", hidden: true });
 const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Generate");
 const code = el("details", { class: "code" }, el("summary", {}, "Code"));
-holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, el("div", { class: "send" }, problem, el("div", { class: "row apart" }, submit, price)), code);
-results.append(el("div", { class: "examples", role: "group", "aria-label": "Examples" },
+holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, demo, modes, earlier, fields,
+  el("div", { class: "send" }, problem, warnings, el("div", { class: "row apart" }, el("div", { class: "row" }, submit, "×", count), price)), code);
+const examples = el("div", { class: "examples", role: "group", "aria-label": "Examples" },
   Object.entries(EXAMPLES).map(([name, prompt]) =>
     el("button", { type: "button", disabled: !may(session, "generate"), onclick: () => run({ prompt }, "gen-3-image-klein") },
-      el("img", { src: `/pages/examples/${name}.jpeg`, alt: "", width: 200, height: 150 }), el("span", {}, prompt)))));
+      el("img", { src: new URL(`examples/${name}.jpeg`, import.meta.url).href, alt: "", width: 200, height: 150 }), el("span", {}, prompt))));
+results.append(examples);
 
 function select(name, mode = 0) {
   endpoint = available.find((each) => each.name === name) ?? available[0];
   choose.value = endpoint.name;
-  summary.textContent = endpoint.summary;
+  summary.textContent = `${endpoint.summary} · ${endpoint.name}`;
+  demos.then((names) => (demo.hidden = !names.has(endpoint.name)));
   const before = request?.body();
   request = new RequestForm(suggesting(endpoint.forms[mode].fields));
   if (before) request.carry(before);
@@ -72,34 +81,42 @@ function schedulePrice() {
     code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
       el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", { tabIndex: 0 }, text))));
     price.textContent = "";
+    warnings.replaceChildren();
     if (Object.keys(request.missing()).length) return;
     try {
       const quote = await post("/v1/pricing", { path: endpoint.path, body });
-      price.textContent = `${quote.cost} credits`;
+      price.textContent = `${Number((quote.cost * count.value).toFixed(3))} credits`;
+      warnings.replaceChildren(...quote.warnings.map((each) => el("p", { class: "notice" }, each)));
     } catch {} // what is wrong is said once it is sent
   }, PRICE_AFTER_MS);
 }
 
-async function send() {
+async function send(times) {
   if (submit.disabled) return; // one at a time, however it is asked for
-  const body = request.body();
   const missing = request.missing();
   problem.hidden = true;
   request.show(missing);
   if (Object.keys(missing).length) return;
   submit.disabled = true;
   try {
-    const task = await post(endpoint.path, body);
-    const name = endpoint.name;
-    keep(task.id, name, body);
-    const taskCard = show(task.id, name, body, task.cost);
-    results.querySelector(".examples").after(taskCard);
-    taskCard.scrollIntoView({ block: BELOW.matches ? "start" : "nearest" });
+    for (let index = 0; index < times; index++) await sendOne(index);
   } catch (refusal) {
     if (!request.show(refusal.fields ?? {})) refuse(refusal);
   } finally {
     submit.disabled = !may(session, "generate");
   }
+}
+
+// Of several with a seed, each has the next one.
+async function sendOne(index) {
+  const [name, body] = [endpoint.name, request.body()];
+  if (body.seed !== undefined) body.seed += index;
+  const task = await post(endpoint.path, body);
+  keep(task.id, name, body);
+  const taskCard = show(task.id, name, body, task.cost);
+  examples.hidden = true;
+  examples.after(taskCard);
+  if (index === 0) taskCard.scrollIntoView({ block: BELOW.matches ? "start" : "nearest" });
 }
 
 function show(id, name, body, cost) {
@@ -121,7 +138,7 @@ function refuse({ message }) {
 async function run(body, name = endpoint.name) {
   select(name, formOf(name, body));
   request.fill(body);
-  await send();
+  await send(1);
 }
 
 // The result of a task becomes the image of the next request.
@@ -159,9 +176,10 @@ function formOf(name, body) {
 
 holder.addEventListener("submit", (event) => {
   event.preventDefault();
-  send();
+  send(Math.min(count.value, MOST));
 });
 holder.addEventListener("input", schedulePrice);
+count.addEventListener("change", () => (count.value = Math.min(MOST, Math.max(1, Math.round(count.value) || 1))));
 choose.addEventListener("change", () => select(choose.value));
 // Coming back, whatever the address asked for at first may have been changed since.
 const isBack = location.search === "" || performance.getEntriesByType("navigation")[0]?.type !== "navigate";
@@ -174,7 +192,7 @@ if (unsent) {
 } else if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
 showEarlier();
-if (!unsent && asks.has("finetune_id")) request.fill({ finetune_id: asks.get("finetune_id") });
+for (const name of ["finetune_id", "prompt"]) if (!unsent && asks.has(name)) request.fill({ ...request.body(), [name]: asks.get(name) });
 if (!unsent && asks.has("edit")) await use(asks.get("edit"));
 if (!unsent && asks.has("again") && !former) {
   earlier.textContent = "What that request was is not known in this window.";

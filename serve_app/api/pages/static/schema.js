@@ -4,16 +4,36 @@ import { get } from "./api.js";
 const TUNED = "-finetuned";
 const MODES = { v2v: "Extend a video", draft_enhance: "Upscale a draft" }; // whose descriptions are no titles
 
-// [{path, name, summary, forms: [{title, fields: [...]}]}]; a video has a form for each of its modes.
+export const GROUPS = ["Generate", "Edit", "Inpaint", "Extend", "Video", "Tools"];
+const SPOKEN = { vto: "Try-on", finetuned: "tuned" };
+
+// [{path, name, title, group, summary, forms: [{title, fields: [...]}]}]; a video has a form for each of its modes.
 export async function endpoints() {
   const description = await get("/openapi.json");
   const endpoints = [];
   for (const [path, { post }] of Object.entries(description.paths)) {
     const body = post?.requestBody?.content?.["application/json"]?.schema;
     if (!path.startsWith("/v1/gen-") || post.deprecated || !body) continue;
-    endpoints.push({ path, name: path.slice("/v1/".length), summary: post.summary, forms: forms(body, description) });
+    const [name, all] = [path.slice("/v1/".length), forms(body, description)];
+    endpoints.push({ path, name, title: humanName(name), group: groupOf(name, post.summary, all), summary: post.summary, forms: all });
   }
   return endpoints.sort((a, b) => a.name.endsWith(TUNED) - b.name.endsWith(TUNED));
+}
+
+// As people say it: `gen-tools/vto-v2` is "Try-on v2".
+function humanName(name) {
+  const words = name.replace(/^gen-(tools\/)?/, "").split("-").map((word) => SPOKEN[word] ?? (/^v\d/.test(word) ? word : word[0].toUpperCase() + word.slice(1)));
+  return words.join(" ");
+}
+
+function groupOf(name, summary, forms) {
+  const has = (field) => forms.some(({ fields }) => fields.some((each) => each.name === field));
+  if (has("duration")) return "Video";
+  if (has("reference_offset_x")) return "Extend";
+  if (has("mask")) return "Inpaint";
+  if (name.startsWith("gen-tools/")) return "Tools";
+  const needsImage = forms.every(({ fields }) => fields.some((each) => each.required && /image/.test(each.name)));
+  return needsImage || summary.startsWith("Edit") ? "Edit" : "Generate";
 }
 
 function forms(body, description) {

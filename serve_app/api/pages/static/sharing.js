@@ -19,10 +19,10 @@ export function sharing(id) {
   const button = el("button", { type: "button" }, "Share");
   button.addEventListener("click", async () => {
     try {
-      const { url, expires } = await link(id);
+      const { page, expires } = await link(id);
       status.replaceChildren(
-        el("p", {}, `Whoever has this link sees it, until ${new Date(expires * 1000).toLocaleString()}.`),
-        el("p", { class: "row" }, el("code", { class: "secret" }, url), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(url) }, "Copy")));
+        el("p", {}, `Whoever has this link sees it and its prompt, until ${moment(expires)}.`),
+        el("p", { class: "row" }, el("a", { class: "secret", href: page }, page), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(page) }, "Copy")));
     } catch (problem) {
       status.replaceChildren(el("p", { class: "bad" }, problem.message));
     }

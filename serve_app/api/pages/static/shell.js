@@ -15,7 +15,7 @@ export async function open() {
     location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`);
     return new Promise(() => {});
   }
-  document.body.prepend(header(session));
+  document.querySelector("header.top").replaceWith(header(session));
   return session;
 }
 

@@ -32,10 +32,13 @@ function destination() {
   return url?.origin === location.origin ? url.href : location.origin;
 }
 
-for (const form of document.forms) form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  signIn(Object.fromEntries(new FormData(form)));
-});
+for (const form of document.forms) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    signIn(Object.fromEntries(new FormData(form)));
+  });
+  form.querySelector("button").disabled = false; // before, a password would be sent in the address
+}
 
 const message = PROBLEMS[new URLSearchParams(location.search).get("problem")];
 if (message) say(message);
