@@ -402,6 +402,8 @@ export interface KontextRequest {
 export interface Model {
   /** Always 0: it is not known. Default: `0`. */
   created?: number;
+  /** Whether a bundled demonstration model does it, which knows coloured shapes only. Default: `false`. */
+  demo?: boolean;
   id: string;
   /** Default: `model`. */
   object?: "model";
@@ -474,6 +476,8 @@ export interface Price {
   cost: number;
   input_mp: number;
   output_mp: number;
+  /** What of the request can't be done, though it may be sent */
+  warnings?: Array<string>;
 }
 
 export interface PriceRequest {
@@ -529,6 +533,9 @@ export interface ProtectedResource {
 export interface ResultLink {
   /** Epoch seconds: as was asked for, or when the result is not kept any more */
   expires: number;
+  /** Of a page that shows it and its prompt to whoever has this address, for as long */
+  page: string;
+  /** Of the file */
   url: string;
 }
 
@@ -567,6 +574,32 @@ export interface TaskDelivery {
   state: "not due" | "waiting" | "sending" | "delivered" | "failed";
 }
 
+export interface TaskDetails {
+  /** How often work on the task was begun */
+  attempt: number;
+  /** Settled cost in credits, once known */
+  cost: number | null;
+  /** Epoch seconds */
+  created: number;
+  endpoint: string;
+  /** When it is deleted; null before its end */
+  expires: number | null;
+  finished: number | null;
+  id: string;
+  /** How many images and videos were sent */
+  inputs: number;
+  /** How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` … */
+  parameters: Record<string, string | number | boolean>;
+  /** 0.0 to 1.0; null when not known */
+  progress: number | null;
+  /** As it was sent, whole. Null where it can't be read */
+  prompt: string | null;
+  started: number | null;
+  status: Status;
+  /** Link to a small image of the result, or of how far it is; null where there is none */
+  thumbnail: string | null;
+}
+
 export interface TaskPage {
   /** Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and others follow */
   next: string | null;
@@ -595,6 +628,8 @@ export interface TaskSummary {
   /** Epoch seconds */
   created: number;
   endpoint: string;
+  /** When it is deleted; null before its end */
+  expires: number | null;
   finished: number | null;
   id: string;
   /** 0.0 to 1.0; null when not known */

@@ -52,8 +52,20 @@ def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body
     response = get_price(client, endpoint, body)
     assert response.status_code == 200, response.text
     submitted = client.order(endpoint, **body).json()
-    assert response.json() == {name: submitted[name] for name in ("cost", "input_mp", "output_mp")}
+    priced = {name: submitted[name] for name in ("cost", "input_mp", "output_mp")}
+    assert response.json() == priced | {"warnings": response.json()["warnings"]}
     assert response.json()["cost"] > 0
+
+
+def test_words_that_a_demo_model_does_not_know_are_named_beside_the_price(client: Client) -> None:
+    """The service's flux3-klein is a bundled checkpoint; others are not."""
+    demos = {model["id"]: model["demo"] for model in client.get("/v1/models").json()["data"]}
+    assert demos["gen-3-image-klein"]
+    assert not demos["gen-2-max"]
+    warnings = get_price(client, "gen-3-image-klein", {"prompt": "a lighthouse beside a red star"}).json()["warnings"]
+    assert warnings == ["The demo model draws coloured shapes only. It does not know: lighthouse"]
+    assert get_price(client, "gen-3-image-klein", {"prompt": "a red star"}).json()["warnings"] == []
+    assert get_price(client, "gen-2-max", {"prompt": "a lighthouse"}).json()["warnings"] == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +110,7 @@ def test_tools_have_flat_prices(
     client: Client, tool: str, body: dict[str, Any], cost: float, input_mp: float, output_mp: float
 ) -> None:
     price = get_price(client, tool, MINIMAL[tool] | body).json()
-    assert price == {"cost": cost, "input_mp": input_mp, "output_mp": output_mp}
+    assert price == {"cost": cost, "input_mp": input_mp, "output_mp": output_mp, "warnings": []}
 
 
 @promise("12. Tuned-model endpoints", "During the beta such requests are billed at the base endpoint's rate.")

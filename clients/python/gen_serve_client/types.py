@@ -403,6 +403,8 @@ class KontextRequest(SeededRequest):
 class Model(TypedDict):
     created: NotRequired[int]
     """Always 0: it is not known. Default: `0`."""
+    demo: NotRequired[bool]
+    """Whether a bundled demonstration model does it, which knows coloured shapes only. Default: `false`."""
     id: str
     object: NotRequired[Literal["model"]]
     """Default: `model`."""
@@ -469,6 +471,8 @@ class Price(TypedDict):
     """Credits"""
     input_mp: float
     output_mp: float
+    warnings: NotRequired[list[str]]
+    """What of the request can't be done, though it may be sent"""
 
 
 class PriceRequest(TypedDict):
@@ -516,7 +520,10 @@ class ProtectedResource(TypedDict):
 class ResultLink(TypedDict):
     expires: float
     """Epoch seconds: as was asked for, or when the result is not kept any more"""
+    page: str
+    """Of a page that shows it and its prompt to whoever has this address, for as long"""
     url: str
+    """Of the file"""
 
 
 Status: TypeAlias = Literal[
@@ -561,6 +568,32 @@ class TaskDelivery(TypedDict):
     """`not due` until the task ends; `failed` once no more attempts follow"""
 
 
+class TaskDetails(TypedDict):
+    attempt: int
+    """How often work on the task was begun"""
+    cost: float | None
+    """Settled cost in credits, once known"""
+    created: float
+    """Epoch seconds"""
+    endpoint: str
+    expires: float | None
+    """When it is deleted; null before its end"""
+    finished: float | None
+    id: str
+    inputs: int
+    """How many images and videos were sent"""
+    parameters: dict[str, str | int | float | bool]
+    """How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` …"""
+    progress: float | None
+    """0.0 to 1.0; null when not known"""
+    prompt: str | None
+    """As it was sent, whole. Null where it can't be read"""
+    started: float | None
+    status: Status
+    thumbnail: str | None
+    """Link to a small image of the result, or of how far it is; null where there is none"""
+
+
 class TaskPage(TypedDict):
     next: str | None
     """Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and
@@ -593,6 +626,8 @@ class TaskSummary(TypedDict):
     created: float
     """Epoch seconds"""
     endpoint: str
+    expires: float | None
+    """When it is deleted; null before its end"""
     finished: float | None
     id: str
     progress: float | None

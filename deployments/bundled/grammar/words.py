@@ -34,6 +34,12 @@ def known(prompt: str, *, keep_unknown: bool = False) -> list[str]:
     return [piece for piece in pieces if keep_unknown or piece in _KNOWN or not piece.isalpha()]
 
 
+def unknown(prompt: str) -> list[str]:
+    """Words of it that say nothing to such a checkpoint, once each, in lower case and without accents."""
+    pieces = known(prompt, keep_unknown=True)
+    return list(dict.fromkeys(piece for piece in pieces if piece.isalpha() and piece not in _KNOWN))
+
+
 def split(prompt: str) -> tuple[str, str]:
     """What is told, and the region table that follows it."""
     table = _TABLE.search(prompt)

@@ -34,6 +34,7 @@ def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRou
             id=served_endpoint.name,
             shutdown_date=sunset.isoformat() if sunset else None,
             state=model_state.state,
+            demo=any(defaults.demo for defaults in served_endpoint.defaults.values()),
             predicted_wait_s=model_state.predicted_wait_s,
         )
 

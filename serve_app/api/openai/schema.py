@@ -141,6 +141,9 @@ class Model(BaseModel):
     state: State | None = Field(
         default=None, description="Whether a replica is there for it; null where that is not known"
     )
+    demo: bool = Field(
+        default=False, description="Whether a bundled demonstration model does it, which knows coloured shapes only"
+    )
     predicted_wait_s: float | None = Field(
         default=None, description="How long a task submitted now would wait, seconds; null where none was ever done"
     )

@@ -132,6 +132,11 @@ def test_what_comes_from_where_is_told_as_it_was_learnt(prompt: str, said: str |
     assert read_sentence(prompt, 2) == (said or prompt)
 
 
+def test_words_that_say_nothing_are_named_once() -> None:
+    assert words.unknown("A Lighthouse, a CRIMSON star and a lighthouse; cat") == ["lighthouse", "cat"]
+    assert words.unknown("two crimson discs on navy") == []
+
+
 def test_what_stands_beside_the_prompt_says_where_things_are() -> None:
     assert read("STAR red, bg blue", 0, placed=True) == "star red, background blue"
 
