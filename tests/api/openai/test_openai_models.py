@@ -21,7 +21,7 @@ from serve_app.tasks.task import Status
 
 def model_entry(name: str) -> dict[str, Any]:
     entry = {"id": name, "object": "model", "created": 0, "owned_by": "gen-serve", "shutdown_date": None}
-    return {**entry, "state": None, "demo": False, "predicted_wait_s": None}  # no Ray is here, and nothing was ever made
+    return {**entry, "state": None, "demo": False, "predicted_wait_s": None}  # no Ray here, nothing made yet
 
 
 def test_every_endpoint_is_a_model(start_service: StartService) -> None:
