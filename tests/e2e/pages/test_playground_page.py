@@ -64,6 +64,7 @@ def test_the_first_visit_makes_an_image_by_one_click(page: Page, behind: Behind)
     page.clock.set_fixed_time("2100-01-01T00:00:00Z")
     card.get_by_role("button", name="Edit this").click()
     expect(page.locator("[data-name=images] img")).to_be_visible()
+    expect(page.locator("textarea")).to_have_value("")
     assert any("/v1/get_result" in url for url in urls)
     with page.expect_download() as download:
         card.get_by_role("link", name="Download").click()

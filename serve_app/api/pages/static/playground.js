@@ -154,6 +154,7 @@ async function edit(id) {
   if (!field) select("gen-3-image-klein");
   request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
   const prompt = request.widgets.get("prompt");
+  prompt?.set(""); // what it showed is no instruction of what to change
   (prompt?.input ?? prompt?.element)?.focus();
   schedulePrice();
 }
