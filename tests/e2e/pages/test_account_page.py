@@ -38,6 +38,11 @@ def test_a_key_is_shown_once(page: Page) -> None:
 
 def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, service: Service) -> None:
     page.goto("/account")
+    keys = page.get_by_role("region", name="Keys")
+    keys.get_by_label("Name of the key").fill("for a viewer")
+    keys.get_by_label("Role").select_option("viewer")
+    keys.get_by_role("button", name="Make a key").click()
+    expect(keys.get_by_role("row", name="for a viewer")).to_be_visible()
     members = page.get_by_role("region", name="Members")
     members.get_by_role("combobox", name="Role").first.select_option("developer")
     members.get_by_role("button", name="Invite someone").click()
@@ -65,6 +70,9 @@ def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, ser
     theirs.get_by_role("button", name="Sign in", exact=True).click()
     expect(theirs.get_by_role("button", name="Generate")).to_be_visible()
     theirs.goto("/account")
+    key = theirs.get_by_role("row", name="for a viewer")
+    expect(key).to_be_visible()
+    expect(key.get_by_role("button")).to_have_count(0)
     theirs.get_by_label("The one so far").fill("correct horse battery")
     theirs.get_by_label(re.compile("The new one")).fill("another horse battery")
     theirs.get_by_role("button", name="Change it").click()
