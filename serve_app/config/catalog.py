@@ -341,7 +341,7 @@ class Catalog(StrictSettings):
             instruction="" if in_one_pass else endpoint.instruction,
             image_prompts=config.redux is not None or _reads_image_prompts(config.checkpoint),
             fps=config.fps,
-            demo=(config.checkpoint or "").startswith("bundled/"),
+            demo=config.checkpoint.startswith("bundled/"),
         )
 
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from image_endpoints import MASK, PHOTO
 from support.client import Client, problems, refusal
-from support.http_service import Service
+from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.promises import promise
 from support.website import Website
@@ -20,6 +20,7 @@ from support.worker import Worker
 from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ON_1, TRY_ON_2
 
 from serve_app.accounts.roles import Role
+from serve_app.config.model_settings import ModelSettings
 from serve_app.tasks.task import Status
 
 SMALL, LARGE = to_base64(image_file(512, 512)), to_base64(image_file(1600, 1200))
@@ -66,6 +67,14 @@ def test_words_that_a_demo_model_does_not_know_are_named_beside_the_price(client
     assert warnings == ["The demo model draws coloured shapes only. It does not know: lighthouse"]
     assert get_price(client, "gen-3-image-klein", {"prompt": "a red star"}).json()["warnings"] == []
     assert get_price(client, "gen-2-max", {"prompt": "a lighthouse"}).json()["warnings"] == []
+
+
+def test_the_instruction_of_a_tool_is_no_word_of_the_request(start_service: StartService) -> None:
+    service = start_service(models={"flux2-pro": ModelSettings(checkpoint="bundled/flux2klein")})
+    with service.client() as client:
+        assert get_price(client, TRY_ON_1, MINIMAL[TRY_ON_1]).json()["warnings"] == []
+        named = get_price(client, TRY_ON_1, MINIMAL[TRY_ON_1] | {"prompt": "a lighthouse"}).json()["warnings"]
+        assert named == ["The demo model draws coloured shapes only. It does not know: lighthouse"]
 
 
 @pytest.mark.parametrize(

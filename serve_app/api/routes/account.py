@@ -95,7 +95,8 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
         raise problem.within("body") from None
     response.headers.update(rate_limit_headers(limits, remaining))
     warnings = list(request_plan.warnings)
-    if request_plan.defaults.demo and request_plan.adapter is None and (words := unknown(request_plan.plan.prompt)):
+    prompt: str = getattr(body, "prompt", None) or ""  # without what the endpoint begins it with
+    if request_plan.defaults.demo and request_plan.adapter is None and (words := unknown(prompt)):
         named = ", ".join(words[:_MOST_WORDS])
         warnings.append(f"The demo model draws coloured shapes only. It does not know: {named}")
     return Price(
