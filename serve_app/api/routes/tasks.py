@@ -47,7 +47,7 @@ async def list_tasks(
     request: Request, services: Deps, caller: TaskReader, query: Annotated[PromptQuery, Query()]
 ) -> TaskPage:
     """The tasks of the key's project that are still kept, newest first."""
-    tasks, following = await list_page(services, caller.project.id, query)
+    tasks, following = await list_page(services, caller.project.id, query, query.prompt)
     base = public_base(request, services.settings.service)
     thumbnails = [await services.presenter.thumbnail(task, base) for task in tasks]
     summaries = [
@@ -88,7 +88,9 @@ def _parameters(job: Job) -> dict[str, str | int | float | bool]:
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-async def list_page(services: Services, project: str, query: TaskQuery) -> tuple[list[Task], str | None]:
+async def list_page(
+    services: Services, project: str, query: TaskQuery, text: str = ""
+) -> tuple[list[Task], str | None]:
     """The tasks of a page, and the cursor of the next one."""
     try:
         return await services.tasks.list_tasks(
@@ -99,7 +101,7 @@ async def list_page(services: Services, project: str, query: TaskQuery) -> tuple
             statuses=query.status,
             endpoints=() if query.endpoint is None else (query.endpoint,),
             since=query.since,
-            text=query.prompt if isinstance(query, PromptQuery) else "",
+            text=text,
         )
     except ValueError:
         raise Invalid(["query", "cursor"], "Not a cursor: pass `next` of the page before, unchanged") from None

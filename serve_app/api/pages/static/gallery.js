@@ -239,4 +239,5 @@ addEventListener("hashchange", () => {
 
 await refilter(); // by what was typed meanwhile, too
 openNamed();
-setInterval(() => document.hidden || refresh(), EVERY_MS);
+// A search reads up to a thousand prompts: it is made when asked for.
+setInterval(() => document.hidden || filters.elements.prompt.value || refresh(), EVERY_MS);
