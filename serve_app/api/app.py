@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 from fastapi import FastAPI, HTTPException
 from starlette.requests import HTTPConnection
@@ -24,7 +25,7 @@ from serve_app.api.mcp import McpServer
 from serve_app.api.metrics import RequestMetrics
 from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, notices
 from serve_app.api.openai.schema import translate_error
-from serve_app.api.pages import PATH, add_pages, shared
+from serve_app.api.pages import PATH, add_pages, guide, shared
 from serve_app.api.routes import (
     account,
     admin,
@@ -63,7 +64,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
 
     app = FastAPI(
         title="Media generation",
-        version="1",
+        version=version("gen-serve"),
         description=openapi.DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,
@@ -94,7 +95,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
-    app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH))
+    app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH, guide.PATH))
     app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (
         results.router,
@@ -125,6 +126,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
     openapi.install(app)
     add_pages(app)
+    guide.add_guide(app)
     app.add_middleware(HeadAsGet, routes=app.routes)
     return app
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from string import Template
 from typing import Any, Final
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 
-from serve_app.api.pages import PATH
+from serve_app.api.pages import read_page
 
 PUBLIC: Final = "/openapi.json"
 ADMIN: Final = "/openapi-admin.json"
@@ -121,23 +121,12 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (path[method] for method in _METHODS if method in path)
 
 
-_HEAD: Final = f"""<link rel="stylesheet" href="{PATH}/reference.css"><script>
-const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-document.documentElement.classList.toggle("dark-mode", (localStorage.getItem("theme") ?? dark) === "dark");
-</script></head>"""
+_PAGE: Final = Template(read_page("reference.html"))
 
 
 def _page(title: str, document: str) -> HTMLResponse:
     """Its scripts are served from here: it renders without internet."""
-    page = get_swagger_ui_html(
-        openapi_url=document,
-        title=f"{title} · API reference · gen-serve",
-        swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
-        swagger_css_url=f"{ASSETS}/swagger-ui.css",
-        swagger_favicon_url=f"{ASSETS}/favicon.png",
-        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": 0, "requestSnippetsEnabled": True},
-    )
-    return HTMLResponse(bytes(page.body).decode().replace("</head>", _HEAD))
+    return HTMLResponse(_PAGE.substitute(title=title, document=document, assets=ASSETS))
 
 
 def _list_endpoints(app: FastAPI) -> str:

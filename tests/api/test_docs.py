@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from support.client import Client
 from support.promises import promise
 
+from serve_app.api.pages.guide import CHAPTERS
 from serve_app.cli.ops import openapi
 
 
@@ -19,7 +22,7 @@ def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
     assert "://" not in response.text, "nothing is loaded from another server"
     urls = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", response.text)
     assert "/openapi.json" in urls
-    assert {Path(path).suffix for path in urls} >= {".js", ".css", ".png", ".json"}
+    assert {Path(path).suffix for path in urls} >= {".js", ".css", ".svg", ".json"}
     for path in urls:
         asset = client.get(path)
         assert asset.status_code == 200, path
@@ -31,6 +34,26 @@ def test_programs_that_read_text_are_told_how_to_use_it(client: Client) -> None:
     assert text.startswith("# Media generation\n> Asynchronous media generation")
     assert "- [POST /v1/gen-3-image-klein](/openapi.json): Text to image, or edit with up to ten references" in text
     assert "gen-pro-1.0-depth" not in text, "not served any more"
+
+
+def test_the_guide_has_every_document(client: Client, repository: Path) -> None:
+    assert client.get("/guide", follow_redirects=False).headers["location"] == "/guide/quickstart"
+    names = {file.stem for file in (repository / "docs").glob("*.md")}
+    assert names == {name for names in CHAPTERS.values() for name in names}
+    pages = {f"/guide/{name}": client.get(f"/guide/{name}").text for name in names}
+    for path, text in pages.items():
+        for href in re.findall(r"""(?:href|src)="([^"#][^":]*)\"""", text):
+            address, _, fragment = urljoin(path, href).partition("#")
+            if address in pages:
+                assert not fragment or f'id="{fragment}"' in pages[address], href
+            else:
+                assert client.get(address, follow_redirects=True).status_code == 200, href
+    assert client.get("/guide/nothing", headers={"accept": "text/html"}).status_code == 404
+
+
+def test_pages_say_which_release_they_are(client: Client) -> None:
+    assert f"gen-serve {version('gen-serve')}" in client.get("/").text
+    assert client.get("/openapi.json").json()["info"]["version"] == version("gen-serve")
 
 
 def test_a_browser_that_is_lost_gets_a_page(client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from importlib.metadata import version
 from typing import Any, Final
 
 import pytest
@@ -109,7 +110,7 @@ def test_it_is_for_operators_alone(administrator: Client) -> None:
 
 def test_alive(client: Client) -> None:
     response = client.get("/healthz")
-    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    assert (response.status_code, response.json()) == (200, {"status": "ok", "version": version("gen-serve")})
 
 
 def test_ready_with_a_store_objects_and_a_dispatcher(client: Client, worker: Worker) -> None:

@@ -16,6 +16,7 @@ from ray.serve._private.request_router import replica_wrapper
 from ray.serve._private.request_router.replica_wrapper import gRPCReplicaWrapper
 
 from serve_app import ray_internals
+from serve_app.api.pages.guide import anchor
 from serve_app.ray_internals import OwnNode, start_own_node
 
 
@@ -78,9 +79,8 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def anchors(document: Path) -> set[str]:
-    """As GitHub makes them of headings: lower case, spaces to hyphens, no other signs."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", document.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor(heading) for heading in headings}
 
 
 def find_broken_links(document: Path) -> Iterator[str]:
@@ -131,8 +131,9 @@ def test_ray_calls_replicas_by_these_names(monkeypatch: pytest.MonkeyPatch) -> N
         replica_wrapper.__dict__.update(replaced)
 
 
-LINK = Path(__file__).parents[2] / "serve_app/config/files"
-"""To `configs`, whose files the pattern names."""
+_SERVE_APP = Path(__file__).parents[2] / "serve_app"
+LINKS = {_SERVE_APP / "config/files", _SERVE_APP / "api/pages/documents"}
+"""To `configs` and `docs`, whose files the patterns name."""
 
 
 def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
@@ -143,6 +144,7 @@ def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "serve_app", "deployments"], cwd=repository, capture_output=True, text=True
     )
-    data = {repository / name for name in listed.stdout.split() if not name.endswith((".py", ".md"))} - {LINK}
+    data = {repository / name for name in listed.stdout.split() if not name.endswith((".py", ".md"))} - LINKS
     assert data <= packaged
-    assert {LINK / file.name for file in (repository / "configs").glob("*.yaml")} <= packaged
+    assert {_SERVE_APP / "config/files" / file.name for file in (repository / "configs").glob("*.yaml")} <= packaged
+    assert {_SERVE_APP / "api/pages/documents" / file.name for file in (repository / "docs").glob("*.md")} <= packaged

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -60,9 +61,12 @@ _FILES: Final = sorted(file for file in STATIC.rglob("*") if file.is_file())
 _VERSION: Final = sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:12]
 _ANY_VERSION: Final = re.compile(r"^[0-9a-f]{12}/")
 _HEADER: Final = """<header class="top"><div class="row apart"><nav class="row" aria-label="Pages">
-<strong>gen-serve</strong><a href="/">Playground</a><a href="/gallery">Gallery</a><a href="/docs">API</a>
+<strong>gen-serve</strong><a href="/">Playground</a><a href="/gallery">Gallery</a><a href="/guide/quickstart">Docs</a>
 </nav></div></header>"""
 """What people see before a script knows who they are."""
+_FOOTER: Final = f"""<footer class="bottom row faint">
+<span>gen-serve {version("gen-serve")}</span><a href="/guide/quickstart">Docs</a><a href="/docs">API reference</a>
+</footer>"""
 _ENTRY, _IMPORT = re.compile(r'<script type="module" src="/pages/([^"]+)">'), re.compile(r'from "\./([^"]+)"')
 
 
@@ -100,6 +104,7 @@ def read_page(name: str) -> str:
     scripts = [script for entry in _ENTRY.findall(text) for script in _imports(entry)]
     preloads = "".join(f'<link rel="modulepreload" href="/pages/{script}">\n' for script in scripts)
     text = text.replace("</head>", f"{preloads}</head>").replace("<!-- header -->", _HEADER)
+    text = text.replace("</body>", f"{_FOOTER}\n</body>")
     return text.replace('"/pages/', f'"/pages/{_VERSION}/')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -16,6 +17,8 @@ READY: Final = "/readyz"
 
 router = APIRouter(tags=["health"])
 
+RELEASE: Final = version("gen-serve")
+
 
 class NotReady(BaseModel):
     detail: str
@@ -28,8 +31,8 @@ _MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "de
 
 @router.get(ALIVE)
 async def get_health() -> dict[str, str]:
-    """This replica answers."""
-    return {"status": "ok"}
+    """This replica answers, and is of this release."""
+    return {"status": "ok", "version": RELEASE}
 
 
 @router.get(READY, response_model=dict[str, str], responses=_MISSING)

@@ -35,7 +35,7 @@ function header(session) {
   return el("header", { class: "top" },
     el("a", { class: "skip", href: "#main" }, "To the content"),
     el("div", { class: "row apart" },
-      el("nav", { class: "row", "aria-label": "Pages" }, el("strong", {}, "gen-serve"), links, el("a", { href: "/docs" }, "API")),
+      el("nav", { class: "row", "aria-label": "Pages" }, el("strong", {}, "gen-serve"), links, el("a", { href: "/guide/quickstart" }, "Docs")),
       el("div", { class: "row" }, projects(session), theme(), signOut(session)),
     ),
   );

@@ -1,0 +1,98 @@
+"""The guide: the documentation in `docs/`, as pages of the service that it describes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from markdown_it import MarkdownIt
+
+from serve_app.api.openapi import PUBLIC
+from serve_app.api.pages import HEADERS, not_found_page, read_page
+
+DOCUMENTS: Final = Path(__file__).with_name("documents")
+PATH: Final = "/guide"
+CHAPTERS: Final = {
+    "Use": ("quickstart", "dashboard", "cli"),
+    "Build": ("api", "webhooks", "clients"),
+    "Operate": ("operations", "settings", "tuning", "models", "metrics", "accounts", "moderation", "security"),
+    "Evaluate": ("architecture", "durability", "benchmarks"),
+}
+_NAMES: Final = frozenset(name for names in CHAPTERS.values() for name in names)
+_IMAGES: Final = ("images", "pages")
+_MARKDOWN: Final = MarkdownIt().enable("table")
+_PAGE: Final = Template(read_page("guide.html"))
+_DOCUMENT: Final = re.compile(r"^([a-z]+)\.md(#.*)?$")
+
+
+def add_guide(app: FastAPI) -> None:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(PATH)
+    async def guide() -> RedirectResponse:
+        return RedirectResponse(f"{PATH}/quickstart")
+
+    @router.get(f"{PATH}/{{name}}")
+    async def document(name: str) -> HTMLResponse:
+        return HTMLResponse(_render(name), headers=HEADERS) if name in _NAMES else not_found_page("")
+
+    app.include_router(router)
+    for folder in _IMAGES:
+        app.mount(f"{PATH}/{folder}", StaticFiles(directory=DOCUMENTS / folder))
+
+
+@cache
+def _render(name: str) -> str:
+    tokens = _MARKDOWN.parse((DOCUMENTS / f"{name}.md").read_text())
+    for heading, text in pairwise(tokens):
+        if heading.type == "heading_open":
+            heading.attrSet("id", anchor(text.content))
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrs = _link(str(child.attrs["href"]))
+    content = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
+    content = content.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+    content = content.replace("</table>", "</table></div>")
+    return _PAGE.substitute(title=escape(_title(name)), chapters=_list_chapters(name), content=content)
+
+
+@cache
+def _title(name: str) -> str:
+    with (DOCUMENTS / f"{name}.md").open() as file:
+        return file.readline().removeprefix("# ").strip()
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes them of headings: lower case, spaces to hyphens, no other signs."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _link(href: str) -> dict[str, str | int | float]:
+    """The address here of what a document links to; none of what is in the repository alone."""
+    if "://" in href or href.startswith("#"):
+        return {"href": href}
+    if href == "../openapi.json":
+        return {"href": PUBLIC}
+    found = _DOCUMENT.match(href)
+    return {"href": f"{PATH}/{found[1]}{found[2] or ''}"} if found else {}
+
+
+def _list_chapters(name: str) -> str:
+    def item(each: str) -> str:
+        current = ' aria-current="page"' if each == name else ""
+        return f'<li><a href="{PATH}/{each}"{current}>{escape(_title(each))}</a></li>'
+
+    return "".join(
+        f"<details{' open' * (name in names)}><summary>{chapter}</summary><ul>{items}</ul></details>"
+        for chapter, names in CHAPTERS.items()
+        for items in ("".join(map(item, names)),)
+    )

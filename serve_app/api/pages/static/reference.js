@@ -1,0 +1,32 @@
+// The API reference: Swagger UI, with each operation as a program would call it.
+import { FILE, programs } from "./code.js";
+import { endpoints } from "./schema.js";
+
+const holder = document.getElementById("reference");
+const generating = new Map((await endpoints()).map((endpoint) => [endpoint.path, endpoint]));
+
+// Of an endpoint that generates, in four languages, with what it needs; of others as curl.
+function samples(path, method) {
+  const endpoint = generating.get(path);
+  if (!endpoint) return { curl: `curl${method === "get" ? "" : ` -X ${method.toUpperCase()}`} "${location.origin}${path}" -H "x-key: $GEN_KEY"` };
+  const needed = endpoint.forms[0].fields.filter((field) => field.required || field.name === "prompt");
+  return programs(endpoint.name, Object.fromEntries(needed.map((field) => [field.name, field.constant ?? field.example ?? FILE])));
+}
+
+const CodeSamples = ({ React: { createElement: h, useState } }) => {
+  function Samples({ path, method }) {
+    const [language, select] = useState("curl");
+    const texts = samples(path, method);
+    return h("div", { className: "samples" },
+      Object.keys(texts).map((name) => h("button", { key: name, type: "button", className: "btn", "aria-pressed": String(name === language), onClick: () => select(name) }, name)),
+      h("pre", { tabIndex: 0 }, texts[language]));
+  }
+  const wrap = (Original) => (properties) => h("div", null, h(Samples, { path: properties.pathMethod[0], method: properties.pathMethod[1] }), h(Original, properties));
+  return { wrapComponents: { parameters: wrap } };
+};
+
+const { SwaggerUIBundle } = window;
+SwaggerUIBundle({
+  domNode: holder, url: holder.dataset.url, deepLinking: true, docExpansion: "none", defaultModelsExpandDepth: 0,
+  plugins: [CodeSamples], presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
+});
