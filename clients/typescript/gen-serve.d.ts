@@ -533,7 +533,7 @@ export interface ProtectedResource {
 export interface ResultLink {
   /** Epoch seconds: as was asked for, or when the result is not kept any more */
   expires: number;
-  /** Of a page that shows it and its prompt to whoever has this address, for as long */
+  /** Of a page with it and its prompt for whoever has this address, until it is revoked */
   page: string;
   /** Of the file */
   url: string;

@@ -48,7 +48,8 @@ A task's hash: who and what (`id queue organization project endpoint key_id user
 (`status attempt begun crashes losses interruptions published_by`; `begun` is the last attempt that a worker began
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
 while it is quarantined), what came of it (`progress preview result details cancelled`), its price while it is
-`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`).
+`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`), by
+which token its result is `shared`.
 `job` is the record of `tasks.task.Job`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
 clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
 `details`, and `reply` of an idempotency key; `webhook_destination` is a keyed hash then. No script reads any of them.
@@ -75,6 +76,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from secrets import token_urlsafe
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
@@ -114,6 +116,14 @@ class TaskStore(Admission):
     async def delete(self, task_id: str, project: str) -> int:
         """Has the next sweep delete an ended task. Returns 1; 2 when it has not ended, 0 when the project has none."""
         return await self._scripts.run_replicated("delete", ["", task_id, project, milliseconds(LATE_S)])
+
+    async def share(self, task_id: str, project: str) -> str:
+        """The token by which the project's task is shared from now on; empty where it has no such task."""
+        return await self._scripts.run_replicated("share", ["", task_id, project, token_urlsafe(9)])
+
+    async def unshare(self, task_id: str, project: str) -> None:
+        """Ends all that it was shared by so far."""
+        await self._scripts.run_replicated("share", ["", task_id, project, ""])
 
     # Work
 

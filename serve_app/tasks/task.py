@@ -153,6 +153,8 @@ class Task:
     """As in NewTask."""
     work: float = 1.0
     """As in NewTask."""
+    shared: str = ""
+    """The token of links to its page; empty where it is not shared."""
 
     def read_job(self) -> Job | None:
         """None where the record can't be read: the key that it was sealed with is gone, or a later release wrote it."""
@@ -198,6 +200,7 @@ def from_record(raw: Mapping[str, str]) -> Task:
         webhook=_webhook(raw) if "webhook_url" in raw else None,
         traceparent=raw.get("traceparent", ""),
         work=float(raw.get("work", 1)),
+        shared=raw.get("shared", ""),
     )
 
 

@@ -104,6 +104,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("GET", "/v1/tasks/{task_id}/deliveries", {}), EVERYONE),
     (("POST", "/v1/tasks/{task_id}/deliveries/replay", {}), {A, D, O}),
     (("POST", "/v1/tasks/{task_id}/links", {}), EVERYONE),
+    (("DELETE", "/v1/tasks/{task_id}/links", {}), {A, D, O}),
     (("POST", "/v1/finetunes", {}), {A, D, O}),
     (("POST", "/v1/uploads", {}), {A, D, O}),
     (("GET", "/v1/my_finetunes", {}), EVERYONE),

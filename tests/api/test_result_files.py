@@ -221,6 +221,22 @@ def test_a_shared_page_needs_its_signature_and_a_result(client: Client, service:
     assert file.status_code == 403, "it opens no file"
 
 
+def test_a_shared_page_is_there_until_its_links_are_revoked(client: Client, service: Service, task_id: str) -> None:
+    def show(page: str) -> int:
+        return httpx2.get(page, trust_env=False, timeout=60).status_code
+
+    path = f"/v1/tasks/{task_id}/links"
+    page = client.post(path, json={}).json()["page"]
+    other = client.post(path, json={"expires_in": 60}).json()["page"]
+    with service.client() as another:
+        assert refusal(another.delete(path), 404) == "Task not found"
+    assert (show(page), show(other)) == (200, 200)
+    assert client.delete(path).status_code == 204
+    assert (show(page), show(other)) == (403, 403)
+    assert show(client.post(path, json={}).json()["page"]) == 200
+    assert show(page) == 403, "not by another link either"
+
+
 def test_there_are_none_to_what_is_not_made_or_not_ones_own(client: Client, service: Service, task_id: str) -> None:
     waiting = client.submit(prompt="a red star").json()["id"]
     wrong = client.post(f"/v1/tasks/{waiting}/links", json={})

@@ -521,7 +521,7 @@ class ResultLink(TypedDict):
     expires: float
     """Epoch seconds: as was asked for, or when the result is not kept any more"""
     page: str
-    """Of a page that shows it and its prompt to whoever has this address, for as long"""
+    """Of a page with it and its prompt for whoever has this address, until it is revoked"""
     url: str
     """Of the file"""
 

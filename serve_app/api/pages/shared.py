@@ -22,26 +22,34 @@ router = APIRouter(include_in_schema=False)
 _PAGE: Final = Template(read_page("shared.html"))
 _TITLE_CHARS, _PROMPT_CHARS = 100, 2000
 """Of a prompt, in the title and in the address of the playground."""
+_FILE_LIFE_S: Final = 3600.0
+"""Of the link to the file, which can't be revoked."""
+_EXPIRED: Final = message_page(
+    "This link has expired", "Or it was revoked. Ask whoever sent it for another one.", status=403
+)
 
 
-@router.get("/s/{task_id}")
+@router.get("/s/{task_id}/{token}")
 async def show_shared(
     request: Request,
     services: Deps,
     task_id: Annotated[str, Path(max_length=64)],
+    token: Annotated[str, Path(max_length=64)],
     se: str = "",
     sig: str = "",
 ) -> HTMLResponse:
     """The result and its prompt."""
     now = time.time()
-    if not services.links.verify(task_id, se, sig, now, "SHARE"):
-        return message_page("This link has expired", "Ask whoever sent it for another one.", 403)
+    if not services.links.verify(f"{task_id}/{token}", se, sig, now, "SHARE"):
+        return _EXPIRED
     task = await services.tasks.get(task_id)
+    if task is not None and task.shared != token:
+        return _EXPIRED
     if task is None or task.status is not Status.READY or task.result is None:
         return message_page("This result is no longer kept", "Ask whoever sent the link for another one.", 404)
     base = public_base(request, services.settings.service)
     key, prompt = task.result["key"], task.prompt or ""
-    url = escape(await services.presenter.link(key, base, max(int(se) - now, 1.0), exact=True))
+    url = escape(await services.presenter.link(key, base, min(max(int(se) - now, 1.0), _FILE_LIFE_S), exact=True))
     title = escape(prompt if len(prompt) <= _TITLE_CHARS else f"{prompt[:_TITLE_CHARS]}…") or "A result"
     is_video = media_type(key).startswith("video/")
     picture = f'<video src="{url}" controls loop></video>' if is_video else f'<img src="{url}" alt="{title}">'

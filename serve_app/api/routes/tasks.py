@@ -173,7 +173,7 @@ class CreateLinkRequest(BaseModel):
 
 class ResultLink(BaseModel):
     url: str = Field(description="Of the file")
-    page: str = Field(description="Of a page that shows it and its prompt to whoever has this address, for as long")
+    page: str = Field(description="Of a page with it and its prompt for whoever has this address, until it is revoked")
     expires: float = Field(description="Epoch seconds: as was asked for, or when the result is not kept any more")
 
 
@@ -193,5 +193,14 @@ async def create_link(
     expires = min(now + request_body.expires_in, expiry)
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
     url = await services.presenter.link(task.result["key"], base, life_s, exact=True)
-    page = base + services.links.sign(task_id, life_s, now, exact=True, method="SHARE")
+    token = await services.tasks.share(task_id, caller.project.id)
+    page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")
     return ResultLink(url=url, page=page, expires=expires)
+
+
+@router.delete("/{task_id}/links", status_code=204, responses=errors(403, 404, 503))
+async def revoke_links(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
+    """Revokes all links to the page of a task of the key's project. Links to its file end by themselves: pages that
+    were opened before have one that ends within an hour."""
+    await _find(services, caller.project.id, task_id)
+    await services.tasks.unshare(task_id, caller.project.id)

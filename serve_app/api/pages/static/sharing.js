@@ -1,9 +1,9 @@
 // A link to a result that can be passed on: whoever has it needs no key, until it expires.
-import { get, post } from "./api.js";
+import { sure } from "./account_parts.js";
+import { get, post, remove } from "./api.js";
 import { el, moment } from "./dom.js";
 
 const SECONDS = 7 * 24 * 3600;
-const link = (id) => post(`/v1/tasks/${encodeURIComponent(id)}/links`, { expires_in: SECONDS });
 
 // Shows when a result will be deleted.
 export function keptUntil(id) {
@@ -12,15 +12,17 @@ export function keptUntil(id) {
   return text;
 }
 
-export function sharing(id) {
+export function sharing(id, mayRevoke) {
+  const path = `/v1/tasks/${encodeURIComponent(id)}/links`;
   const status = el("div", { role: "status" });
   const button = el("button", { type: "button" }, "Share");
   button.addEventListener("click", async () => {
     try {
-      const { page, expires } = await link(id);
+      const { page, expires } = await post(path, { expires_in: SECONDS });
       status.replaceChildren(
-        el("p", {}, `Whoever has this link sees it and its prompt, until ${moment(expires)}.`),
-        el("p", { class: "row" }, el("a", { class: "secret", href: page }, page), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(page) }, "Copy")));
+        el("p", {}, `Whoever has this link sees it and its prompt, until ${moment(expires)}${mayRevoke ? " or until you revoke it" : ""}.`),
+        el("p", { class: "row" }, el("a", { class: "secret", href: page }, page), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(page) }, "Copy"),
+          mayRevoke ? sure("Revoke", "Revoke all links to this page?", () => remove(path).then(() => status.replaceChildren(el("p", {}, "No link leads to this page any more.")))) : null));
     } catch (problem) {
       status.replaceChildren(el("p", { class: "bad" }, problem.message));
     }

@@ -3,7 +3,7 @@ import { get, remove } from "./api.js";
 import { sure } from "./account_parts.js";
 import { SAID } from "./card.js";
 import { webhook } from "./deliveries.js";
-import { el, moment } from "./dom.js";
+import { el, moment, zoomable } from "./dom.js";
 import { isEnd } from "./follow.js";
 import { spoken } from "./layout.js";
 import { kept, suggest } from "./requests.js";
@@ -21,9 +21,9 @@ export async function taskView(id, session, gone) {
   const mayGenerate = may(session, "generate");
   const again = el("a", { class: "button", href: `/?again=${encodeURIComponent(id)}` }, "Run again with changes");
   again.addEventListener("click", () => kept(id) ?? suggest(id, task.endpoint, knownFields(task)));
-  const [share, shared] = result ? sharing(id) : [null, null];
+  const [share, shared] = result ? sharing(id, mayGenerate) : [null, null];
   const element = el("div", { class: "task-view" },
-    result ? (isVideo ? el("video", { src: result.sample, controls: true, loop: true }) : el("img", { src: result.sample, alt: `Result: ${said || task.endpoint}` }))
+    result ? (isVideo ? el("video", { src: result.sample, controls: true, loop: true }) : zoomable(el("img", { src: result.sample, alt: `Result: ${said || task.endpoint}` })))
       : isEnd(task.status) ? el("p", { class: "bad" }, reason(task.status, details)) : el("p", { class: "notice" }, SAID[task.status]),
     el("p", { class: "prompt" }, said),
     el("div", { class: "row" },
