@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
 
 _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As in the link")]
 """In no address: proxies log those, and whoever reads it first accepts."""
-_GONE = "This invitation was accepted already, or is over"
+_GONE = "This invitation was already accepted or has expired. Ask for a new one"
 
 
 def _plain(name: str) -> str:

@@ -322,7 +322,7 @@ def _view(authorization: Authorization) -> AuthorizationView:
 
 _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As behind the # of the page's address")]
 """In no address: proxies log those."""
-_GONE = "This question was answered already, or is too old: begin anew in the client"
+_GONE = "This request was already answered or has expired. Start again in the program"
 
 
 class ConsentRequest(BaseModel):

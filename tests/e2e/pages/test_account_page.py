@@ -185,6 +185,6 @@ def test_a_tuned_model_is_uploaded_and_used_and_what_is_none_is_refused(
         behind(lambda worker, task_id=task["id"]: worker.deliver(task_id, image_file(form="JPEG")))
     expect(samples.get_by_role("img")).to_have_count(3)
     models.get_by_role("link", name="Try it").click()
-    expect(page.locator("[data-name=finetune_id] input")).to_have_value(finetune_id)
+    expect(page.locator("[data-name=finetune_id] select")).to_have_value(finetune_id)
     page.locator("textarea").fill("a red star")
     assert submit_form(page, "gen-3-image-klein-finetuned").body["finetune_id"] == finetune_id

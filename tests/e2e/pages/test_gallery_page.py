@@ -95,12 +95,18 @@ def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(
     dialog = open_dialog(page, "a star to share")
     dialog.get_by_role("button", name="Share").click()
     shared = browser.new_page()  # of somebody who is not signed in
-    shared.goto(dialog.locator(".secret").inner_text())
+    link = dialog.locator(".secret").inner_text()
+    shared.goto(link)
     expect(shared.get_by_role("img")).to_be_in_viewport(ratio=1)
     expect(shared.get_by_role("img")).to_have_js_property("naturalWidth", 96)
     expect(shared.get_by_text("a star to share", exact=True).last).to_be_in_viewport()
     shared.get_by_role("link", name="Make one like it").click()
     expect(shared.locator("textarea")).to_have_value("a star to share")
+    page.once("dialog", lambda question: question.accept())
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(dialog.get_by_text("No link leads to this page any more.")).to_be_in_viewport()
+    shared.goto(link)
+    expect(shared.get_by_role("heading", name="This link has expired")).to_be_visible()
     shared.close()
     dialog.get_by_role("link", name="Edit this").click()
     expect(page.locator(".slot.full img")).to_be_visible()
@@ -213,6 +219,7 @@ def test_a_task_without_a_webhook_says_so(page: Page, behind: Behind) -> None:
 def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.locator("textarea").fill("a red star to run again")
+    page.get_by_text("More ratios").click()
     page.locator(".ratio").filter(has_text="3:2").click()
     page.locator("[data-name=images] input[type=file]").first.set_input_files(file_payload("a.png", image_file(64, 64)))
     expect(page.get_by_role("button", name="Take the image away")).to_be_visible()
@@ -236,6 +243,7 @@ def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) 
 def test_of_a_request_from_elsewhere_only_what_is_known_is_filled_in(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.locator("textarea").fill("a star from elsewhere")
+    page.get_by_text("More ratios").click()
     page.locator(".ratio").filter(has_text="21:9").click()
     task_id = submit_form(page).id
     # Another browser has kept nothing of it.

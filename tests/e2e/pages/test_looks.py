@@ -135,11 +135,8 @@ def boxes(page: Page, studio: Studio) -> None:
 def outpainting(page: Page, studio: Studio) -> None:
     page.goto("/?endpoint=gen-tools/outpainting-v1")
     page.locator("[data-name=input_image] input").set_input_files(file_payload("heart.jpeg", studio.images[10].large))
-    right = page.get_by_role("slider", name="Right edge")
-    expect(right).to_have_attribute("aria-valuenow", "0")
-    for _ in range(3):
-        right.press("Shift+ArrowRight")
-    page.get_by_role("slider", name="Top edge").press("Shift+ArrowUp")
+    expect(page.get_by_role("slider", name="Right edge")).to_have_attribute("aria-valuenow", "104")
+    page.get_by_role("slider", name="Right edge").press("Shift+ArrowRight")
 
 
 def keyframes(page: Page, studio: Studio) -> None:
@@ -222,7 +219,7 @@ def sign_in(page: Page, studio: Studio) -> None:
 
 def consent(page: Page, studio: Studio) -> None:
     page.goto("/consent#nothing")
-    expect(page.get_by_role("alert")).to_contain_text("begin anew")
+    expect(page.get_by_role("alert")).to_contain_text("Start again")
 
 
 def invitation(page: Page, studio: Studio) -> None:
@@ -283,6 +280,14 @@ def test_the_reference_is_read_on_a_phone_and_in_the_dark(page: Page) -> None:
     operation = page.locator("#operations-generate-gen3ImageKlein")
     operation.locator(".opblock-summary-control").click()
     expect(operation.locator(".opblock-body")).to_be_visible()
+    for language, line in (
+        ("curl", "curl http"),
+        ("Python", "client.generate("),
+        ("TypeScript", "await fetch("),
+        ("CLI", "gen-serve generate"),
+    ):
+        operation.get_by_role("button", name=language, exact=True).click()
+        expect(operation.locator(".samples pre")).to_contain_text(line)
     assert page.evaluate(WIDER) == 0
 
 

@@ -83,8 +83,21 @@ def canvas(page: Page) -> Locator:
     """Around an image of 320 x 240."""
     page.goto(f"/?endpoint={OUTPAINTING}")
     page.locator("[data-name=input_image] input").set_input_files(GARDEN)
-    expect(page.get_by_label(re.compile("^Width"))).to_have_value("320")
+    expect(page.get_by_label(re.compile("^Width"))).to_have_value("400")
+    for name, value in (("Width", "320"), ("Height", "240"), ("Reference Offset X", "0"), ("Reference Offset Y", "0")):
+        page.get_by_label(re.compile(f"^{name}")).fill(value)
     return page.get_by_role("group", name="The frame of the result").locator(".canvas")
+
+
+def test_an_image_begins_with_room_around_it(page: Page) -> None:
+    page.goto(f"/?endpoint={OUTPAINTING}")
+    page.locator("[data-name=input_image] input").set_input_files(GARDEN)
+    expect(page.get_by_label(re.compile("^Width"))).to_have_value("400")
+    expect(page.locator(".send").get_by_text("credits")).to_be_visible()
+    page.get_by_role("button", name="9:16").click()
+    body = submit_form(page, OUTPAINTING).body
+    del body["input_image"]
+    assert body == {"width": 320, "height": 576, "reference_offset_x": 0, "reference_offset_y": 168}
 
 
 @pytest.mark.slow
@@ -120,6 +133,7 @@ def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
 @pytest.mark.slow
 def test_the_frame_follows_the_numbers(page: Page, canvas: Locator) -> None:
     page.get_by_label(re.compile("^Width")).fill("640")
+    page.get_by_label(re.compile("^Reference Offset X")).fill("")
     right = page.get_by_role("slider", name="Right edge")
     # Without an offset the image is in the middle.
     expect(right).to_have_attribute("aria-valuenow", "160")

@@ -33,13 +33,19 @@ def test_the_first_page_is_small_and_nothing_comes_from_elsewhere(page: Page) ->
     assert [url for url in urls if not url.startswith(origin)] == []
 
 
-def test_the_reference_is_one_click_away(page: Page) -> None:
+def test_the_documentation_is_one_click_away(page: Page) -> None:
     page.set_viewport_size(NARROW)
     page.goto("/")
-    link = page.get_by_role("navigation").get_by_role("link", name="API")
+    link = page.get_by_role("navigation").get_by_role("link", name="Docs")
     expect(link).to_be_in_viewport(ratio=1)
     expect(page).to_have_title("Playground · gen-serve")
     link.click()
+    expect(page.get_by_role("heading", name="Quickstart")).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
+    page.get_by_text("Build", exact=True).click()
+    page.get_by_role("navigation", name="Guide").get_by_role("link", name="Webhooks").click()
+    expect(page.get_by_role("heading", name="Webhooks", exact=True)).to_be_in_viewport()
+    page.get_by_role("link", name="Interactive API reference").click()
     expect(page).to_have_url(re.compile("/docs$"))
 
 

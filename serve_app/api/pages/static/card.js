@@ -1,6 +1,6 @@
 // A task on the page: its progress, previews, result, and what can be done with it.
 import { get, remove } from "./api.js";
-import { announce, el } from "./dom.js";
+import { announce, el, zoomable } from "./dom.js";
 import { foretell } from "./estimate.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
@@ -10,10 +10,13 @@ import { keptUntil } from "./sharing.js";
 export const SAID = { Pending: "Queued", Reasoning: "Preparing", Generating: "Generating", Ready: "Done", "Request Moderated": "Blocked", "Content Moderated": "Blocked", Error: "Failed" };
 const CANCELLED = "Cancelled by the client"; // what the service says of it
 
-// `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on.
-export function card({ id, endpoint, body, before, cost }, { again, use }) {
+// `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on,
+// `reseed` with a seed to be used again.
+export function card({ id, endpoint, body, before, cost }, { again, use, reseed }) {
   const said = spoken(body.prompt ?? "");
   const stage = el("div", { class: "stage" });
+  const ratio = body.width && body.height ? `${body.width} / ${body.height}` : body.aspect_ratio?.replace(":", " / ");
+  if (ratio) stage.style.aspectRatio = ratio; // as long as it is empty: the result has its own
   const bar = el("progress", { max: 1, "aria-label": "Progress" });
   const state = el("span", { class: "faint" }, SAID.Pending);
   const price = el("span", {}, cost == null ? "" : ` · ${cost} credits`);
@@ -44,13 +47,15 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
     const url = task.result.sample;
     const isVideo = new URL(url, location.href).pathname.endsWith(".mp4");
     const alt = `Result: ${said || endpoint}`;
-    stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, url, alt) : el("img", { src: url, alt }));
+    const image = isVideo ? null : el("img", { src: url, alt });
+    stage.style.aspectRatio = "";
+    stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, image) : zoomable(image));
     warn(task.details?.warnings);
     actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),
       ...(isVideo ? [] : [el("button", { type: "button", onclick: () => use(id) }, "Edit this")]),
-      el("span", { class: "faint" }, `seed ${task.result.seed}`),
+      el("button", { type: "button", title: "Use this seed again", onclick: () => reseed(task.result.seed) }, `Seed ${task.result.seed}`),
       el("a", { href: `/t/${id}` }, "Details"),
       keptUntil(id),
     );

@@ -56,5 +56,6 @@ form.elements.deny.addEventListener("click", () => answer(false));
 try {
   show(await call("GET", path, undefined, secret));
 } catch (refusal) {
+  form.replaceChildren(form.firstElementChild, problem);
   say(refusal);
 }

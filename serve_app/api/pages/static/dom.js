@@ -16,7 +16,13 @@ let count = 0;
 export const unique = (name) => `${name}-${++count}`;
 
 // A day and a time of it, of epoch seconds.
-export const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+export const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+// An image that fills the window when it is pressed.
+export function zoomable(image) {
+  const dialog = el("dialog", { class: "zoom", "aria-label": "Enlarged", onclick: () => dialog.close(), onclose: () => dialog.remove() }, image.cloneNode());
+  return el("button", { type: "button", class: "zoomable", title: "Enlarge", "aria-label": "Enlarge", onclick: () => (document.body.append(dialog), dialog.showModal()) }, image);
+}
 
 // Says something to those who don't see the page.
 export function announce(text) {

@@ -25,5 +25,5 @@ try {
   form.querySelector("button").disabled = false;
 } catch (refusal) {
   what.textContent = refusal.message;
-  for (const field of form.elements) field.disabled = true;
+  form.replaceChildren(form.firstElementChild, what);
 }

@@ -9,6 +9,8 @@ const BIG_STEP = 128; // with shift
 const LEAST = 64;
 const MOST = 6256; // pixels of a side
 const STAGE = 4 / 3;
+const MORE = 1.25; // of the image, to begin with
+const RATIOS = { "Square": 1, "16:9": 16 / 9, "9:16": 9 / 16 };
 const ROOM = 1.4; // how much more than the frame is seen
 
 // Which length an edge changes, where it lies, and which way is outward.
@@ -25,6 +27,9 @@ export function outpainting(field, others) {
   const edges = EDGES.map((edge) => el("div", { class: `edge axis-${edge.axis} ${edge.sign < 0 ? "before" : "after"}`, role: "slider", tabIndex: 0, "aria-label": edge.name, "aria-orientation": edge.axis ? "vertical" : "horizontal", "aria-valuemin": 0, "aria-valuemax": MOST }));
   const frame = el("div", { class: "canvas" }, edges);
   const stage = el("div", { class: "outpainting", role: "group", "aria-label": "The frame of the result", hidden: true }, frame, preview);
+  const presets = el("div", { class: "row", hidden: true },
+    el("button", { type: "button", onclick: () => surround(natural().map((side) => side * MORE)) }, "All around"),
+    Object.entries(RATIOS).map(([name, ratio]) => el("button", { type: "button", onclick: () => surround(widened(natural(), ratio)) }, name)));
   const help = el("small", { hidden: true }, "Pull the edges of the frame outward, or use the arrow keys on them.");
   let view = null; // what of the plane is seen, in pixels of the result: it stays while an edge is pulled
   let pulled = false;
@@ -36,6 +41,14 @@ export function outpainting(field, others) {
     return { length, start: others(NUMBERS[axis + 2]).value() ?? Math.floor((length - natural()[axis]) / 2) };
   });
   const gap = ({ axis, sign }, frame = frameNow()) => (sign < 0 ? frame[axis].start : frame[axis].length - frame[axis].start - natural()[axis]);
+
+  // A frame of this size, the image in its middle.
+  function surround(sides) {
+    const lengths = sides.map((side) => Math.min(MOST, STEP * Math.ceil(side / STEP)));
+    const starts = lengths.map((length, axis) => Math.floor((length - natural()[axis]) / 2));
+    NUMBERS.forEach((name, index) => others(name).set([...lengths, ...starts][index]));
+    changed(stage);
+  }
 
   function pull(edge, pixels, from) {
     const { length, start } = from[edge.axis];
@@ -63,7 +76,7 @@ export function outpainting(field, others) {
   });
 
   function show() {
-    stage.hidden = help.hidden = !slot.data;
+    stage.hidden = help.hidden = presets.hidden = !slot.data;
     if (!slot.data || !preview.naturalWidth) return;
     const now = frameNow();
     const [across, down] = now;
@@ -89,13 +102,17 @@ export function outpainting(field, others) {
     preview.src = data;
     await preview.decode().catch(() => {});
     // Of a request that is run again they are there already.
+    if (NUMBERS.every((name) => others(name).value() === undefined)) return surround(natural().map((side) => side * MORE));
     natural().forEach((length, axis) => others(NUMBERS[axis]).value() ?? others(NUMBERS[axis]).set(length));
     changed(stage);
   });
 
   slot.element.append(stage);
-  return { element: el("div", {}, slot.element, help), input: slot.input, value: slot.value, set: slot.set, take: slot.take, heed: show };
+  return { element: el("div", {}, slot.element, help, presets), input: slot.input, value: slot.value, set: slot.set, take: slot.take, heed: show };
 }
+
+// The smallest frame of the ratio that holds the image.
+const widened = ([width, height], ratio) => (width < height * ratio ? [height * ratio, height] : [width, width / ratio]);
 
 function viewAround(width, height) {
   const across = Math.max(width, height * STAGE) * ROOM;

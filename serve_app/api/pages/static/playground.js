@@ -61,6 +61,7 @@ function select(name, mode = 0) {
   fields.replaceChildren(request.element);
   modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
     el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
+  examples.hidden = endpoint.group !== "Generate" || results.children.length > 1;
   schedulePrice();
 }
 
@@ -99,7 +100,7 @@ async function send(times) {
   if (Object.keys(missing).length) return;
   submit.disabled = true;
   try {
-    for (let index = 0; index < times; index++) await sendOne(index);
+    for (let index = 0; index < times; index++) await sendOne(index, times);
   } catch (refusal) {
     if (!request.show(refusal.fields ?? {})) refuse(refusal);
   } finally {
@@ -108,12 +109,13 @@ async function send(times) {
 }
 
 // Of several with a seed, each has the next one.
-async function sendOne(index) {
+async function sendOne(index, times) {
   const [name, body] = [endpoint.name, request.body()];
   if (body.seed !== undefined) body.seed += index;
   const task = await post(endpoint.path, body);
   keep(task.id, name, body);
   const taskCard = show(task.id, name, body, task.cost);
+  taskCard.classList.toggle("single", times === 1);
   examples.hidden = true;
   examples.after(taskCard);
   if (index === 0) taskCard.scrollIntoView({ block: BELOW.matches ? "start" : "nearest" });
@@ -121,13 +123,20 @@ async function sendOne(index) {
 
 function show(id, name, body, cost) {
   const before = body.images?.[0] ?? body.input_image ?? body.image;
-  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use });
+  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use, reseed });
 }
 
 // What this window has asked for before the page was loaded again, as far as it is still there.
 async function showEarlier() {
   const found = await Promise.all(shown().filter(kept).map((id) => get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch(() => null)));
   results.append(...found.filter(Boolean).map(({ id, cost }) => show(id, kept(id).endpoint, kept(id).body, cost)));
+}
+
+function reseed(seed) {
+  const control = request.widgets.get("seed");
+  control?.set(seed);
+  control?.input.focus();
+  schedulePrice();
 }
 
 function refuse({ message }) {

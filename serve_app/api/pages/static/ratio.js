@@ -2,21 +2,26 @@
 import { el, unique } from "./dom.js";
 
 const SIDE = 26;
+const COMMON = ["auto", "1:1", "4:3", "3:4", "16:9", "9:16"];
 
 export function ratio(field) {
   const name = unique("ratio");
   const choices = field.choices ?? [];
   const radios = choices.map((value) => el("input", { type: "radio", name, value, checked: value === (field.standard ?? "auto") }));
-  const element = el("div", { class: "ratios", role: "radiogroup", "aria-label": field.title },
-    choices.map((value, index) => el("label", { class: "ratio", title: value }, radios[index], frame(value), el("span", {}, value))),
-  );
+  const labels = radios.map((radio) => el("label", { class: "ratio", title: radio.value }, radio, frame(radio.value), el("span", {}, radio.value)));
+  const isCommon = (label) => COMMON.includes(label.title);
+  const others = el("details", {}, el("summary", {}, "More ratios"), el("div", { class: "ratios" }, labels.filter((label) => !isCommon(label))));
+  const element = el("div", { role: "radiogroup", "aria-label": field.title }, el("div", { class: "ratios" }, labels.filter(isCommon)), others);
   return {
     element,
     value: () => {
       const chosen = radios.find((radio) => radio.checked)?.value;
       return chosen === field.standard ? undefined : chosen;
     },
-    set: (value) => radios.forEach((radio) => (radio.checked = radio.value === (value ?? field.standard))),
+    set(value) {
+      radios.forEach((radio) => (radio.checked = radio.value === (value ?? field.standard)));
+      others.open ||= !COMMON.includes(value ?? "auto");
+    },
   };
 }
 

@@ -9,7 +9,7 @@ const TALLEST_REM = 22;
 export function regions() {
   let all = [];
   let images = 0;
-  const help = el("p", { id: unique("help"), class: "faint" }, "Draw a box, or add one. Arrow keys move it, with shift they resize it, Delete removes it.");
+  const help = el("p", { id: unique("help"), class: "faint" }, "Draw a box and say what goes there; the prompt is for the rest. Arrow keys move a box, with shift they resize it, Delete removes it.");
   const frame = el("div", { class: "frame", role: "group", "aria-label": "Where things go" });
   const list = el("ol", { class: "placed" });
   const note = el("small", {});

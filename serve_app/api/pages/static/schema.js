@@ -15,6 +15,7 @@ export async function endpoints() {
     const body = post?.requestBody?.content?.["application/json"]?.schema;
     if (!path.startsWith("/v1/gen-") || post.deprecated || !body) continue;
     const [name, all] = [path.slice("/v1/".length), forms(body, description)];
+    for (const { fields } of all) for (const field of fields) if (field.kind === "tuned") field.base = name.replace(TUNED, "");
     endpoints.push({ path, name, title: humanName(name), group: groupOf(name, post.summary, all), summary: post.summary, forms: all });
   }
   return endpoints.sort((a, b) => a.name.endsWith(TUNED) - b.name.endsWith(TUNED));
@@ -75,6 +76,7 @@ function kind(name, options) {
   if (IMAGES.test(name)) return "image";
   if (name === "images") return "images";
   if (name === "mask" || name === "keyframes" || name === "seed" || name === "aspect_ratio") return name;
+  if (name === "finetune_id") return "tuned";
   if (name === "start_video") return "video";
   if (name === "prompt") return "prompt";
   const types = new Set(options.map((each) => each.type));

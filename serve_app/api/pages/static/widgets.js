@@ -1,5 +1,6 @@
 // A widget of each kind of field: {element, value(), set(value)}; value() is undefined where nothing is to be sent.
 // `input` is what gets the focus where that is not the element; `heed()` is told that some field has changed.
+import { get } from "./api.js";
 import { el, unique } from "./dom.js";
 import { outpainting } from "./outpainting.js";
 import { mask, image, images, video } from "./images.js";
@@ -9,7 +10,7 @@ import { keyframes } from "./timeline.js";
 
 // `others` finds the widget of another field by its name.
 export function widget(field, others) {
-  const make = { prompt, structured, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, image, outpainting, images, mask, keyframes, video }[field.kind];
+  const make = { prompt, structured, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, image, outpainting, images, mask, keyframes, video, tuned }[field.kind];
   return (make ?? text)(field, others);
 }
 
@@ -51,6 +52,19 @@ function number(field) {
     slider.value = next ?? field.standard;
   };
   return { element: el("div", { class: "slider" }, slider, input), input, value, set };
+}
+
+// One of the project's tuned models; one that is given stays, whoever's it is.
+function tuned({ base }) {
+  const select = el("select", {}, el("option", { value: "" }, "Choose a tuned model"));
+  const find = (value) => [...select.options].find((each) => each.value === value);
+  const option = (value) => find(value) ?? (select.add(new Option(value, value)), find(value));
+  get("/v1/my_finetunes").then(({ finetunes }) => {
+    const mine = finetunes.filter((each) => each.base === base);
+    mine.forEach(({ finetune_id: id, name }) => (option(id).textContent = name));
+    if (select.options.length < 2) select.options[0].textContent = "None yet: upload one on the account page";
+  }, () => {});
+  return { element: select, value: () => select.value, set: (value) => (option(value ?? "").selected = true) };
 }
 
 function seed() {
