@@ -5,7 +5,7 @@ import { foretell } from "./estimate.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
 import { spoken } from "./layout.js";
-import { keptUntil } from "./sharing.js";
+import { keptUntil, sharing } from "./sharing.js";
 
 export const SAID = { Pending: "Queued", Reasoning: "Preparing", Generating: "Generating", Ready: "Done", "Request Moderated": "Blocked", "Content Moderated": "Blocked", Error: "Failed" };
 const CANCELLED = "Cancelled by the client"; // what the service says of it
@@ -51,14 +51,17 @@ export function card({ id, endpoint, body, before, cost }, { again, use, reseed 
     stage.style.aspectRatio = "";
     stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, image) : zoomable(image));
     warn(task.details?.warnings);
+    const [share, shared] = sharing(id, true);
     actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),
       ...(isVideo ? [] : [el("button", { type: "button", onclick: () => use(id) }, "Edit this")]),
+      share,
       el("button", { type: "button", title: "Use this seed again", onclick: () => reseed(task.result.seed) }, `Seed ${task.result.seed}`),
       el("a", { href: `/t/${id}` }, "Details"),
       keptUntil(id),
     );
+    actions.after(shared);
     announce(`Done: ${said || endpoint}`);
   }
 

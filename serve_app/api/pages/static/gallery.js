@@ -214,6 +214,7 @@ more.addEventListener("click", async () => {
 new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && more.click(), { rootMargin: "50%" }).observe(more);
 
 let typed = 0;
+let filtered; // the query that the list is of
 filters.elements.prompt.addEventListener("input", () => {
   clearTimeout(typed);
   typed = setTimeout(refilter, TYPED_MS);
@@ -222,6 +223,8 @@ filters.addEventListener("submit", (event) => event.preventDefault());
 filters.addEventListener("change", refilter);
 
 function refilter() {
+  if (filtered === query()) return; // leaving the field is no change: what is being clicked must stay
+  filtered = query();
   const chosen = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
   history.replaceState(null, "", (chosen.size ? `?${chosen}` : location.pathname) + location.hash);
   entries.clear();

@@ -46,9 +46,10 @@ holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary,
   el("div", { class: "send" }, problem, warnings, el("div", { class: "row apart" }, el("div", { class: "row" }, submit, "×", count), price)), code);
 const examples = el("div", { class: "examples", role: "group", "aria-label": "Examples" },
   Object.entries(EXAMPLES).map(([name, prompt]) =>
-    el("button", { type: "button", disabled: !may(session, "generate"), onclick: () => run({ prompt }, "gen-3-image-klein") },
+    el("button", { type: "button", onclick: () => run({ prompt }, "gen-3-image-klein") },
       el("img", { src: new URL(`examples/${name}.jpeg`, import.meta.url).href, alt: "", width: 200, height: 150 }), el("span", {}, prompt))));
 results.append(examples);
+if (!may(session, "generate")) refuse({ message: `Your role, ${session.role.replace("_", " ")}, can look but not generate.` });
 
 function select(name, mode = 0) {
   endpoint = available.find((each) => each.name === name) ?? available[0];
@@ -61,7 +62,7 @@ function select(name, mode = 0) {
   fields.replaceChildren(request.element);
   modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
     el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
-  examples.hidden = endpoint.group !== "Generate" || results.children.length > 1;
+  examples.hidden = endpoint.group !== "Generate" || submit.disabled || results.children.length > 1;
   schedulePrice();
 }
 

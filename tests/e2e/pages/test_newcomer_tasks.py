@@ -1,0 +1,153 @@
+"""Ten things that newcomers do first, each in no more clicks than on the hosted services that people know.
+
+Each begins on the playground, where people are after signing in. A click is a press of the pointer: one into a field
+before typing, two for a list and its option, one to pick a file. The limits are what the same takes on the playgrounds
+and dashboards of fal and Replicate by their documentation, the lower where both have it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from redis import Redis
+from support.browser import EXAMPLE, Behind, drag_within, file_payload, submit_prompt
+from support.http_service import Service
+from support.images import image_file
+
+JPEG = image_file(form="JPEG")
+
+
+class Newcomer:
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.clicks = 0
+
+    def click(self, element: Locator) -> None:
+        element.click()
+        self.clicks += 1
+
+    def press(self, name: str) -> None:
+        self.click(self.page.get_by_role("button", name=name, exact=True))
+
+    def follow(self, name: str) -> None:
+        self.click(self.page.get_by_role("link", name=name))
+
+    def type(self, element: Locator, text: str) -> None:
+        self.click(element)
+        self.page.keyboard.type(text)
+
+    def choose(self, name: str, option: str) -> None:
+        self.page.get_by_label(name).select_option(option)
+        self.clicks += 2
+
+    def pick_image(self, element: Locator) -> None:
+        element.set_input_files(file_payload("garden.png", image_file(320, 240)))
+        self.clicks += 1
+
+
+@pytest.fixture
+def newcomer(page: Page) -> Newcomer:
+    page.goto("/")
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+    return Newcomer(page)
+
+
+def deliver_newest(newcomer: Newcomer, behind: Behind) -> None:
+    expect(newcomer.page.get_by_role("article").first).to_be_visible()
+    (task_id, *_) = newcomer.page.evaluate("JSON.parse(sessionStorage.getItem('request:shown'))")
+    behind(lambda worker: worker.deliver(task_id, JPEG, thumbnail=JPEG))
+
+
+def test_a_first_picture(newcomer: Newcomer, behind: Behind) -> None:
+    newcomer.click(newcomer.page.get_by_role("button", name=EXAMPLE))
+    deliver_newest(newcomer, behind)
+    expect(newcomer.page.get_by_role("img", name="Result:")).to_be_in_viewport()
+    assert newcomer.clicks <= 3, "a model, the prompt, run"
+
+
+def test_an_edit_with_a_mask(newcomer: Newcomer, behind: Behind) -> None:
+    page = newcomer.page
+    newcomer.choose("Endpoint", "gen-pro-1.0-fill")
+    newcomer.pick_image(page.locator("[data-name=image] input"))
+    newcomer.press("Paint it")
+    drag_within(page, page.get_by_role("img", name="The mask"), (0.1, 0.5), (0.4, 0.5))
+    newcomer.clicks += 1
+    newcomer.press("Use this mask")
+    newcomer.type(page.locator("textarea"), "a red star")
+    newcomer.press("Generate")
+    deliver_newest(newcomer, behind)
+    expect(page.get_by_text("Done", exact=True)).to_be_in_viewport()
+    assert newcomer.clicks <= 8, "search, a model, the image, its mask editor, a stroke, save, the prompt, run"
+
+
+def test_a_video(newcomer: Newcomer) -> None:
+    newcomer.choose("Endpoint", "gen-3-video")
+    newcomer.type(newcomer.page.locator("textarea"), "a red circle moves to the right")
+    newcomer.press("Generate")
+    expect(newcomer.page.get_by_role("article").first.get_by_text("gen-3-video")).to_be_in_viewport()
+    assert newcomer.clicks <= 4, "search, a model, the prompt, run"
+
+
+def test_sharing(newcomer: Newcomer, behind: Behind) -> None:
+    newcomer.page.get_by_role("button", name=EXAMPLE).click()
+    deliver_newest(newcomer, behind)
+    newcomer.press("Share")
+    expect(newcomer.page.locator("a.secret")).to_be_in_viewport()
+    newcomer.press("Copy")
+    assert newcomer.clicks <= 2, "share, copy"
+
+
+def test_finding_yesterday_s_picture(newcomer: Newcomer, behind: Behind, service: Service) -> None:
+    page = newcomer.page
+    task_id = submit_prompt(page, "a lamp of the day before")
+    behind(lambda worker: worker.deliver(task_id, JPEG, thumbnail=JPEG))
+    with Redis.from_url(service.settings.redis_url) as redis:
+        redis.hincrby(f"{service.settings.redis.prefix}task:{task_id}", "created", -86_400_000)
+    newcomer.follow("Gallery")
+    newcomer.type(page.get_by_label("Search prompts"), "lamp of the day")
+    newcomer.click(page.get_by_role("region", name="Yesterday").get_by_role("link"))
+    expect(page.get_by_role("dialog")).to_contain_text("a lamp of the day before")
+    assert newcomer.clicks <= 3, "the dashboard, predictions, the one"
+
+
+def test_making_a_key(newcomer: Newcomer) -> None:
+    newcomer.follow("Account")
+    newcomer.type(newcomer.page.get_by_label("Name of the key"), "first")
+    newcomer.press("Make a key")
+    newcomer.press("Copy")
+    assert newcomer.clicks <= 5, "the menu, API tokens, a name, create, copy"
+
+
+def test_setting_a_limit(newcomer: Newcomer) -> None:
+    newcomer.follow("Account")
+    newcomer.type(newcomer.page.get_by_label("Limit of a month, credits").first, "100000")
+    newcomer.press("Save limits")
+    expect(newcomer.page.get_by_text("Saved.")).to_be_in_viewport()
+    assert newcomer.clicks <= 4, "the menu, billing, a limit, save"
+
+
+def test_reading_the_ledger(newcomer: Newcomer) -> None:
+    newcomer.page.get_by_role("button", name=EXAMPLE).click()
+    expect(newcomer.page.get_by_role("article").first).to_be_visible()
+    newcomer.follow("Account")
+    newcomer.click(newcomer.page.get_by_text("Ledger"))
+    row = newcomer.page.get_by_role("row", name=re.compile("On hold · gen-3-image-klein")).first
+    expect(row).to_be_in_viewport()
+    assert newcomer.clicks <= 2, "the menu, billing"
+
+
+def test_seeing_the_queue(newcomer: Newcomer) -> None:
+    newcomer.page.get_by_role("button", name=EXAMPLE).click()
+    expect(newcomer.page.get_by_role("article").first).to_be_visible()
+    newcomer.follow("Gallery")
+    expect(newcomer.page.get_by_role("listitem").first.get_by_text("Queued")).to_be_in_viewport()
+    assert newcomer.clicks <= 2, "the dashboard, requests"
+
+
+def test_inviting_a_member(newcomer: Newcomer) -> None:
+    newcomer.follow("Account")
+    newcomer.press("Invite someone")
+    newcomer.click(newcomer.page.get_by_role("region", name="Members").get_by_role("button", name="Copy"))
+    assert newcomer.clicks <= 6, "the dashboard, members, invite, an address, a role, send"
