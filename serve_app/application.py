@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
+from deployments.contract.counts import ReplicaCounts
 from deployments.contract.moderation import ModeratorSpec, Thresholds
 from deployments.moderation.deployment import Moderator
 from deployments.replica import MediaModel
@@ -169,17 +170,9 @@ class Versioning:
         return self.bind(deployment, *args, reads=("objects",))
 
 
-async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:
-    """Of each deployment of that application, or of the one that asks, how many there are by their state: RUNNING,
-    STARTING, …"""
-    name = name or serve.get_replica_context().app_name
-    application = (await asyncio.to_thread(serve.status)).applications.get(name)
-    deployments = application.deployments if application else {}
-    # By its types states are members of an enumeration; Ray 2.60 gives their names.
-    return {
-        name: {str(getattr(state, "value", state)): count for state, count in status.replica_states.items()}
-        for name, status in deployments.items()
-    }
+async def replicas(name: str | None = None) -> dict[str, ReplicaCounts]:
+    """Of each deployment of that application, or of the one that asks."""
+    return await asyncio.to_thread(ray_internals.count_replicas, name or serve.get_replica_context().app_name)
 
 
 def _ingress_app(settings: BoundSettings, catalog: Catalog) -> Callable[[], "FastAPI"]:

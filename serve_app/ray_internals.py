@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -19,6 +20,8 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.context import _get_global_client
 from ray.serve.generated.serve_pb2_grpc import ASGIServiceStub
 
+from deployments.contract.counts import ReplicaCounts
+
 
 def with_version(deployment: serve.Deployment, version: str) -> serve.Deployment:
     """Replicas of a deployment of the same version stay as they are when it is run again.
@@ -32,6 +35,25 @@ def http_address() -> tuple[str, int] | None:
     """Where Serve listens on this cluster, None where it does not run."""
     client = _get_global_client(raise_if_no_controller_running=False)
     return None if client is None else (client.http_config.host or "", client.http_config.port)
+
+
+def count_replicas(application: str) -> dict[str, ReplicaCounts]:
+    """Of each deployment of an application, in one call of the controller; none where Serve does not run.
+
+    `serve.status()` makes the same call, but leaves out targets and bounds.
+    """
+    client = _get_global_client(raise_if_no_controller_running=False)
+    details = {} if client is None else client.get_serve_details()["applications"].get(application, {})
+    return {name: _count(deployment) for name, deployment in details.get("deployments", {}).items()}
+
+
+def _count(deployment: Mapping[str, Any]) -> ReplicaCounts:
+    scaling = deployment["deployment_config"].get("autoscaling_config")
+    return ReplicaCounts(
+        states=Counter(replica["state"] for replica in deployment["replicas"]),
+        target=deployment["target_num_replicas"],
+        bounds=(scaling["min_replicas"], scaling["max_replicas"]) if scaling else None,
+    )
 
 
 def list_serve_actors(within_s: float) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,7 @@
-"""Counters and histograms that replicas report. Each only grows, so counters of several replicas add up."""
+"""Counters and histograms that replicas report, and how many replicas there are.
+
+Counters only grow, so those of several replicas add up.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,17 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCounts:
+    """Of one deployment, as Serve's controller has them now."""
+
+    states: Mapping[str, int]
+    """How many by their state: RUNNING, STARTING, …"""
+    target: int
+    bounds: tuple[int, int] | None = None
+    """Fewest and most of autoscaling; None where the number is fixed."""
 
 
 @dataclass(frozen=True, slots=True)

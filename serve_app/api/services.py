@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from deployments.contract.counts import ReplicaCounts
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry.tracing import create_tracer
 from serve_app.accounts.api_key_auth import Callers
@@ -189,13 +190,11 @@ class ModelStates:
         self,
         tasks: TaskStore,
         windows: WindowReader,
-        settings: Settings,
         queues: Iterable[str],
         replicas: AskReplicas,
     ) -> None:
         self._tasks = tasks
         self._windows = windows
-        self._settings = settings
         self._queues = tuple(queues)
         self._replicas = replicas
         self._counts = SingleFlightCache(self._count_replicas, _MODEL_STATES_FRESH_S)
@@ -212,13 +211,13 @@ class ModelStates:
 
     async def state(self, queue: str) -> State | None:
         """None as in ModelState."""
-        return self._state(queue, (await self._counts.get()).get(queue))
+        return _state((await self._counts.get()).get(queue))
 
     async def _look(self) -> Mapping[str, ModelState]:
         replicas = await self._counts.get()
         loads = await asyncio.gather(*(get_queue_load(self._tasks, self._windows, queue) for queue in self._queues))
         return {
-            queue: ModelState(self._state(queue, replicas.get(queue)), load.wait_s)
+            queue: ModelState(_state(replicas.get(queue)), load.wait_s)
             for queue, load in zip(self._queues, loads, strict=True)
         }
 
@@ -231,18 +230,19 @@ class ModelStates:
             logger.warning("it is not known what replicas there are: %s", type(problem).__name__)
             return {}
 
-    def _state(self, queue: str, replicas: Mapping[str, int] | None) -> State | None:
-        if replicas is None:
-            return None
-        if replicas.get(_RUNNING):
-            return "ready"
-        if any(replicas.get(state) for state in _COMING):
-            return "starting"
-        return "no replica" if self._settings.model(queue).min_replicas else "scaled to zero"
+
+def _state(replicas: ReplicaCounts | None) -> State | None:
+    if replicas is None:
+        return None
+    if replicas.states.get(_RUNNING):
+        return "ready"
+    if any(replicas.states.get(state) for state in _COMING):
+        return "starting"
+    return "no replica" if replicas.target else "scaled to zero"
 
 
-Replicas: TypeAlias = Mapping[str, dict[str, int]]
-"""Of each deployment, how many there are by their state."""
+Replicas: TypeAlias = Mapping[str, ReplicaCounts]
+"""By deployment."""
 AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
 
 
@@ -339,7 +339,7 @@ async def open_services(
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
     session_resolver = SessionResolver(sessions, callers, organizations, projects, settings.accounts.local_role)
     authorizations, invitations = Authorizations(redis, prefix), InvitationStore(redis, prefix)
-    models = ModelStates(tasks, windows, settings, catalog.models, replicas)
+    models = ModelStates(tasks, windows, catalog.models, replicas)
     services = Services(
         settings=settings,
         catalog=catalog,

@@ -204,6 +204,8 @@ def _replicas(model: Mapping[str, Any]) -> str:
     if model["replicas"] is None:
         return "unknown"
     states = ", ".join(f"{count} {state.lower()}" for state, count in model["replicas"].items() if count) or "none"
+    if model["target_replicas"] != model["replicas"].get("RUNNING", 0):
+        states += f", target {model['target_replicas']}"
     least, most = model["min_replicas"], model["max_replicas"]
     return states if least is None else f"{states} ({least}-{most})"
 

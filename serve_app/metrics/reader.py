@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 from redis.asyncio import Redis
 
 from deployments.contract import counts
-from deployments.contract.counts import Histogram
+from deployments.contract.counts import Histogram, ReplicaCounts
 from serve_app.accounts.credits import Credits
 from serve_app.metrics import series as all_series
 from serve_app.metrics.series import ALL, Series
@@ -72,7 +72,7 @@ class MetricsReader:
         queues: Sequence[str],
         *,
         projects: int,
-        replicas: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]],
+        replicas: Callable[[], Awaitable[Mapping[str, ReplicaCounts]]],
     ) -> None:
         """`redis` must decode responses. Of projects the `projects` with most are told of. `replicas` tells how many
         each deployment has by their state, and nothing where that is not known.
@@ -110,8 +110,8 @@ class MetricsReader:
             # Whatever it is that keeps Serve from telling: all else is still told.
             logger.warning("Serve does not tell of its replicas: %s", type(problem).__name__)
             return
-        for deployment, states in sorted(replicas.items()):
-            for state, count in sorted(states.items()):
+        for deployment, found in sorted(replicas.items()):
+            for state, count in sorted(found.states.items()):
                 scrape.add(all_series.REPLICAS, count, deployment=deployment, state=state)
 
 

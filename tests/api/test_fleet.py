@@ -14,7 +14,7 @@ from support.http_service import Service, StartService
 from support.images import image_file
 from support.worker import Worker
 
-from deployments.contract.counts import LOAD_S, LOADS
+from deployments.contract.counts import LOAD_S, LOADS, ReplicaCounts
 from serve_app.accounts.roles import Role
 from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
 from serve_app.launcher.embedded_redis import EmbeddedRedis
@@ -52,8 +52,8 @@ INCIDENT: Final = {"accepted": 60, "Ready": 10, "Error": 40, "cancelled": 5, "Co
 
 
 def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> None:
-    async def replicas() -> dict[str, dict[str, int]]:
-        return {name: {"RUNNING": 2}}
+    async def replicas() -> dict[str, ReplicaCounts]:
+        return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4))}
 
     service, name = start_service(), "flux1-dev"
     services = service.app.state.services
@@ -80,6 +80,8 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
     worst = max(model["history"], key=lambda minute: minute["wait_p95"] or 0)
     assert (len(model["history"]), worst["ready"]) == (60, 10)
     assert model["cold_start_s"] == 15
+    shown = [model[f"{name}replicas"] for name in ("", "target_", "min_", "max_")]
+    assert shown == [{"RUNNING": 2}, 3, 1, 4]
     assert [each["replicas"] for each in model["what_if"]] == [1, 2, 3]
 
 

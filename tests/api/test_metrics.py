@@ -17,6 +17,7 @@ from support.images import image_file
 from support.promtool import promtool
 from support.worker import IMAGE_ENDPOINT, QUEUE
 
+from deployments.contract.counts import ReplicaCounts
 from serve_app.config.settings import MetricsSettings
 from serve_app.metrics.series import ALL, Kind
 from serve_app.storage.tally import CounterBuffer, CounterName
@@ -134,8 +135,8 @@ async def _happen(service: Service) -> None:
     await tasks.report(QUEUE, {"steps": 1}, {"device": "cpu"})
 
 
-async def _replicas() -> Mapping[str, dict[str, int]]:
-    return {QUEUE: {"RUNNING": 2}}
+async def _replicas() -> Mapping[str, ReplicaCounts]:
+    return {QUEUE: ReplicaCounts({"RUNNING": 2}, target=2)}
 
 
 def test_every_declared_series_is_told_once_something_happened(run: Run) -> None:

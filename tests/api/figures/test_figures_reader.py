@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from support.deliveries import hooked_task
 from support.tasks import QUEUE, lease_one, make_due, new_task
 
+from deployments.contract.counts import ReplicaCounts
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.metrics.reader import MetricsReader
@@ -119,10 +120,10 @@ async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_mo
 
 
 async def test_replicas_are_told_by_state_and_left_out_where_nobody_knows(store: TaskStore) -> None:
-    async def replica_states() -> Mapping[str, Mapping[str, int]]:
-        return {QUEUE: {"RUNNING": 2, "STARTING": 1}}
+    async def replica_states() -> Mapping[str, ReplicaCounts]:
+        return {QUEUE: ReplicaCounts({"RUNNING": 2, "STARTING": 1}, target=3)}
 
-    async def out_of_reach() -> Mapping[str, Mapping[str, int]]:
+    async def out_of_reach() -> Mapping[str, ReplicaCounts]:
         raise RuntimeError("no controller")
 
     replicas = {(QUEUE, "RUNNING"): 2, (QUEUE, "STARTING"): 1}

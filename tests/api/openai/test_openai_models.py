@@ -12,6 +12,7 @@ from support.images import image_file
 from support.openai_calls import error
 from support.worker import QUEUE
 
+from deployments.contract.counts import ReplicaCounts
 from serve_app.accounts.roles import Role
 from serve_app.api.services import ModelStates
 from serve_app.config import catalog
@@ -37,10 +38,10 @@ def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_
     service = start_service()
     services = service.app.state.services
 
-    async def replicas() -> dict[str, dict[str, int]]:
-        return {QUEUE: {"STARTING": 1}}
+    async def replicas() -> dict[str, ReplicaCounts]:
+        return {QUEUE: ReplicaCounts({"STARTING": 1}, target=1)}
 
-    states = ModelStates(services.tasks, services.windows, service.settings, services.catalog.models, replicas)
+    states = ModelStates(services.tasks, services.windows, services.catalog.models, replicas)
     service.app.state.services = dataclasses.replace(services, models=states)
     with service.client() as client, service.client(role=Role.OPERATOR) as operator:
         ready_id = client.create_task()

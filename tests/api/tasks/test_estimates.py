@@ -10,8 +10,8 @@ from support.images import image_file
 from support.tasks import ALL, QUEUE, get_task, new_task, with_limits
 from support.worker import QUEUE as KLEIN
 
+from deployments.contract.counts import ReplicaCounts
 from serve_app.api.services import Estimates, ModelStates
-from serve_app.config.settings import Settings
 from serve_app.tasks.estimates import Outlook, Pace, Place, estimate, find_place, read_outlook
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
@@ -116,12 +116,12 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
 async def test_a_task_is_told_that_its_model_starts(
     store: TaskStore, replicas: dict[str, int] | None, starts: bool
 ) -> None:
-    async def report_replicas() -> dict[str, dict[str, int]]:
-        return {} if replicas is None else {KLEIN: replicas}
+    async def report_replicas() -> dict[str, ReplicaCounts]:
+        return {} if replicas is None else {KLEIN: ReplicaCounts(replicas, target=1)}
 
     await store.submit(new_task(id="t", queue=KLEIN))
     windows = WindowReader(store)
-    models = ModelStates(store, windows, Settings(), [KLEIN], report_replicas)
+    models = ModelStates(store, windows, [KLEIN], report_replicas)
     details = await Estimates(store, windows, models).details(await get_task(store, "t")) or {}
     assert ("message" in details, details["queue_position"]) == (starts, 1)
     await store.report(KLEIN, {}, {}, last_step=(1, 0.1))

@@ -34,7 +34,7 @@ def window(wait_s: float, failed: int = 0) -> dict[str, Any]:
 def model(name: str, queued: int, queued_s: float | None) -> dict[str, Any]:
     entry = {"model": name, "queued": queued, "quarantined": 0, "running": 1, "batch": 4, "step_s": 0.125}
     entry |= {"queued_s": queued_s, "predicted_wait_s": queued_s, "cold_start_s": 12.0}
-    entry |= {"replicas": {"RUNNING": 2, "STARTING": 1}, "min_replicas": 1, "max_replicas": 4}
+    entry |= {"replicas": {"RUNNING": 2, "STARTING": 1}, "target_replicas": 3, "min_replicas": 1, "max_replicas": 4}
     entry["windows"] = {"5m": window(1.5), "1h": window(30.0, failed=8), "24h": window(3.0, failed=1)}
     entry["history"] = [{"ready": minute % 8, "wait_p95": None if minute < 30 else minute / 10} for minute in range(60)]
     entry["what_if"] = [
@@ -86,7 +86,7 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     expect(page.get_by_text("A full bar is 4 min of work.")).to_be_visible()
     short = page.get_by_role("article", name="short")
     short.get_by_text("Last errors").click()
-    for words in ("60 s of work", "2 running, 1 starting", "4, 125 ms a step", "out of memory (gen-2-max)"):
+    for words in ("60 s of work", "2 running, 1 starting, target 3", "4, 125 ms a step", "out of memory (gen-2-max)"):
         expect(short).to_contain_text(words)
     expect(page.get_by_role("article", name="new")).to_contain_text("How long is not known yet")
     expect(page.get_by_role("region", name="In all")).to_contain_text("1.0 MiB")

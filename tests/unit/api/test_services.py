@@ -9,10 +9,9 @@ from redis.asyncio import Redis
 from starlette.testclient import TestClient
 from support.virtual_backend import VirtualClock
 
+from deployments.contract.counts import ReplicaCounts
 from serve_app.api.metrics import RequestMetrics
 from serve_app.api.services import ModelState, ModelStates, SingleFlightCache, Watchers
-from serve_app.config.model_settings import AutoscalingSettings, ModelSettings
-from serve_app.config.settings import Settings
 from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.windows import WindowReader
@@ -20,69 +19,54 @@ from serve_app.tasks.windows import WindowReader
 SLEEPS, STAYS = "sleeps", "stays"
 
 
-@pytest.fixture
-def settings() -> Settings:
-    return Settings(
-        models={
-            SLEEPS: ModelSettings(autoscaling_config=AutoscalingSettings(min_replicas=0, max_replicas=2)),
-            STAYS: ModelSettings(autoscaling_config=AutoscalingSettings(min_replicas=1, max_replicas=2)),
-        }
-    )
-
-
 @pytest.mark.parametrize(
     ("replicas", "state"),
     [
-        ({SLEEPS: {"RUNNING": 1, "STARTING": 2}}, "ready"),
-        ({SLEEPS: {"RUNNING": 0, "STARTING": 2}}, "starting"),
-        ({SLEEPS: {"RECOVERING": 1}}, "starting"),
-        ({SLEEPS: {"STOPPING": 1}}, "scaled to zero"),
-        ({SLEEPS: {}}, "scaled to zero"),
+        ({SLEEPS: ReplicaCounts({"RUNNING": 1, "STARTING": 2}, target=3)}, "ready"),
+        ({SLEEPS: ReplicaCounts({"RUNNING": 0, "STARTING": 2}, target=2)}, "starting"),
+        ({SLEEPS: ReplicaCounts({"RECOVERING": 1}, target=1)}, "starting"),
+        ({SLEEPS: ReplicaCounts({"STOPPING": 1}, target=0)}, "scaled to zero"),
+        ({SLEEPS: ReplicaCounts({}, target=0)}, "scaled to zero"),
+        ({SLEEPS: ReplicaCounts({}, target=1)}, "no replica"),
         ({}, None),
     ],
 )
 async def test_a_queues_state_follows_from_its_replicas(
-    store: TaskStore, settings: Settings, replicas: dict[str, dict[str, int]], state: str | None
+    store: TaskStore, replicas: dict[str, ReplicaCounts], state: str | None
 ) -> None:
-    async def report_replicas() -> dict[str, dict[str, int]]:
+    async def report_replicas() -> dict[str, ReplicaCounts]:
         return replicas
 
-    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
     assert await states.find_worst([SLEEPS]) == ModelState(state, None)  # type: ignore[arg-type]
 
 
-async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(
-    store: TaskStore, settings: Settings
-) -> None:
-    async def away() -> dict[str, dict[str, int]]:
+async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(store: TaskStore) -> None:
+    async def away() -> dict[str, ReplicaCounts]:
         raise ConnectionError
 
-    assert await ModelStates(store, WindowReader(store), settings, [STAYS], away).find_worst([STAYS]) == ModelState(
-        None, None
-    )
+    assert await ModelStates(store, WindowReader(store), [STAYS], away).find_worst([STAYS]) == ModelState(None, None)
 
 
-async def test_of_several_queues_the_worst_counts(store: TaskStore, settings: Settings) -> None:
-    async def report_replicas() -> dict[str, dict[str, int]]:
-        return {SLEEPS: {"RUNNING": 1}, STAYS: {"STOPPING": 1}}
+async def test_of_several_queues_the_worst_counts(store: TaskStore) -> None:
+    async def report_replicas() -> dict[str, ReplicaCounts]:
+        return {SLEEPS: ReplicaCounts({"RUNNING": 1}, target=1), STAYS: ReplicaCounts({"STOPPING": 1}, target=1)}
 
-    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
     assert (await states.find_worst([STAYS])).state == "no replica"
     assert (await states.find_worst([SLEEPS, STAYS])).state == "no replica"
     assert (await states.find_worst([SLEEPS])).state == "ready"
 
 
-async def test_queues_of_which_nothing_was_made_have_no_wait(
-    redis: Redis, store: TaskStore, settings: Settings
-) -> None:
-    async def report_replicas() -> dict[str, dict[str, int]]:
+async def test_queues_of_which_nothing_was_made_have_no_wait(redis: Redis, store: TaskStore) -> None:
+    async def report_replicas() -> dict[str, ReplicaCounts]:
         return {}
 
     buckets = {"work:1000": 2, "work:sum": 3000}
     await redis.hset(f"{store.prefix}timings:{SLEEPS}", mapping=buckets)  # type: ignore[misc]
     await redis.zadd(f"{store.prefix}queued:{SLEEPS}", {"a": 1, "b": 2, "c": 3, "d": 4})
     await redis.zadd(f"{store.prefix}leased:{SLEEPS}", {"e": 1, "f": 2})
-    states = ModelStates(store, WindowReader(store), settings, [SLEEPS, STAYS], report_replicas)
+    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
     assert await states.find_worst([SLEEPS]) == ModelState(None, 3.0)
     assert await states.find_worst([STAYS]) == ModelState(None, None)
     assert await states.find_worst([STAYS, SLEEPS]) == ModelState(None, 3.0)

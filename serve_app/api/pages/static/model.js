@@ -88,10 +88,11 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function states({ replicas, min_replicas, max_replicas }) {
+function states({ replicas, target_replicas: target, min_replicas, max_replicas }) {
   if (!replicas) return "–";
   const counts = Object.entries(replicas).filter(([, count]) => count).map(([state, count]) => `${count} ${state.toLowerCase()}`);
-  return (counts.join(", ") || "none") + (min_replicas === null ? "" : ` (${min_replicas}–${max_replicas})`);
+  const wanted = target === (replicas.RUNNING ?? 0) ? "" : `, target ${target}`;
+  return (counts.join(", ") || "none") + wanted + (min_replicas === null ? "" : ` (${min_replicas}–${max_replicas})`);
 }
 
 const milliseconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(1)} s`);

@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from deployments.contract.counts import LOAD_S, LOADS
+from deployments.contract.counts import LOAD_S, LOADS, ReplicaCounts
 from serve_app.api.auth import Operator
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps, Services
@@ -80,7 +80,8 @@ class ModelQueue(BaseModel):
     batch: int | None = Field(description="How many took the last step together; null without one within a minute")
     step_s: float | None = Field(description="How long that step took, seconds")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
-    min_replicas: int | None = Field(description="Of autoscaling, by the settings; null where the number is fixed")
+    target_replicas: int | None = Field(description="How many there are to be; null where that is not known here")
+    min_replicas: int | None = Field(description="Of autoscaling; null where the number is fixed, or not known here")
     max_replicas: int | None
     cold_start_s: float | None = Field(description="How long replicas loaded, the mean; null before any did")
     what_if: list[WhatIf] = Field(
@@ -109,14 +110,14 @@ async def get_fleet(services: Deps, caller: Operator) -> Fleet:
     )
 
 
-async def _model(services: Services, name: str, replicas: dict[str, int] | None) -> ModelQueue:
+async def _model(services: Services, name: str, replicas: ReplicaCounts | None) -> ModelQueue:
     tasks = services.tasks
     load = await get_queue_load(tasks, services.windows, name)
     windows = {window: await services.windows.read(name, window) for window in WINDOWS}
     minutes = [Window(60, counts) for counts in await services.windows.periods(name, "1h")]
-    last_step, work, settings = await tasks.last_step(name), await tasks.work(name), services.settings.model(name)
-    scales = settings.min_replicas < settings.max_replicas
-    running = None if replicas is None else replicas.get(_RUNNING, 0)
+    last_step, work = await tasks.last_step(name), await tasks.work(name)
+    running = None if replicas is None else replicas.states.get(_RUNNING, 0)
+    fewest, most = (replicas and replicas.bounds) or (None, None)
     return ModelQueue(
         model=name,
         queued=load.queued,
@@ -128,9 +129,10 @@ async def _model(services: Services, name: str, replicas: dict[str, int] | None)
         history=[Minute(ready=minute.ready, wait_p95=minute.quantile("wait", 0.95)) for minute in minutes],
         batch=last_step[0] if last_step else None,
         step_s=last_step[1] if last_step else None,
-        replicas=replicas,
-        min_replicas=settings.min_replicas if scales else None,
-        max_replicas=settings.max_replicas if scales else None,
+        replicas=None if replicas is None else dict(replicas.states),
+        target_replicas=None if replicas is None else replicas.target,
+        min_replicas=fewest,
+        max_replicas=most,
         cold_start_s=work[LOAD_S] / work[LOADS] if work.get(LOADS) else None,
         what_if=[] if running is None else _what_if(windows, running, load.queued + load.quarantined),
         failures=[_failure(task) for task in await tasks.failures(name)],
