@@ -60,10 +60,16 @@ HEADERS: Final = {
 _FILES: Final = sorted(file for file in STATIC.rglob("*") if file.is_file())
 _VERSION: Final = sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:12]
 _ANY_VERSION: Final = re.compile(r"^[0-9a-f]{12}/")
-_HEADER: Final = """<header class="top"><div class="row apart"><nav class="row" aria-label="Pages">
-<strong>gen-serve</strong><a href="/">Playground</a><a href="/gallery">Gallery</a><a href="/guide/quickstart">Docs</a>
-</nav></div></header>"""
-"""What people see before a script knows who they are."""
+_HEAD: Final = """<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="/pages/icon.svg" type="image/svg+xml">
+<script src="/pages/theme.js"></script>"""
+_HEADER: Final = """<header class="top"><a class="skip" href="#main">To the content</a>
+<div class="row apart"><nav class="row" aria-label="Pages"><strong>gen-serve</strong><a href="/">Playground</a>
+<a href="/gallery">Gallery</a><a href="/account" hidden>Account</a><a href="/fleet" hidden>Fleet</a>
+<a href="/guide/quickstart">Docs</a></nav></div></header>"""
+"""What people see before a script knows who they are, and shows what they may do."""
 _FOOTER: Final = f"""<footer class="bottom row faint">
 <span>gen-serve {version("gen-serve")}</span><a href="/guide/quickstart">Docs</a><a href="/docs">API reference</a>
 </footer>"""
@@ -103,7 +109,7 @@ def read_page(name: str) -> str:
     text = (STATIC / name).read_text()
     scripts = [script for entry in _ENTRY.findall(text) for script in _imports(entry)]
     preloads = "".join(f'<link rel="modulepreload" href="/pages/{script}">\n' for script in scripts)
-    text = text.replace("</head>", f"{preloads}</head>").replace("<!-- header -->", _HEADER)
+    text = text.replace("<head>", _HEAD).replace("</head>", f"{preloads}</head>").replace("<!-- header -->", _HEADER)
     text = text.replace("</body>", f"{_FOOTER}\n</body>")
     return text.replace('"/pages/', f'"/pages/{_VERSION}/')
 

@@ -71,6 +71,6 @@ function chart(costs) {
   const peak = [...costs].find(([, cost]) => cost === most)[0];
   return el("figure", {},
     el("figcaption", { class: "faint" }, `Credits by day. Most on ${said(peak)}; today ${(costs.get(days.at(-1)) ?? 0).toFixed(1)}.`),
-    el("div", { class: "chart", role: "img", "aria-label": `Credits by day: ${days.filter((day) => costs.has(day)).map(said).join(", ")}` }, bars),
+    el("div", { class: "chart", "data-most": most.toLocaleString(), role: "img", "aria-label": `Credits by day: ${days.filter((day) => costs.has(day)).map(said).join(", ")}` }, bars),
     el("div", { class: "row apart faint" }, el("span", {}, named(days[0])), days.length > 1 ? el("span", {}, named(days.at(-1))) : null));
 }

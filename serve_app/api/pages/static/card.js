@@ -1,6 +1,6 @@
 // A task on the page: its progress, previews, result, and what can be done with it.
 import { get, remove } from "./api.js";
-import { announce, el, zoomable } from "./dom.js";
+import { announce, credits, el, zoomable } from "./dom.js";
 import { foretell } from "./estimate.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
@@ -19,7 +19,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use, reseed 
   if (ratio) stage.style.aspectRatio = ratio; // as long as it is empty: the result has its own
   const bar = el("progress", { max: 1, "aria-label": "Progress" });
   const state = el("span", { class: "faint" }, SAID.Pending);
-  const price = el("span", {}, cost == null ? "" : ` · ${cost} credits`);
+  const price = el("span", {}, cost == null ? "" : ` · ${credits(cost)}`);
   const notes = el("div");
   const actions = el("div", { class: "row" });
   const cancel = el("button", { type: "button", onclick: () => remove(`/v1/tasks/${id}`).catch(() => {}) }, "Cancel");
@@ -43,7 +43,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use, reseed 
   function ready(task) {
     bar.remove();
     cancel.remove();
-    price.textContent = task.cost === undefined ? "" : ` · ${task.cost} credits`;
+    price.textContent = task.cost === undefined ? "" : ` · ${credits(task.cost)}`;
     const url = task.result.sample;
     const isVideo = new URL(url, location.href).pathname.endsWith(".mp4");
     const alt = `Result: ${said || endpoint}`;

@@ -18,6 +18,9 @@ export const unique = (name) => `${name}-${++count}`;
 // A day and a time of it, of epoch seconds.
 export const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
+// A price in words.
+export const credits = (count) => `${count} credit${count === 1 ? "" : "s"}`;
+
 // An image that fills the window when it is pressed.
 export function zoomable(image) {
   const dialog = el("dialog", { class: "zoom", "aria-label": "Enlarged", onclick: () => dialog.close(), onclose: () => dialog.remove() }, image.cloneNode());

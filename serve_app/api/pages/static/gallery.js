@@ -215,15 +215,20 @@ new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && more.click(
 
 let typed = 0;
 let filtered; // the query that the list is of
+// What is being pressed stays where it is until that is over.
+const refilterSoon = () => (typed = setTimeout(() => (list.matches(":active") ? refilterSoon() : refilter()), TYPED_MS));
 filters.elements.prompt.addEventListener("input", () => {
   clearTimeout(typed);
-  typed = setTimeout(refilter, TYPED_MS);
+  refilterSoon();
 });
-filters.addEventListener("submit", (event) => event.preventDefault());
-filters.addEventListener("change", refilter);
+for (const name of ["status", "endpoint"]) filters.elements[name].addEventListener("change", refilter);
+filters.addEventListener("submit", (event) => {
+  event.preventDefault();
+  refilter();
+});
 
 function refilter() {
-  if (filtered === query()) return; // leaving the field is no change: what is being clicked must stay
+  if (filtered === query()) return;
   filtered = query();
   const chosen = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
   history.replaceState(null, "", (chosen.size ? `?${chosen}` : location.pathname) + location.hash);

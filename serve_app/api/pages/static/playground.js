@@ -3,7 +3,7 @@ import { get, post } from "./api.js";
 import { asDataUrl } from "./images.js";
 import { card } from "./card.js";
 import { programs } from "./code.js";
-import { el } from "./dom.js";
+import { credits, el } from "./dom.js";
 import { RequestForm } from "./form.js";
 import { draft, keep, keepDraft, kept, shown } from "./requests.js";
 import { endpoints, GROUPS } from "./schema.js";
@@ -87,7 +87,7 @@ function schedulePrice() {
     if (Object.keys(request.missing()).length) return;
     try {
       const quote = await post("/v1/pricing", { path: endpoint.path, body });
-      price.textContent = `${Number((quote.cost * count.value).toFixed(3))} credits`;
+      price.textContent = credits(Number((quote.cost * count.value).toFixed(3)));
       warnings.replaceChildren(...quote.warnings.map((each) => el("p", { class: "notice" }, each)));
     } catch {} // what is wrong is said once it is sent
   }, PRICE_AFTER_MS);

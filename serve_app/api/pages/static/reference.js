@@ -2,7 +2,7 @@
 import { FILE, programs } from "./code.js";
 import { endpoints } from "./schema.js";
 
-const holder = document.getElementById("reference");
+const holder = document.getElementById("main");
 const generating = new Map((await endpoints()).map((endpoint) => [endpoint.path, endpoint]));
 
 // Of an endpoint that generates, in four languages, with what it needs; of others as curl.

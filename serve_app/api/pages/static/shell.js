@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { forget } from "./requests.js";
 
 const CARRIED = "carried";
-const PAGES = [["/", "Playground"], ["/gallery", "Gallery"], ["/account", "Account", "read accounts"], ["/fleet", "Fleet", "operate"]];
+const NEEDED = { "/account": "read accounts", "/fleet": "operate" }; // to see a page
 
 // The session, signed in where that needs nothing; else the browser goes to sign in, and comes back afterwards.
 export async function open() {
@@ -15,7 +15,7 @@ export async function open() {
     location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`);
     return new Promise(() => {});
   }
-  document.querySelector("header.top").replaceWith(header(session));
+  showIn(document.querySelector("header.top"), session);
   return session;
 }
 
@@ -28,17 +28,13 @@ export function carried() {
 
 export const may = (session, permission) => session.permissions.includes(permission);
 
-function header(session) {
-  const links = PAGES.filter(([, , permission]) => !permission || may(session, permission)).map(([path, name]) =>
-    el("a", { href: path, "aria-current": location.pathname === path ? "page" : null }, name),
-  );
-  return el("header", { class: "top" },
-    el("a", { class: "skip", href: "#main" }, "To the content"),
-    el("div", { class: "row apart" },
-      el("nav", { class: "row", "aria-label": "Pages" }, el("strong", {}, "gen-serve"), links, el("a", { href: "/guide/quickstart" }, "Docs")),
-      el("div", { class: "row" }, projects(session), theme(), signOut(session)),
-    ),
-  );
+function showIn(header, session) {
+  for (const link of header.querySelectorAll("nav a")) {
+    const path = link.getAttribute("href");
+    link.hidden = path in NEEDED && !may(session, NEEDED[path]);
+    if (path === location.pathname) link.ariaCurrent = "page";
+  }
+  header.querySelector(".row").append(el("div", { class: "row" }, projects(session), theme(), signOut(session)));
 }
 
 function projects(session) {
@@ -54,8 +50,6 @@ function projects(session) {
 }
 
 function theme() {
-  const saved = localStorage.getItem("theme");
-  if (saved) document.documentElement.dataset.theme = saved;
   const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const button = el("button", { class: "plain", type: "button", "aria-label": "Dark", "aria-pressed": String(dark()) }, "◐");
   button.addEventListener("click", () => {

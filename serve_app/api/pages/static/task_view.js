@@ -3,7 +3,7 @@ import { get, remove } from "./api.js";
 import { sure } from "./account_parts.js";
 import { SAID } from "./card.js";
 import { webhook } from "./deliveries.js";
-import { el, moment, zoomable } from "./dom.js";
+import { credits, el, moment, zoomable } from "./dom.js";
 import { isEnd } from "./follow.js";
 import { spoken } from "./layout.js";
 import { kept, suggest } from "./requests.js";
@@ -56,7 +56,7 @@ function facts({ id, status, endpoint, created, started, finished, expires, cost
   return [
     ["Status", SAID[status] ?? status], ["Endpoint", endpoint], ["Submitted", moment(created)],
     ["Waited", seconds(created, started)], ["Took", seconds(started, finished)], ["Attempts", attempt > 1 ? attempt : null],
-    ["Cost", cost === null ? null : `${cost} credits`], ["Kept until", expires && moment(expires)],
+    ["Cost", cost === null ? null : credits(cost)], ["Kept until", expires && moment(expires)],
     ["Size", width && height ? `${width} × ${height}` : null], ["Files sent", inputs || null],
     ...Object.entries(others).map(([name, value]) => [(name[0].toUpperCase() + name.slice(1)).replace("_", " "), String(value)]),
     ["Id", el("a", { href: `/t/${encodeURIComponent(id)}` }, id)],
