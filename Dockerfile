@@ -15,6 +15,7 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY clients/python clients/python
 COPY configs configs
 COPY deployments deployments
+COPY docs docs
 COPY serve_app serve_app
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./clients/python
 

@@ -50,7 +50,8 @@ def count_replicas(application: str) -> dict[str, ReplicaCounts]:
 def _count(deployment: Mapping[str, Any]) -> ReplicaCounts:
     scaling = deployment["deployment_config"].get("autoscaling_config")
     return ReplicaCounts(
-        states=Counter(replica["state"] for replica in deployment["replicas"]),
+        # Members of an enumeration, which is text only by inheritance.
+        states=Counter(str(getattr(each["state"], "value", each["state"])) for each in deployment["replicas"]),
         target=deployment["target_num_replicas"],
         bounds=(scaling["min_replicas"], scaling["max_replicas"]) if scaling else None,
     )

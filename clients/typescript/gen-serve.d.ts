@@ -533,7 +533,7 @@ export interface ProtectedResource {
 export interface ResultLink {
   /** Epoch seconds: as was asked for, or when the result is not kept any more */
   expires: number;
-  /** Of a page with it and its prompt for whoever has this address, until it is revoked */
+  /** Of a page with it and its prompt, until `expires` or until it is revoked */
   page: string;
   /** Of the file */
   url: string;
@@ -594,6 +594,8 @@ export interface TaskDetails {
   progress: number | null;
   /** As it was sent, whole. Null where it can't be read */
   prompt: string | null;
+  /** Whether it has links to a page that were not revoked */
+  shared: boolean;
   started: number | null;
   status: Status;
   /** Link to a small image of the result, or of how far it is; null where there is none */

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from fastapi import FastAPI, HTTPException
 from starlette.requests import HTTPConnection
@@ -46,6 +45,7 @@ from serve_app.api.routes.oauth import PATHS as OAUTH_PATHS
 from serve_app.api.routes.oauth import oauth_routes
 from serve_app.api.services import AskReplicas, unknown_replicas
 from serve_app.config.catalog import Catalog
+from serve_app.config.replicas import installed_release
 from serve_app.config.settings import Settings
 from serve_app.inputs.links import PREFIXES
 from serve_app.storage.connection import UNREACHABLE
@@ -64,7 +64,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
 
     app = FastAPI(
         title="Media generation",
-        version=version("gen-serve"),
+        version=installed_release(),
         description=openapi.DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,

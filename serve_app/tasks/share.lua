@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Has a task's result be shared by `token`, unless it is by another already; by none any more where it is empty.
+-- Shares a task's result by `token`, unless it has a token already. An empty token ends sharing.
 -- id project token
--- Returns the token by which it is shared: empty where it is by none, or the project has no such task.
+-- Returns its token; empty where it is not shared, or no task of the project.
 local key = task_key(ARGV[3])
 if redis.call('HGET', key, 'project') ~= ARGV[4] then return '' end
 if ARGV[5] == '' then

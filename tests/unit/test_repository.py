@@ -88,8 +88,8 @@ def find_broken_links(document: Path) -> Iterator[str]:
         if "://" in link["path"]:
             continue
         target = document.parent / link["path"] if link["path"] else document
-        anchor = link["anchor"] if target.suffix == ".md" else None
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        fragment = link["anchor"] if target.suffix == ".md" else None
+        if not target.exists() or (fragment and fragment not in anchors(target)):
             yield f"{document.name}: {link[0]}"
 
 
@@ -147,4 +147,17 @@ def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
     data = {repository / name for name in listed.stdout.split() if not name.endswith((".py", ".md"))} - LINKS
     assert data <= packaged
     assert {_SERVE_APP / "config/files" / file.name for file in (repository / "configs").glob("*.yaml")} <= packaged
-    assert {_SERVE_APP / "api/pages/documents" / file.name for file in (repository / "docs").glob("*.md")} <= packaged
+    documents = {
+        file.relative_to(repository / "docs") for file in (repository / "docs").rglob("*.*") if file.suffix != ".json"
+    }
+    assert {_SERVE_APP / "api/pages/documents" / file for file in documents} <= packaged
+
+
+def test_images_are_built_from_all_that_packages_link_to(repository: Path) -> None:
+    copied = re.findall(r"^COPY (\S+) \1$", (repository / "Dockerfile").read_text(), re.MULTILINE)
+    wanted = (repository / ".dockerignore").read_text().split()
+    for link in LINKS:
+        folder = link.resolve().name
+        assert link.is_symlink()
+        assert folder in copied
+        assert f"!{folder}" in wanted

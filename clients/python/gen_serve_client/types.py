@@ -521,7 +521,7 @@ class ResultLink(TypedDict):
     expires: float
     """Epoch seconds: as was asked for, or when the result is not kept any more"""
     page: str
-    """Of a page with it and its prompt for whoever has this address, until it is revoked"""
+    """Of a page with it and its prompt, until `expires` or until it is revoked"""
     url: str
     """Of the file"""
 
@@ -588,6 +588,8 @@ class TaskDetails(TypedDict):
     """0.0 to 1.0; null when not known"""
     prompt: str | None
     """As it was sent, whole. Null where it can't be read"""
+    shared: bool
+    """Whether it has links to a page that were not revoked"""
     started: float | None
     status: Status
     thumbnail: str | None

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -20,6 +19,8 @@ from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import Response
 from starlette.types import Scope
+
+from serve_app.config.replicas import installed_release
 
 STATIC: Final = Path(__file__).with_name("static")
 PATH: Final = "/pages"
@@ -67,11 +68,11 @@ _HEAD: Final = """<head>
 <script src="/pages/theme.js"></script>"""
 _HEADER: Final = """<header class="top"><a class="skip" href="#main">To the content</a>
 <div class="row apart"><nav class="row" aria-label="Pages"><strong>gen-serve</strong><a href="/">Playground</a>
-<a href="/gallery">Gallery</a><a href="/account" hidden>Account</a><a href="/fleet" hidden>Fleet</a>
-<a href="/guide/quickstart">Docs</a></nav></div></header>"""
+<a href="/gallery">Gallery</a><a href="/guide/quickstart">Docs</a><a href="/account" hidden>Account</a>
+<a href="/fleet" hidden>Fleet</a></nav></div></header>"""
 """What people see before a script knows who they are, and shows what they may do."""
 _FOOTER: Final = f"""<footer class="bottom row faint">
-<span>gen-serve {version("gen-serve")}</span><a href="/guide/quickstart">Docs</a><a href="/docs">API reference</a>
+<span>gen-serve {installed_release()}</span><a href="/guide/quickstart">Docs</a><a href="/docs">API reference</a>
 </footer>"""
 _ENTRY, _IMPORT = re.compile(r'<script type="module" src="/pages/([^"]+)">'), re.compile(r'from "\./([^"]+)"')
 

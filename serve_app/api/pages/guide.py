@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from itertools import pairwise
@@ -27,9 +28,19 @@ CHAPTERS: Final = {
     "Evaluate": ("architecture", "durability", "benchmarks"),
 }
 _NAMES: Final = frozenset(name for names in CHAPTERS.values() for name in names)
+_CURRENT: Final = ' aria-current="page"'
 _IMAGES: Final = ("images", "pages")
-_MARKDOWN: Final = MarkdownIt().enable("table")
+_MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table")
+_COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _PAGE: Final = Template(read_page("guide.html"))
+_REPLACEMENTS: Final = {
+    "<table>": '<div class="scroll" tabindex="0"><table>',
+    "</table>": "</table></div>",
+    "<pre>": '<pre tabindex="0">',
+    "<img ": '<img loading="lazy" ',
+    'style="text-align:right"': 'class="right"',
+}
+"""For keyboards, and for the policy of pages, which allows no styles in them."""
 _DOCUMENT: Final = re.compile(r"^([a-z]+)\.md(#.*)?$")
 
 
@@ -51,7 +62,7 @@ def add_guide(app: FastAPI) -> None:
 
 @cache
 def _render(name: str) -> str:
-    tokens = _MARKDOWN.parse((DOCUMENTS / f"{name}.md").read_text())
+    tokens = _MARKDOWN.parse(_COMMENT.sub("", (DOCUMENTS / f"{name}.md").read_text()))
     for heading, text in pairwise(tokens):
         if heading.type == "heading_open":
             heading.attrSet("id", anchor(text.content))
@@ -60,8 +71,8 @@ def _render(name: str) -> str:
             if child.type == "link_open":
                 child.attrs = _link(str(child.attrs["href"]))
     content = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
-    content = content.replace("<table>", '<div class="scroll" tabindex="0"><table>')
-    content = content.replace("</table>", "</table></div>")
+    for text, ours in _REPLACEMENTS.items():
+        content = content.replace(text, ours)
     return _PAGE.substitute(title=escape(_title(name)), chapters=_list_chapters(name), content=content)
 
 
@@ -86,13 +97,13 @@ def _link(href: str) -> dict[str, str | int | float]:
     return {"href": f"{PATH}/{found[1]}{found[2] or ''}"} if found else {}
 
 
-def _list_chapters(name: str) -> str:
-    def item(each: str) -> str:
-        current = ' aria-current="page"' if each == name else ""
-        return f'<li><a href="{PATH}/{each}"{current}>{escape(_title(each))}</a></li>'
+def _list_chapters(current: str) -> str:
+    return "".join(_list_chapter(chapter, names, current) for chapter, names in CHAPTERS.items())
 
-    return "".join(
-        f"<details{' open' * (name in names)}><summary>{chapter}</summary><ul>{items}</ul></details>"
-        for chapter, names in CHAPTERS.items()
-        for items in ("".join(map(item, names)),)
+
+def _list_chapter(chapter: str, names: Sequence[str], current: str) -> str:
+    items = "".join(
+        f'<li><a href="{PATH}/{name}"{_CURRENT if name == current else ""}>{escape(_title(name))}</a></li>'
+        for name in names
     )
+    return f"<details{' open' if current in names else ''}><summary>{chapter}</summary><ul>{items}</ul></details>"

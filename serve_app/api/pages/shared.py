@@ -25,7 +25,7 @@ _TITLE_CHARS, _PROMPT_CHARS = 100, 2000
 _FILE_LIFE_S: Final = 3600.0
 """Of the link to the file, which can't be revoked."""
 _EXPIRED: Final = message_page(
-    "This link has expired", "Or it was revoked. Ask whoever sent it for another one.", status=403
+    "This link no longer works", "It has expired or was revoked. Ask whoever sent it for another one.", status=403
 )
 
 

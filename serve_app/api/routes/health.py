@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -11,13 +10,12 @@ from pydantic import BaseModel, Field
 
 from serve_app.api.errors import SHORTLY
 from serve_app.api.services import Deps
+from serve_app.config.replicas import installed_release
 
 ALIVE: Final = "/healthz"
 READY: Final = "/readyz"
 
 router = APIRouter(tags=["health"])
-
-RELEASE: Final = version("gen-serve")
 
 
 class NotReady(BaseModel):
@@ -31,8 +29,8 @@ _MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "de
 
 @router.get(ALIVE)
 async def get_health() -> dict[str, str]:
-    """This replica answers, and is of this release."""
-    return {"status": "ok", "version": RELEASE}
+    """Says that this replica is up, and its release."""
+    return {"status": "ok", "version": installed_release()}
 
 
 @router.get(READY, response_model=dict[str, str], responses=_MISSING)

@@ -153,6 +153,7 @@ class TaskDetails(TaskSummary):
         description="How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` …"
     )
     inputs: int = Field(description="How many images and videos were sent")
+    shared: bool = Field(description="Whether it has links to a page that were not revoked")
 
 
 class DeliveryAttempt(BaseModel):

@@ -68,6 +68,7 @@ async def get_task(
         **dict(_summary(services, task, task.prompt, thumbnail)),
         parameters={} if job is None else _parameters(job),
         inputs=0 if job is None else len(job.inputs),
+        shared=bool(task.shared),
     )
 
 
@@ -173,7 +174,7 @@ class CreateLinkRequest(BaseModel):
 
 class ResultLink(BaseModel):
     url: str = Field(description="Of the file")
-    page: str = Field(description="Of a page with it and its prompt for whoever has this address, until it is revoked")
+    page: str = Field(description="Of a page with it and its prompt, until `expires` or until it is revoked")
     expires: float = Field(description="Epoch seconds: as was asked for, or when the result is not kept any more")
 
 

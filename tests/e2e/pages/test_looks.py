@@ -135,7 +135,7 @@ def boxes(page: Page, studio: Studio) -> None:
 def outpainting(page: Page, studio: Studio) -> None:
     page.goto("/?endpoint=gen-tools/outpainting-v1")
     page.locator("[data-name=input_image] input").set_input_files(file_payload("heart.jpeg", studio.images[10].large))
-    expect(page.get_by_role("slider", name="Right edge")).to_have_attribute("aria-valuenow", "104")
+    expect(page.get_by_role("slider", name="Right edge")).to_have_attribute("aria-valuenow", "96")
     page.get_by_role("slider", name="Right edge").press("Shift+ArrowRight")
 
 
@@ -166,7 +166,7 @@ def task_page(page: Page, studio: Studio) -> None:
     address = page.get_by_role("link", name=f"Open: {studio.images[12].prompt}").get_attribute("href")
     assert address
     page.goto(f"/t/{address.removeprefix('#')}")
-    page.get_by_role("button", name="Share").click()
+    page.get_by_role("button", name="Share", exact=True).click()
     expect(page.get_by_role("img")).to_have_js_property("naturalWidth", 800)
 
 
@@ -179,6 +179,11 @@ def shared(page: Page, studio: Studio) -> None:
 def not_found(page: Page, studio: Studio) -> None:
     page.goto("/galery")
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
+
+
+def guide(page: Page, studio: Studio) -> None:
+    page.goto("/guide/models")
+    expect(page.get_by_role("heading", name="Models", exact=True)).to_be_visible()
 
 
 def fleet(page: Page, studio: Studio) -> None:
@@ -233,6 +238,7 @@ VISITS = (
     task_page,
     shared,
     not_found,
+    guide,
     playground,
     open_image,
     boxes,

@@ -54,6 +54,17 @@ def test_what_the_pointer_paints_is_white(page: Page, easel: Locator) -> None:
     assert (mask.getpixel((80, 120)), mask.getpixel((240, 120))) == (255, 0)
 
 
+def test_a_stroke_is_taken_back(page: Page, easel: Locator) -> None:
+    canvas = easel.get_by_role("img", name="The mask")
+    for y in (0.3, 0.7):
+        drag_within(page, canvas, (0.2, y), (0.4, y))
+    easel.get_by_role("button", name="Start over").click()
+    for _ in range(2):
+        easel.get_by_role("button", name="Undo").click()
+    mask = read_mask(page, easel)
+    assert (mask.getpixel((96, 72)), mask.getpixel((96, 168))) == (255, 0)
+
+
 def test_a_click_leaves_a_dot(page: Page, easel: Locator) -> None:
     easel.get_by_role("img", name="The mask").click()
     mask = read_mask(page, easel)
@@ -97,7 +108,13 @@ def test_an_image_begins_with_room_around_it(page: Page) -> None:
     page.get_by_role("button", name="9:16").click()
     body = submit_form(page, OUTPAINTING).body
     del body["input_image"]
-    assert body == {"width": 320, "height": 576, "reference_offset_x": 0, "reference_offset_y": 168}
+    assert body == {"width": 320, "height": 560, "reference_offset_x": 0, "reference_offset_y": 160}
+    # The service allows 4 megapixels: so much room as there is.
+    page.locator("[data-name=input_image] input").set_input_files(file_payload("large.png", image_file(2400, 1600)))
+    page.get_by_role("button", name="All around").click()
+    expect(page.get_by_label(re.compile("^Width"))).to_have_value("2496")
+    expect(page.get_by_role("button", name="9:16")).to_be_disabled()
+    submit_form(page, OUTPAINTING)
 
 
 @pytest.mark.slow

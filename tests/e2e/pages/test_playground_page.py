@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
-from support.browser import DESK, EXAMPLE, NARROW, Behind, file_payload, submit_form
+from support.browser import DESK, EXAMPLE, NARROW, Behind, around, drag, file_payload, submit_form, submit_prompt
 from support.images import image_file
 
 from serve_app.tasks.task import Status
@@ -14,6 +15,9 @@ from serve_app.tasks.task import Status
 _LOADED = """() => performance.getEntriesByType("navigation")
   .concat(performance.getEntriesByType("resource"))
   .map((entry) => [entry.name, entry.transferSize])"""
+
+
+VIEWER = {"role": "viewer", "permissions": ["read tasks", "read credits", "read accounts"]}
 
 
 def list_task_ids(page: Page) -> list[str]:
@@ -229,6 +233,30 @@ def test_work_stays_as_the_endpoint_changes_and_the_page_is_loaded_again(page: P
     expect(card.get_by_text("a red star that stays")).to_be_in_viewport()
     behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     expect(card.get_by_text("Done")).to_be_visible()
+    page.get_by_label("Endpoint").select_option("gen-3-image-klein")
+    expect(page.get_by_role("group", name="Examples")).to_be_hidden()
+
+
+def test_a_result_is_enlarged_and_its_seed_used_again(page: Page, behind: Behind) -> None:
+    task_id = submit_prompt(page, "a red star to enlarge")
+    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
+    card = page.get_by_role("article").first
+    card.get_by_title("Enlarge").click()
+    enlarged = page.get_by_role("dialog", name="Enlarged")
+    expect(enlarged.get_by_role("img")).to_be_in_viewport(ratio=1)
+    page.keyboard.press("Escape")
+    expect(enlarged).to_have_count(0)
+    seed = behind(lambda worker: worker.job(task_id)["seed"])
+    card.get_by_role("button", name=f"Seed {seed}").click()
+    assert submit_form(page).body["seed"] == seed
+
+
+def test_a_role_that_may_not_generate_reads_why(page: Page) -> None:
+    page.route("**/v1/session", lambda route: route.fulfill(json=route.fetch().json() | VIEWER))
+    page.goto("/")
+    expect(page.get_by_text("Your role, viewer, can look but not generate.")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Generate")).to_be_disabled()
+    expect(page.get_by_role("group", name="Examples")).to_be_hidden()
 
 
 def test_a_result_of_another_shape_is_shown_alone(page: Page, behind: Behind) -> None:
@@ -239,7 +267,11 @@ def test_a_result_of_another_shape_is_shown_alone(page: Page, behind: Behind) ->
     task_id = submit_form(page).id
     card = page.get_by_role("article").first
     behind(lambda worker: worker.deliver(task_id, image_file(192, 128, form="JPEG")))
-    expect(card.get_by_label("From the result to the image before")).to_be_visible()
+    slider = card.get_by_label("From the result to the image before")
+    box = around(slider)
+    middle = box["y"] + box["height"] / 2
+    drag(page, (box["x"] + box["width"] / 2, middle), (box["x"] + box["width"] / 4, middle))
+    assert int(slider.input_value()) == pytest.approx(25, abs=3)
     task_id = submit_form(page).id
     behind(lambda worker: worker.deliver(task_id, image_file(192, 64, form="JPEG")))
     card = page.get_by_role("article").first

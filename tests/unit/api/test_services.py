@@ -16,18 +16,18 @@ from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.windows import WindowReader
 
-SLEEPS, STAYS = "sleeps", "stays"
+FIRST, SECOND = "first", "second"
 
 
 @pytest.mark.parametrize(
     ("replicas", "state"),
     [
-        ({SLEEPS: ReplicaCounts({"RUNNING": 1, "STARTING": 2}, target=3)}, "ready"),
-        ({SLEEPS: ReplicaCounts({"RUNNING": 0, "STARTING": 2}, target=2)}, "starting"),
-        ({SLEEPS: ReplicaCounts({"RECOVERING": 1}, target=1)}, "starting"),
-        ({SLEEPS: ReplicaCounts({"STOPPING": 1}, target=0)}, "scaled to zero"),
-        ({SLEEPS: ReplicaCounts({}, target=0)}, "scaled to zero"),
-        ({SLEEPS: ReplicaCounts({}, target=1)}, "no replica"),
+        ({FIRST: ReplicaCounts({"RUNNING": 1, "STARTING": 2}, target=3)}, "ready"),
+        ({FIRST: ReplicaCounts({"RUNNING": 0, "STARTING": 2}, target=2)}, "starting"),
+        ({FIRST: ReplicaCounts({"RECOVERING": 1}, target=1)}, "starting"),
+        ({FIRST: ReplicaCounts({"STOPPING": 1}, target=0)}, "scaled to zero"),
+        ({FIRST: ReplicaCounts({}, target=0)}, "scaled to zero"),
+        ({FIRST: ReplicaCounts({}, target=1)}, "no replica"),
         ({}, None),
     ],
 )
@@ -37,25 +37,25 @@ async def test_a_queues_state_follows_from_its_replicas(
     async def report_replicas() -> dict[str, ReplicaCounts]:
         return replicas
 
-    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
-    assert await states.find_worst([SLEEPS]) == ModelState(state, None)  # type: ignore[arg-type]
+    states = ModelStates(store, WindowReader(store), [FIRST, SECOND], report_replicas)
+    assert await states.find_worst([FIRST]) == ModelState(state, None)  # type: ignore[arg-type]
 
 
 async def test_where_nobody_tells_of_replicas_models_are_listed_all_the_same(store: TaskStore) -> None:
     async def away() -> dict[str, ReplicaCounts]:
         raise ConnectionError
 
-    assert await ModelStates(store, WindowReader(store), [STAYS], away).find_worst([STAYS]) == ModelState(None, None)
+    assert await ModelStates(store, WindowReader(store), [SECOND], away).find_worst([SECOND]) == ModelState(None, None)
 
 
 async def test_of_several_queues_the_worst_counts(store: TaskStore) -> None:
     async def report_replicas() -> dict[str, ReplicaCounts]:
-        return {SLEEPS: ReplicaCounts({"RUNNING": 1}, target=1), STAYS: ReplicaCounts({"STOPPING": 1}, target=1)}
+        return {FIRST: ReplicaCounts({"RUNNING": 1}, target=1), SECOND: ReplicaCounts({"STOPPING": 1}, target=1)}
 
-    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
-    assert (await states.find_worst([STAYS])).state == "no replica"
-    assert (await states.find_worst([SLEEPS, STAYS])).state == "no replica"
-    assert (await states.find_worst([SLEEPS])).state == "ready"
+    states = ModelStates(store, WindowReader(store), [FIRST, SECOND], report_replicas)
+    assert (await states.find_worst([SECOND])).state == "no replica"
+    assert (await states.find_worst([FIRST, SECOND])).state == "no replica"
+    assert (await states.find_worst([FIRST])).state == "ready"
 
 
 async def test_queues_of_which_nothing_was_made_have_no_wait(redis: Redis, store: TaskStore) -> None:
@@ -63,13 +63,13 @@ async def test_queues_of_which_nothing_was_made_have_no_wait(redis: Redis, store
         return {}
 
     buckets = {"work:1000": 2, "work:sum": 3000}
-    await redis.hset(f"{store.prefix}timings:{SLEEPS}", mapping=buckets)  # type: ignore[misc]
-    await redis.zadd(f"{store.prefix}queued:{SLEEPS}", {"a": 1, "b": 2, "c": 3, "d": 4})
-    await redis.zadd(f"{store.prefix}leased:{SLEEPS}", {"e": 1, "f": 2})
-    states = ModelStates(store, WindowReader(store), [SLEEPS, STAYS], report_replicas)
-    assert await states.find_worst([SLEEPS]) == ModelState(None, 3.0)
-    assert await states.find_worst([STAYS]) == ModelState(None, None)
-    assert await states.find_worst([STAYS, SLEEPS]) == ModelState(None, 3.0)
+    await redis.hset(f"{store.prefix}timings:{FIRST}", mapping=buckets)  # type: ignore[misc]
+    await redis.zadd(f"{store.prefix}queued:{FIRST}", {"a": 1, "b": 2, "c": 3, "d": 4})
+    await redis.zadd(f"{store.prefix}leased:{FIRST}", {"e": 1, "f": 2})
+    states = ModelStates(store, WindowReader(store), [FIRST, SECOND], report_replicas)
+    assert await states.find_worst([FIRST]) == ModelState(None, 3.0)
+    assert await states.find_worst([SECOND]) == ModelState(None, None)
+    assert await states.find_worst([SECOND, FIRST]) == ModelState(None, 3.0)
 
 
 class Source:

@@ -7,9 +7,9 @@ export function section(title, { wide = false } = {}, ...children) {
 }
 
 export function table(columns, rows) {
-  return el("div", { class: "scroll", tabIndex: 0 }, el("table", {},
-    el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, index) => el("td", { "data-column": columns[index] }, cell ?? "")))))));
+  return el("div", { class: "scroll", tabIndex: 0 }, el("table", { role: "table" },
+    el("thead", {}, el("tr", { role: "row" }, columns.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))),
+    el("tbody", {}, rows.map((row) => el("tr", { role: "row" }, row.map((cell, index) => el("td", { role: "cell", "data-column": columns[index] }, cell ?? "")))))));
 }
 
 // A form in one line; `send` gets its values, and what it throws is shown below.

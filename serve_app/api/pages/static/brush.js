@@ -1,5 +1,6 @@
 // A window in which a mask is painted over an image: white where it is to change.
 import { el } from "./dom.js";
+import { clamp } from "./moving.js";
 
 // Resolves to the mask as a data URL of the image's size, or to `before` if it was given up.
 export async function brush(source, before) {
@@ -63,7 +64,7 @@ function paintable(canvas, ink, size, eraser, ring) {
     draw(ink, dots.at(-1), dots.at(-2));
   };
   const move = (nextX, nextY) => {
-    [x, y] = [nextX, nextY];
+    [x, y] = [clamp(nextX, 0, canvas.width), clamp(nextY, 0, canvas.height)];
     const percent = { left: (100 * x) / canvas.width, top: (100 * y) / canvas.height, width: (200 * radius()) / canvas.width };
     for (const [name, value] of Object.entries(percent)) ring.style[name] = `${value}%`;
     ring.hidden = false;
@@ -72,6 +73,7 @@ function paintable(canvas, ink, size, eraser, ring) {
     const box = canvas.getBoundingClientRect();
     move(((event.clientX - box.left) / box.width) * canvas.width, ((event.clientY - box.top) / box.height) * canvas.height);
   };
+  for (const [element, event] of [[size, "input"], [canvas, "focus"]]) element.addEventListener(event, () => move(x, y));
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     moveTo(event);

@@ -11,12 +11,12 @@ export const SAID = { Pending: "Queued", Reasoning: "Preparing", Generating: "Ge
 const CANCELLED = "Cancelled by the client"; // what the service says of it
 
 // `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on,
-// `reseed` with a seed to be used again.
-export function card({ id, endpoint, body, before, cost }, { again, use, reseed }) {
+// `reseed` with a seed to be used again. `mayRevoke`: links to the result.
+export function card({ id, endpoint, body, before, cost }, { again, use, reseed, mayRevoke }) {
   const said = spoken(body.prompt ?? "");
   const stage = el("div", { class: "stage" });
   const ratio = body.width && body.height ? `${body.width} / ${body.height}` : body.aspect_ratio?.replace(":", " / ");
-  if (ratio) stage.style.aspectRatio = ratio; // as long as it is empty: the result has its own
+  if (ratio) stage.style.aspectRatio = ratio; // as long as it is empty: an image has its own
   const bar = el("progress", { max: 1, "aria-label": "Progress" });
   const state = el("span", { class: "faint" }, SAID.Pending);
   const price = el("span", {}, cost == null ? "" : ` · ${credits(cost)}`);
@@ -35,7 +35,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use, reseed 
     state.textContent = foretell((SAID[task.status] ?? task.status) + percent, task.details);
     if (task.progress === null) bar.removeAttribute("value");
     else bar.value = task.progress;
-    if (task.preview) stage.replaceChildren(el("img", { src: task.preview.sample, alt: "How far it is" }));
+    if (task.preview) stage.style.aspectRatio = "", stage.replaceChildren(el("img", { src: task.preview.sample, alt: "How far it is" }));
     if (task.status === "Ready") ready(task);
     else if (SAID[task.status] === "Blocked" || SAID[task.status] === "Failed") failed(task);
   }, (lost) => (state.textContent = lost ? "The service is out of reach; trying again" : state.textContent));
@@ -51,7 +51,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use, reseed 
     stage.style.aspectRatio = "";
     stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, image) : zoomable(image));
     warn(task.details?.warnings);
-    const [share, shared] = sharing(id, true);
+    const [share, shared] = sharing(id, mayRevoke);
     actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Run again"),

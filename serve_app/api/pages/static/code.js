@@ -31,7 +31,7 @@ console.log(result.result.sample);`,
 }
 
 const LONGEST = 200;
-export const FILE = "<base64 of the file>";
+const FILE = "<base64 of the file>";
 
 function shortened(value) {
   if (typeof value === "string" && value.startsWith("data:") && value.length > LONGEST) return FILE;

@@ -24,7 +24,7 @@ export const credits = (count) => `${count} credit${count === 1 ? "" : "s"}`;
 // An image that fills the window when it is pressed.
 export function zoomable(image) {
   const dialog = el("dialog", { class: "zoom", "aria-label": "Enlarged", onclick: () => dialog.close(), onclose: () => dialog.remove() }, image.cloneNode());
-  return el("button", { type: "button", class: "zoomable", title: "Enlarge", "aria-label": "Enlarge", onclick: () => (document.body.append(dialog), dialog.showModal()) }, image);
+  return el("button", { type: "button", class: "zoomable", title: "Enlarge", onclick: () => (document.body.append(dialog), dialog.showModal()) }, image);
 }
 
 // Says something to those who don't see the page.

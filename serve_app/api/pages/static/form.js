@@ -47,7 +47,7 @@ export class RequestForm {
 
   // Takes over what another form said in fields that are here, too, and its first image where this one is named differently.
   carry(body) {
-    const fits = ({ name, choices }) => body[name] !== undefined && !EXACT.has(name) && (!choices || choices.includes(body[name]));
+    const fits = ({ name, kind, choices }) => body[name] !== undefined && kind !== "tuned" && !EXACT.has(name) && (!choices || choices.includes(body[name]));
     const next = Object.fromEntries(this.fields.filter(fits).map(({ name }) => [name, body[name]]));
     if (next.prompt && this.fields.some(({ name, kind }) => name === "prompt" && kind === "prompt")) next.prompt = spoken(next.prompt);
     const image = body[IMAGES.find((each) => body[each])];

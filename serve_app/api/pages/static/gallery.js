@@ -224,6 +224,7 @@ filters.elements.prompt.addEventListener("input", () => {
 for (const name of ["status", "endpoint"]) filters.elements[name].addEventListener("change", refilter);
 filters.addEventListener("submit", (event) => {
   event.preventDefault();
+  filtered = undefined; // once more, where nothing was changed
   refilter();
 });
 
@@ -241,7 +242,7 @@ function refilter() {
 }
 
 addEventListener("hashchange", () => {
-  document.querySelector("dialog[open]")?.close();
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
   openNamed();
 });
 

@@ -9,8 +9,10 @@ const BIG_STEP = 128; // with shift
 const LEAST = 64;
 const MOST = 6256; // pixels of a side
 const STAGE = 4 / 3;
+const MOST_AREA = 2 ** 22;
 const MORE = 1.25; // of the image, to begin with
-const RATIOS = { "Square": 1, "16:9": 16 / 9, "9:16": 9 / 16 };
+// From the sides of an image to those of a frame.
+const PRESETS = { "All around": enlarged, Square: (sides) => widened(sides, 1), "16:9": (sides) => widened(sides, 16 / 9), "9:16": (sides) => widened(sides, 9 / 16) };
 const ROOM = 1.4; // how much more than the frame is seen
 
 // Which length an edge changes, where it lies, and which way is outward.
@@ -28,8 +30,7 @@ export function outpainting(field, others) {
   const frame = el("div", { class: "canvas" }, edges);
   const stage = el("div", { class: "outpainting", role: "group", "aria-label": "The frame of the result", hidden: true }, frame, preview);
   const presets = el("div", { class: "row", hidden: true },
-    el("button", { type: "button", onclick: () => surround(natural().map((side) => side * MORE)) }, "All around"),
-    Object.entries(RATIOS).map(([name, ratio]) => el("button", { type: "button", onclick: () => surround(widened(natural(), ratio)) }, name)));
+    Object.entries(PRESETS).map(([name, frame]) => el("button", { type: "button", value: name, onclick: () => surround(frame) }, name)));
   const help = el("small", { hidden: true }, "Pull the edges of the frame outward, or use the arrow keys on them.");
   let view = null; // what of the plane is seen, in pixels of the result: it stays while an edge is pulled
   let pulled = false;
@@ -43,8 +44,10 @@ export function outpainting(field, others) {
   const gap = ({ axis, sign }, frame = frameNow()) => (sign < 0 ? frame[axis].start : frame[axis].length - frame[axis].start - natural()[axis]);
 
   // A frame of this size, the image in its middle.
-  function surround(sides) {
-    const lengths = sides.map((side) => Math.min(MOST, STEP * Math.ceil(side / STEP)));
+  const sidesOf = (frame) => frame(natural()).map((side, axis) => Math.max(LEAST, natural()[axis], STEP * Math.floor(side / STEP)));
+
+  function surround(frame) {
+    const lengths = sidesOf(frame);
     const starts = lengths.map((length, axis) => Math.floor((length - natural()[axis]) / 2));
     NUMBERS.forEach((name, index) => others(name).set([...lengths, ...starts][index]));
     changed(stage);
@@ -78,6 +81,7 @@ export function outpainting(field, others) {
   function show() {
     stage.hidden = help.hidden = presets.hidden = !slot.data;
     if (!slot.data || !preview.naturalWidth) return;
+    for (const button of presets.children) button.disabled = !fits(sidesOf(PRESETS[button.value]));
     const now = frameNow();
     const [across, down] = now;
     if (!pulled) view = viewAround(across.length, down.length);
@@ -102,7 +106,7 @@ export function outpainting(field, others) {
     preview.src = data;
     await preview.decode().catch(() => {});
     // Of a request that is run again they are there already.
-    if (NUMBERS.every((name) => others(name).value() === undefined)) return surround(natural().map((side) => side * MORE));
+    if (NUMBERS.every((name) => others(name).value() === undefined)) return surround(enlarged);
     natural().forEach((length, axis) => others(NUMBERS[axis]).value() ?? others(NUMBERS[axis]).set(length));
     changed(stage);
   });
@@ -112,7 +116,16 @@ export function outpainting(field, others) {
 }
 
 // The smallest frame of the ratio that holds the image.
-const widened = ([width, height], ratio) => (width < height * ratio ? [height * ratio, height] : [width, width / ratio]);
+function widened([width, height], ratio) {
+  return width < height * ratio ? [height * ratio, height] : [width, width / ratio];
+}
+
+function enlarged(sides) {
+  const most = Math.sqrt(MOST_AREA / (sides[0] * sides[1]));
+  return sides.map((side) => side * Math.min(MORE, most));
+}
+
+const fits = ([width, height]) => width * height <= MOST_AREA && Math.max(width, height) <= MOST;
 
 function viewAround(width, height) {
   const across = Math.max(width, height * STAGE) * ROOM;

@@ -62,7 +62,7 @@ function select(name, mode = 0) {
   fields.replaceChildren(request.element);
   modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
     el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
-  examples.hidden = endpoint.group !== "Generate" || submit.disabled || results.children.length > 1;
+  examples.hidden = endpoint.group !== "Generate" || !may(session, "generate") || results.children.length > 1;
   schedulePrice();
 }
 
@@ -124,13 +124,14 @@ async function sendOne(index, times) {
 
 function show(id, name, body, cost) {
   const before = body.images?.[0] ?? body.input_image ?? body.image;
-  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use, reseed });
+  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use, reseed, mayRevoke: may(session, "generate") });
 }
 
 // What this window has asked for before the page was loaded again, as far as it is still there.
 async function showEarlier() {
   const found = await Promise.all(shown().filter(kept).map((id) => get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch(() => null)));
   results.append(...found.filter(Boolean).map(({ id, cost }) => show(id, kept(id).endpoint, kept(id).body, cost)));
+  examples.hidden ||= results.children.length > 1;
 }
 
 function reseed(seed) {

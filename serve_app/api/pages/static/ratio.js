@@ -20,7 +20,7 @@ export function ratio(field) {
     },
     set(value) {
       radios.forEach((radio) => (radio.checked = radio.value === (value ?? field.standard)));
-      others.open ||= !COMMON.includes(value ?? "auto");
+      others.open ||= !COMMON.includes(value ?? field.standard ?? "auto");
     },
   };
 }

@@ -9,9 +9,9 @@ const CORNERS = ["top left", "top right", "bottom left", "bottom right"];
 
 // `row` as layout.js has it. `scale()` is how many thousandths a pixel has, across and down.
 export function region(row, { scale, help, remove }) {
-  const words = el("input", { value: row.desc, placeholder: "What goes here: a red triangle", autocomplete: "off" });
+  const words = el("input", { value: row.desc, placeholder: "What goes here, such as a red triangle", autocomplete: "off" });
   const what = el("select", {});
-  const name = el("code", { title: "How the prompt may call this box" }, `<${row.id}>`);
+  const name = el("code", { title: "Name of this box in the prompt" }, `<${row.id}>`);
   const item = el("li", {}, name, words, what, el("button", { type: "button", "aria-label": `Remove ${row.id}`, onclick: remove }, "✕"));
   const handles = CORNERS.map((edges) => el("span", { class: `handle ${edges}`, "aria-hidden": "true" }));
   const tag = el("span", { class: "tag" });

@@ -8,8 +8,8 @@ export const GROUPS = ["Generate", "Edit", "Inpaint", "Extend", "Video", "Tools"
 const SPOKEN = { vto: "Try-on", finetuned: "tuned" };
 
 // [{path, name, title, group, summary, forms: [{title, fields: [...]}]}]; a video has a form for each of its modes.
-export async function endpoints() {
-  const description = await get("/openapi.json");
+export async function endpoints(description) {
+  description ??= await get("/openapi.json");
   const endpoints = [];
   for (const [path, { post }] of Object.entries(description.paths)) {
     const body = post?.requestBody?.content?.["application/json"]?.schema;
@@ -75,7 +75,8 @@ const IMAGES = /^(input_image(_\d+)?|image_prompt|control_image|preprocessed_ima
 function kind(name, options) {
   if (IMAGES.test(name)) return "image";
   if (name === "images") return "images";
-  if (name === "mask" || name === "keyframes" || name === "seed" || name === "aspect_ratio") return name;
+  if (name === "mask" || name === "keyframes" || name === "seed") return name;
+  if (name === "aspect_ratio" && options.some((each) => each.enum)) return name;
   if (name === "finetune_id") return "tuned";
   if (name === "start_video") return "video";
   if (name === "prompt") return "prompt";

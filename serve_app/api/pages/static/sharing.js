@@ -12,17 +12,24 @@ export function keptUntil(id) {
   return text;
 }
 
-export function sharing(id, mayRevoke) {
+// `shared`: by earlier links.
+export function sharing(id, mayRevoke, shared = false) {
   const path = `/v1/tasks/${encodeURIComponent(id)}/links`;
   const status = el("div", { role: "status" });
   const button = el("button", { type: "button" }, "Share");
+  const revoke = () => sure("Revoke", "Revoke all links to this page?", async () => {
+    await remove(path);
+    status.replaceChildren(el("p", {}, "All links to this page are revoked."));
+    button.focus();
+  });
+  if (shared && mayRevoke) status.replaceChildren(el("p", { class: "row" }, "It is shared by a link.", revoke()));
   button.addEventListener("click", async () => {
     try {
       const { page, expires } = await post(path, { expires_in: SECONDS });
       status.replaceChildren(
         el("p", {}, `Whoever has this link sees it and its prompt, until ${moment(expires)}${mayRevoke ? " or until you revoke it" : ""}.`),
         el("p", { class: "row" }, el("a", { class: "secret", href: page }, page), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(page) }, "Copy"),
-          mayRevoke ? sure("Revoke", "Revoke all links to this page?", () => remove(path).then(() => status.replaceChildren(el("p", {}, "No link leads to this page any more.")))) : null));
+          mayRevoke ? revoke() : null));
     } catch (problem) {
       status.replaceChildren(el("p", { class: "bad" }, problem.message));
     }

@@ -21,7 +21,7 @@ export async function taskView(id, session, gone) {
   const mayGenerate = may(session, "generate");
   const again = el("a", { class: "button", href: `/?again=${encodeURIComponent(id)}` }, "Run again with changes");
   again.addEventListener("click", () => kept(id) ?? suggest(id, task.endpoint, knownFields(task)));
-  const [share, shared] = result ? sharing(id, mayGenerate) : [null, null];
+  const [share, shared] = result ? sharing(id, mayGenerate, task.shared) : [null, null];
   const element = el("div", { class: "task-view" },
     result ? (isVideo ? el("video", { src: result.sample, controls: true, loop: true }) : zoomable(el("img", { src: result.sample, alt: `Result: ${said || task.endpoint}` })))
       : isEnd(task.status) ? el("p", { class: "bad" }, reason(task.status, details)) : el("p", { class: "notice" }, SAID[task.status]),

@@ -1,4 +1,5 @@
 // The theme that was chosen, before anything is painted; Swagger UI has a class for it.
-const theme = localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-if (localStorage.getItem("theme")) document.documentElement.dataset.theme = theme;
-document.documentElement.classList.toggle("dark-mode", theme === "dark");
+const chosen = localStorage.getItem("theme");
+if (chosen) document.documentElement.dataset.theme = chosen;
+const isDark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+document.documentElement.classList.toggle("dark-mode", isDark);

@@ -54,7 +54,7 @@ function number(field) {
   return { element: el("div", { class: "slider" }, slider, input), input, value, set };
 }
 
-// One of the project's tuned models; one that is given stays, whoever's it is.
+// One of the project's tuned models. An id that is filled in stays, even if it is not in the list.
 function tuned({ base }) {
   const select = el("select", {}, el("option", { value: "" }, "Choose a tuned model"));
   const find = (value) => [...select.options].find((each) => each.value === value);
@@ -64,7 +64,7 @@ function tuned({ base }) {
     mine.forEach(({ finetune_id: id, name }) => (option(id).textContent = name));
     if (select.options.length < 2) select.options[0].textContent = "None yet: upload one on the account page";
   }, () => {});
-  return { element: select, value: () => select.value, set: (value) => (option(value ?? "").selected = true) };
+  return { element: select, value: () => select.value || undefined, set: (value) => (option(value ?? "").selected = true) };
 }
 
 function seed() {

@@ -80,7 +80,7 @@ class ModelQueue(BaseModel):
     batch: int | None = Field(description="How many took the last step together; null without one within a minute")
     step_s: float | None = Field(description="How long that step took, seconds")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
-    target_replicas: int | None = Field(description="How many there are to be; null where that is not known here")
+    target_replicas: int | None = Field(description="How many replicas Serve wants; null where that is not known here")
     min_replicas: int | None = Field(description="Of autoscaling; null where the number is fixed, or not known here")
     max_replicas: int | None
     cold_start_s: float | None = Field(description="How long replicas loaded, the mean; null before any did")
