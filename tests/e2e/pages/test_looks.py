@@ -195,7 +195,8 @@ def fleet(page: Page, studio: Studio) -> None:
             answer["models"], ((24, 8, 4.2), (3, 2, 21.0), (9, 4, 12.5)), strict=False
         ):
             queue |= {"queued": queued, "running": runs, "batch": 8, "step_s": mean / 20, "replicas": {"RUNNING": 2}}
-            queue |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs, "cold_start_s": 3 * mean}
+            queue |= {"target_replicas": 2, "cold_start_s": 3 * mean}
+            queue |= {"queued_s": queued * mean, "predicted_wait_s": queued * mean / runs}
             recent = {"wait_p50": queued, "wait_p95": 3.0 * queued, "run_p50": mean, "run_p95": 2 * mean}
             recent |= {"per_minute": 60 * runs / mean, "error_rate": 0.01, "failed": 9, "busy": 0.7}
             queue["windows"] = dict.fromkeys(queue["windows"], recent)

@@ -43,9 +43,10 @@ export function outpainting(field, others) {
   });
   const gap = ({ axis, sign }, frame = frameNow()) => (sign < 0 ? frame[axis].start : frame[axis].length - frame[axis].start - natural()[axis]);
 
-  // A frame of this size, the image in its middle.
+  // Of a frame that holds the image, in whole steps.
   const sidesOf = (frame) => frame(natural()).map((side, axis) => Math.max(LEAST, natural()[axis], STEP * Math.floor(side / STEP)));
 
+  // The image is in the middle of it.
   function surround(frame) {
     const lengths = sidesOf(frame);
     const starts = lengths.map((length, axis) => Math.floor((length - natural()[axis]) / 2));
