@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
@@ -42,11 +42,30 @@ _BULK: Final = 1000
 """Keys in one page of a listing, and in one deletion, as many as S3 takes."""
 
 
+class WrongOptions(ValueError):
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(
+            f"one of the options {', '.join(sorted(names))} is unknown or has a wrong value; those of the HTTP client, "
+            "such as allow_http, go under client_options"
+        )
+
+
+def _open(url: str, options: dict[str, Any]) -> Any:
+    try:
+        return from_url(url, **options)
+    except BaseException as problem:
+        # obstore 0.12 panics at options of the HTTP client that are not under client_options.
+        is_wrong = isinstance(problem, BaseError | TypeError) or type(problem).__name__ == "PanicException"
+        if options and is_wrong:
+            raise WrongOptions(options) from None
+        raise
+
+
 class ObjectStore:
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """`url` names the store; `options` go to obstore as they are (credentials, region, endpoint).
 
-        Raises ValueError for a URL of an unknown scheme.
+        Raises BaseError for a URL of an unknown scheme, WrongOptions for options that obstore does not take.
         """
         parts = urlparse(url)
         self.root: Path | None = None
@@ -56,7 +75,7 @@ class ObjectStore:
             self.root.mkdir(parents=True, exist_ok=True)
             self._store = LocalStore(prefix=self.root, automatic_cleanup=True)
         else:
-            self._store = from_url(url, **cast(Any, dict(options or {})))
+            self._store = _open(url, dict(options or {}))
 
     @classmethod
     def from_location(cls, place: StoredAt) -> ObjectStore:

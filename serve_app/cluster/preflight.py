@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deployments.contract.objects import UNREACHABLE, ObjectStore
+from deployments.contract.objects import UNREACHABLE, ObjectStore, WrongOptions
 from serve_app import ray_internals
 from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together, warning
 from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
@@ -123,6 +123,8 @@ async def check_objects(settings: Settings, where: str, shared_key: str | None =
     except FileNotFoundError:
         remedy = "a bucket, or a folder that all nodes share, in objects.url"
         return [refusal(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", remedy)]
+    except WrongOptions as problem:
+        return [refusal(_OBJECTS_WHAT, where, str(problem), "correct objects.options")]
     except (*UNREACHABLE, ValueError, TimeoutError) as problem:
         # The store's own words may hold addresses with signatures: only what kind of problem it is.
         return [refusal(_OBJECTS_WHAT, where, f"{step} failed: {type(problem).__name__}", _REMEDY)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -51,6 +52,14 @@ async def test_one_that_forgets_is_refused(forgetful: str) -> None:
 
 async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_url: str) -> None:
     assert (await check_verdicts(redis_url, replicas=1))["replicas of Redis"] is Verdict.REFUSED
+
+
+@pytest.mark.parametrize("options", [{"allow_http": "true"}, {"regoin": "us"}, {"region": 1}])
+async def test_options_that_no_store_takes_are_named(options: dict[str, Any]) -> None:
+    settings = Settings(objects=ObjectSettings(url="s3://bucket", options=options))
+    [finding] = await check_objects(settings, "here")
+    assert (finding.verdict, finding.remedy) == (Verdict.REFUSED, "correct objects.options")
+    assert f"one of the options {next(iter(options))} is unknown" in finding.message
 
 
 async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
