@@ -75,8 +75,12 @@ async def get_task(
 async def _find(services: Services, project: str, task_id: str) -> Task:
     task = await services.tasks.get(task_id)
     if task is None or task.project != project:
-        raise ApiError(404, "task_not_found", "Task not found")
+        raise _not_found()
     return task
+
+
+def _not_found() -> ApiError:
+    return ApiError(404, "task_not_found", "Task not found")
 
 
 _PARAMETERS: Final = ("width", "height", "steps", "guidance", "strength", "seed", "output_format", "negative_prompt")
@@ -119,7 +123,7 @@ async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str,
     outcome = await services.tasks.cancel(task_id, caller.project.id)
     task = await services.tasks.get(task_id) if outcome else None
     if task is None:
-        raise ApiError(404, "task_not_found", "Task not found")
+        raise _not_found()
     if outcome == 2:
         raise ApiError(409, "task_ended", f"The task has ended already: {task.status.value}")
     return TaskResult(
@@ -157,7 +161,7 @@ async def delete_result(services: Deps, caller: Generator, task_id: Annotated[st
     """
     outcome = await services.tasks.delete(task_id, caller.project.id)
     if outcome == 0:
-        raise ApiError(404, "task_not_found", "Task not found")
+        raise _not_found()
     if outcome == 2:
         raise ApiError(409, "conflict", "The task has not ended: cancel it first")
 
@@ -194,7 +198,8 @@ async def create_link(
     expires = min(now + request_body.expires_in, expiry)
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
     url = await services.presenter.link(task.result["key"], base, life_s, exact=True)
-    token = await services.tasks.share(task_id, caller.project.id)
+    if not (token := await services.tasks.share(task_id, caller.project.id)):
+        raise _not_found()  # deleted since
     page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")
     return ResultLink(url=url, page=page, expires=expires)
 
