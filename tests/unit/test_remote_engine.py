@@ -293,8 +293,11 @@ async def test_a_command_is_run_anew_when_it_dies_and_ends_with_its_owner(
     work = asyncio.create_task(runner.last(job()))
     await asyncio.sleep(0.2)
     (server,) = children("support.inference_server")
+    lost = engine._servers[0].lost
     server.kill()
     assert await work == remote_engine.ENGINE_LOST
+    # A job that comes before its end was noticed is lost as well, and queued again.
+    await until(lost.is_set)
     assert isinstance(await runner.last(job()), Done)
     await asyncio.to_thread(engine.stop)
     assert children("support.inference_server") == []
