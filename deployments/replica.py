@@ -29,6 +29,7 @@ from deployments.engine.cost_model import StepCost
 from deployments.engine.device import priority_on
 from deployments.engine.loop import Engine
 from deployments.engine.requests import Milestone, RequestHandle
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import Attributes, Tracer, create_tracer, trace_id
 from deployments.text_encoding import RemoteEncoder
@@ -222,6 +223,7 @@ class MediaModel:
     async def __init__(self, spec: ModelSpec, text_encoder: DeploymentHandle | None = None) -> None:
         self._spec = spec
         logs.begin(spec.logs)
+        apply_proxy(spec.proxy)
         self._log_levels: tuple[tuple[str, str], ...] = ()
         self._tracer = create_tracer(spec.tracing, "model")
         began = time.monotonic()

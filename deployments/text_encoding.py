@@ -19,6 +19,7 @@ from ray.serve.handle import DeploymentHandle
 from deployments.backend import TextEncoderUnavailable
 from deployments.batcher import Batcher
 from deployments.contract.model import TextEncoderSpec
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class TextEncoder:
 
     async def __init__(self, spec: TextEncoderSpec) -> None:
         logs.begin(spec.logs)
+        apply_proxy(spec.proxy)
         began = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text encoder")
         encode, self._fingerprint = await asyncio.get_running_loop().run_in_executor(thread, _load, spec)

@@ -270,7 +270,7 @@ def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Applicat
 
 
 def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -> serve.Application:
-    spec = chosen.spec(version.settings.logs.spec())
+    spec = chosen.spec(version.settings.logs.spec(), version.settings.network.proxy)
     deployment = _deployment(
         TextEncoder,
         spec.logs,

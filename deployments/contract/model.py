@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from deployments.contract.objects import OptionsHere
 from deployments.contract.strict_settings import Device, StrictSettings
+from deployments.proxies import ENVIRONMENT
 from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 from deployments.telemetry.tracing import TracingSpec
 
@@ -302,6 +303,8 @@ class ModelSpec(ModelConfig):
     objects_secrets: OptionsHere | None = Field(default=None, repr=False)
     tracing: TracingSpec | None = None
     logs: LogSpec = USUAL_LOGS
+    proxy: str = ENVIRONMENT
+    """As in `proxies.apply_proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +328,8 @@ class RewriterSpec:
     temperature: float = 0.7
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
+    proxy: str = ENVIRONMENT
+    """As in `proxies.apply_proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +344,8 @@ class TextEncoderSpec:
     threads: int | None = None
     max_batch: int = 8
     logs: LogSpec = USUAL_LOGS
+    proxy: str = ENVIRONMENT
+    """As in `proxies.apply_proxy`."""
 
 
 BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from deployments.contract.model import Precision
 from deployments.contract.objects import OptionsHere
+from deployments.proxies import ENVIRONMENT
 from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 
 CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal acts", "child safety")
@@ -74,6 +75,8 @@ class ModeratorSpec:
     max_batch: int = 16
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
+    proxy: str = ENVIRONMENT
+    """As in `proxies.apply_proxy`."""
 
     def split(self) -> tuple[ModeratorSpec, ModeratorSpec]:
         """The classifiers for the dispatchers' own process, and those for a deployment."""

@@ -18,6 +18,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, S3Store, from_url
 
+from deployments.proxies import object_store_options
+
 UNREACHABLE: Final = (BaseError, OSError)
 """What callers see when the store is away, full or refuses them, after its own retries."""
 
@@ -52,7 +54,7 @@ class WrongOptions(ValueError):
 
 def _open(url: str, options: dict[str, Any]) -> Any:
     try:
-        return from_url(url, **options)
+        return from_url(url, **object_store_options(url, options))
     except BaseException as problem:
         # obstore 0.12 panics at options of the HTTP client that are not under client_options.
         is_wrong = isinstance(problem, BaseError | TypeError) or type(problem).__name__ == "PanicException"

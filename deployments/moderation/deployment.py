@@ -29,6 +29,7 @@ from deployments.contract.moderation import (
 )
 from deployments.contract.objects import ObjectStore
 from deployments.moderation.frames import decode_images, is_video
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Moderator(LocalModerator):
 
     async def __init__(self, spec: ModeratorSpec) -> None:
         logs.begin(spec.logs)
+        apply_proxy(spec.proxy)
         began = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="classifier")
         super().__init__(spec, thread, await asyncio.get_running_loop().run_in_executor(thread, _load, spec))

@@ -19,6 +19,7 @@ from deployments.backend import JobError, OutOfMemory
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import EngineConfig
 from deployments.images import open_image
+from deployments.proxies import proxy_for
 
 _HEALTH: Final = {"vllm-omni": "/health", "sglang": "/health", "gen-serve": "/healthz"}
 _CONNECT_S, _ANSWER_S = 5.0, 30.0
@@ -60,7 +61,10 @@ class EngineClient:
         self._config = config
         self._names = config.names
         # A synchronous image has no answer until it is made: the engine's health says whether to wait on.
-        self._http = httpx2.AsyncClient(base_url=url, timeout=httpx2.Timeout(None, connect=_CONNECT_S))
+        proxy = proxy_for(url)
+        self._http = httpx2.AsyncClient(
+            base_url=url, timeout=httpx2.Timeout(None, connect=_CONNECT_S), trust_env=False, proxy=proxy
+        )
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from deployments.contract.model import RewriterSpec
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class PromptRewriter:
 
     async def __init__(self, spec: RewriterSpec) -> None:
         logs.begin(spec.logs)
+        apply_proxy(spec.proxy)
         self._busy_since: float | None = None
         self._faults = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rewriter")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import requests
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -22,6 +23,7 @@ from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from deployments.proxies import proxy_for
 from deployments.telemetry.tracing import Attributes, Kind, Span, TracingSpec
 
 _SEND_EVERY_MS: Final = 1000
@@ -53,7 +55,11 @@ class OtlpTracer:
         )
         # While a collector is out of reach: a line a batch, not one a try.
         logging.getLogger(_EXPORTER).setLevel(logging.ERROR)
-        exporter = OTLPSpanExporter(endpoint=spec.endpoint)
+        session = requests.Session()
+        session.trust_env = False
+        if proxy := proxy_for(spec.endpoint):
+            session.proxies = {"http": proxy, "https": proxy}
+        exporter = OTLPSpanExporter(endpoint=spec.endpoint, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_EVERY_MS))
         self._tracer = self._provider.get_tracer(_NAMESPACE)
 

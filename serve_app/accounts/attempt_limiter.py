@@ -3,15 +3,20 @@
 | key | kind | holds |
 |---|---|---|
 | `gen:tried:{what}` | string | how often it was tried lately; goes after `WINDOW_S` |
+| `gen:wait:{what}` | string | present until the next attempt may be made |
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from redis.asyncio import Redis
 
 WINDOW_S: Final = 900
+LONGEST_WAIT_S: Final = 900
+"""The longest wait between two attempts that `count_and_delay` counts."""
+_DELAY: Final = Path(__file__).with_name("delay.lua").read_text()
 
 
 class TooOften(Exception):
@@ -24,6 +29,7 @@ class AttemptLimiter:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
+        self._delay = redis.register_script(_DELAY)
 
     async def count(self, what: str, most: int) -> None:
         """Counts before it is known what comes of it: of many at once no more may be tried. Raises TooOften."""
@@ -36,6 +42,15 @@ class AttemptLimiter:
         if count > most:
             raise TooOften(max(ttl_s, 1))
 
+    async def count_and_delay(self, what: str, free: int) -> None:
+        """Counts an attempt, before it is known what comes of it. After `free` each doubles the wait for the next.
+
+        Raises TooOften.
+        """
+        wait_s = await self._delay(keys=[self._key(what), self._wait_key(what)], args=[free, LONGEST_WAIT_S, WINDOW_S])
+        if wait_s:
+            raise TooOften(wait_s)
+
     async def take_back(self, what: str) -> None:
         """One that was counted, and need not have been."""
         key = self._key(what)
@@ -45,7 +60,10 @@ class AttemptLimiter:
         await transaction.execute()
 
     async def forgive(self, *whats: str) -> None:
-        await self._redis.delete(*(self._key(what) for what in whats))
+        await self._redis.delete(*(key for what in whats for key in (self._key(what), self._wait_key(what))))
 
     def _key(self, what: str) -> str:
         return f"{self._prefix}tried:{what}"
+
+    def _wait_key(self, what: str) -> str:
+        return f"{self._prefix}wait:{what}"

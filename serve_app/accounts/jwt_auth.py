@@ -20,6 +20,7 @@ import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
 from jwt.algorithms import AllowedPublicKeys
 
+from deployments.proxies import proxy_for
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
@@ -112,6 +113,11 @@ class Issuer:
     """How far clocks may be apart."""
 
 
+def without_slash(issuer: str) -> str:
+    """An issuer's name for comparisons: providers and their users differ in a slash at its end."""
+    return issuer.removesuffix("/")
+
+
 FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
 """From an address to the JSON object that is there. Raises IssuerUnreachable."""
 
@@ -196,14 +202,14 @@ class BearerTokens:
     def __init__(
         self, issuers: Sequence[Issuer], fetch: FetchKeys, projects: ProjectStore, organizations: OrganizationStore
     ) -> None:
-        self._issuers = {issuer.issuer: issuer for issuer in issuers}
+        self._issuers = {without_slash(issuer.issuer): issuer for issuer in issuers}
         self._keys = {issuer.issuer: PublishedKeys(issuer.jwks_url, fetch) for issuer in issuers}
         self._projects = projects
         self._organizations = organizations
 
     @property
     def issuers(self) -> list[str]:
-        return list(self._issuers)
+        return [issuer.issuer for issuer in self._issuers.values()]
 
     async def authenticate(self, token: str) -> Caller:
         """Raises TokenRefused, or IssuerUnreachable."""
@@ -220,11 +226,12 @@ class BearerTokens:
             unverified_claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:
             raise TokenRefused("not a JWT") from None
-        issuer = self._issuers.get(str(unverified_claims.get("iss")))
+        name = str(unverified_claims.get("iss"))
+        issuer = self._issuers.get(without_slash(name))
         if issuer is None:
             raise TokenRefused("its issuer is not known here")
         keys = self._keys[issuer.issuer]
-        return issuer, await verify_claims(token, keys, issuer.issuer, issuer.audience, issuer.skew_s)
+        return issuer, await verify_claims(token, keys, name, issuer.audience, issuer.skew_s)
 
     async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
         project_id = claims.get(issuer.project_claim)
@@ -271,7 +278,7 @@ async def fetch_keys(url: str) -> dict[str, Any]:
 async def _body(url: str) -> bytes:
     """As it comes: what is packed may be large inside."""
     async with (
-        httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
+        httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False, proxy=proxy_for(url)) as client,
         client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
     ):
         response.raise_for_status()

@@ -4,7 +4,7 @@
 |---|---|---|
 | `gen:person:{name}` | hash | `password` (argon2id, as PHC string), `created` |
 
-How many sign-ins failed lately is counted by name and by address (`attempt_limiter.py`).
+How many sign-ins failed lately is counted by name and address together, and by address (`attempt_limiter.py`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.attempt_limiter import AttemptLimiter
 from serve_app.accounts.keys import hash_secret
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.oauth import Authorizations
 from serve_app.accounts.roles import Role
 from serve_app.accounts.sessions import Kind, SessionStore
 
-MAX_FAILURES_PER_NAME: Final = 10
-"""Failed sign-ins from one address in `attempt_limiter.WINDOW_S`; then the right password is of no use there either."""
-MAX_FAILURES_PER_NAME_ANYWHERE: Final = 100
+FREE_FAILURES: Final = 10
+"""Failed sign-ins as one person from one address without a wait. Then the right password has to wait there, too; from
+other addresses the person signs in as before, so nobody can lock them out."""
 MOST_FROM_AN_ADDRESS: Final = 50
 SHORTEST_PASSWORD: Final = 10
 LONGEST_PASSWORD: Final = 200
@@ -66,15 +67,15 @@ class People:
 
         `address` is where it comes from; empty where that is not known. Takes as long for a name that nobody has.
         """
-        here, anywhere = f"sign in:{name} from {address}", f"sign in:{name}"
+        name = fold_name(name)
+        here = f"sign in:{name} from {address}"
         if address:
             await self._limiter.count(f"sign in from:{address}", MOST_FROM_AN_ADDRESS)
-        await self._limiter.count(here, MAX_FAILURES_PER_NAME)
-        await self._limiter.count(anywhere, MAX_FAILURES_PER_NAME_ANYWHERE)
+        await self._limiter.count_and_delay(here, FREE_FAILURES)
         stored_hash = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
         right = await self._matches(stored_hash or await self._dummy_hash(), password) and stored_hash is not None
         if right:
-            await self._limiter.forgive(here, anywhere)
+            await self._limiter.forgive(here)
             if address:  # which an office shares; all of it back would be for whoever guesses beside their own account
                 await self._limiter.take_back(f"sign in from:{address}")
         return right
@@ -100,7 +101,7 @@ class People:
         return self._nobody
 
     def _key(self, name: str) -> str:
-        return f"{self._prefix}person:{name}"
+        return f"{self._prefix}person:{fold_name(name)}"
 
 
 INVITATION_LIFE_S: Final = 7 * 24 * 3600
@@ -159,6 +160,7 @@ class InvitationStore:
             key = f"{self._prefix}invitation:{digest}"
             author = await cast(Awaitable[str | None], self._redis.hget(key, "by")) or ""
             # A caller with a token is named with its issuer, or with the OAuth client of theirs, behind the name.
+            author, by = fold_name(author), fold_name(by)
             if author == by or author.startswith(f"{by} ("):
                 await self._redis.delete(key)
 
@@ -180,10 +182,10 @@ class MembershipRevocation:
         self._invitations = invitations
 
     async def member(self, person: str, organization: str, actor: str) -> None:
-        """Signs them out everywhere, too: they may come back as somebody else."""
+        """Ends what the person may do in the organization, and their sessions there."""
         await self._invitations.withdraw(organization, person)
         await self._authorizations.end_for_subject(Kind.PERSON, person, organization, actor)
-        await self._sessions.end_all(Kind.PERSON, person)
+        await self._sessions.end_all(Kind.PERSON, person, organization)
 
     async def key(self, key_id: str, organization: str) -> None:
         await self._invitations.withdraw(organization, key_id)

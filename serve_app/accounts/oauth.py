@@ -33,6 +33,7 @@ from redis.asyncio.client import Pipeline
 from serve_app.accounts.api_key_auth import CACHE_S, CACHE_SIZE, Caller
 from serve_app.accounts.attempt_limiter import AttemptLimiter
 from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.accounts.sessions import Kind, Session, SessionResolver
 
@@ -128,7 +129,8 @@ class Authorizations:
     async def end_for_subject(self, kind: Kind, subject: str, organization: str, actor: str) -> None:
         """What somebody gave in an organization, who is no member there any more."""
         for authorization in await self.list(organization):
-            if (authorization.grant.kind, authorization.grant.subject) == (kind, subject):
+            grant = authorization.grant
+            if grant.kind is kind and fold_name(grant.subject) == fold_name(subject):
                 await self.end(authorization, actor)
 
     async def issue_code(self, grant: CodeGrant) -> str:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Awaitable
@@ -21,6 +22,7 @@ from cachetools import TTLCache
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
+from deployments.proxies import proxy_for
 from serve_app.accounts.attempt_limiter import AttemptLimiter
 from serve_app.accounts.jwt_auth import (
     KEYS_LIVE_S,
@@ -29,7 +31,11 @@ from serve_app.accounts.jwt_auth import (
     PublishedKeys,
     TokenRefused,
     verify_claims,
+    without_slash,
 )
+from serve_app.accounts.names import fold_name
+
+logger = logging.getLogger(__name__)
 
 SIGN_IN_LIFE_S: Final = 600
 MAX_SIGN_INS: Final = 100
@@ -38,6 +44,8 @@ MAX_SIGN_INS_ANYWHERE: Final = 1000
 """Where addresses are not known."""
 _TIMEOUT_S: Final = 10.0
 _SKEW_S: Final = 30.0
+_BASIC: Final = "client_secret_basic"
+_POST: Final = "client_secret_post"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,16 @@ class OpenId:
     async def begin(self, back: str, to: str, address: str) -> tuple[str, str]:
         """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach or TooOften."""
         await self._limiter.count(f"openid from:{address}", MAX_SIGN_INS if address else MAX_SIGN_INS_ANYWHERE)
-        endpoint = (await self._configuration())["authorization_endpoint"]
+        configuration = await self._configuration()
         state = secrets.token_urlsafe(32)
         pending = _PendingSignIn(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
         await self._redis.set(self._key(state), pending.model_dump_json(), ex=SIGN_IN_LIFE_S)
-        async with self._client(back) as client:
+        async with self._client(back, configuration) as client:
             url, _ = client.create_authorization_url(
-                endpoint, state=state, code_verifier=pending.verifier, nonce=pending.nonce
+                configuration["authorization_endpoint"],
+                state=state,
+                code_verifier=pending.verifier,
+                nonce=pending.nonce,
             )
         return url, state
 
@@ -92,7 +103,7 @@ class OpenId:
         pending = _PendingSignIn.model_validate_json(raw)
         configuration = await self._configuration()
         try:
-            async with self._client(back) as client:
+            async with self._client(back, configuration) as client:
                 tokens = await client.fetch_token(
                     configuration["token_endpoint"],
                     grant_type="authorization_code",
@@ -103,44 +114,52 @@ class OpenId:
             raise SignInRefused from None
         except httpx2.HTTPError:
             raise IssuerUnreachable from None
-        return await self._name(tokens, configuration["jwks_uri"], pending.nonce), pending.to
+        return await self._name(tokens, configuration, pending.nonce), pending.to
 
-    async def _name(self, tokens: dict[str, Any], jwks_uri: str, nonce: str) -> str:
-        self._keys = self._keys or PublishedKeys(jwks_uri, self._fetch)
+    async def _name(self, tokens: dict[str, Any], configuration: dict[str, Any], nonce: str) -> str:
+        self._keys = self._keys or PublishedKeys(configuration["jwks_uri"], self._fetch)
         try:
             token = str(tokens.get("id_token", ""))
-            claims = await verify_claims(token, self._keys, self.issuer, self._provider.client_id, _SKEW_S)
+            claims = await verify_claims(token, self._keys, configuration["issuer"], self._provider.client_id, _SKEW_S)
         except TokenRefused:
             raise SignInRefused from None
         provider, name = self._provider, claims.get(self._provider.name_claim)
-        proven = provider.name_claim != "email" or provider.trust_email or claims.get("email_verified") is True
+        is_verified = claims.get("email_verified") in (True, "true")  # some providers write it as text
+        proven = provider.name_claim != "email" or provider.trust_email or is_verified
         if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not proven:
             raise SignInRefused
-        return name
+        return fold_name(name)
 
     async def _configuration(self) -> dict[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery)."""
         if document := self._configuration_cache.get(self.issuer):
             return document
-        configuration = await self._fetch(f"{self.issuer}/.well-known/openid-configuration")
+        address = f"{without_slash(self.issuer)}/.well-known/openid-configuration"
+        configuration = await self._fetch(address)
         fields = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if configuration.get("issuer") != self.issuer or not all(configuration.get(each) for each in fields):
+        is_own = without_slash(str(configuration.get("issuer"))) == without_slash(self.issuer)
+        if not is_own or not all(configuration.get(each) for each in fields):
+            logger.warning("%s does not describe the issuer %s", address, self.issuer)
             raise IssuerUnreachable
         self._configuration_cache[self.issuer] = configuration
         return configuration
 
-    def _client(self, back: str) -> Any:
+    def _client(self, back: str, configuration: dict[str, Any]) -> Any:
         """An `AsyncOAuth2Client`, of which Authlib loses the type of its base, httpx2.AsyncClient."""
         provider = self._provider
+        # OpenID Connect Discovery: a provider that names no methods takes client_secret_basic.
+        methods = configuration.get("token_endpoint_auth_methods_supported") or [_BASIC]
+        method = _POST if _BASIC not in methods and _POST in methods else _BASIC
         return AsyncOAuth2Client(
             provider.client_id,
             provider.client_secret,
-            token_endpoint_auth_method="client_secret_basic" if provider.client_secret else "none",
+            token_endpoint_auth_method=method if provider.client_secret else "none",
             scope=provider.scope,
             redirect_uri=back,
             code_challenge_method="S256",
             timeout=_TIMEOUT_S,
             trust_env=False,
+            proxy=proxy_for(configuration["token_endpoint"]),
         )
 
     def _key(self, state: str) -> str:

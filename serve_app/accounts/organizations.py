@@ -4,7 +4,8 @@
 |---|---|---|
 | `gen:organization:{id}` | hash | `name created`, highest tolerances: `safety:{endpoint}`, `ceiling:{category}` |
 | `gen:organizations` | set | ids |
-| `gen:members:{organization}` | hash | a person, as tokens name them (`sub`), to their role |
+| `gen:members:{organization}` | hash | a person, as tokens name them (`sub`, `names.fold_name`), to their role |
+| `gen:home:{person}` | string | id of the organization that they were in last: their next session begins there |
 
 The organization `default` is always there; keys from before organizations act in its project `default`.
 """
@@ -21,6 +22,7 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.audit import AuditLog, Creation
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Role
 
 NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
@@ -105,7 +107,7 @@ class OrganizationStore:
         return {person: Role(role) for person, role in sorted(raw.items())}
 
     async def get_role(self, organization_id: str, person: str) -> Role | None:
-        role = await cast(Awaitable[str | None], self._redis.hget(self._members(organization_id), person))
+        role = await cast(Awaitable[str | None], self._redis.hget(self._members(organization_id), fold_name(person)))
         return Role(role) if role else None
 
     async def list_for_person(self, person: str) -> Sequence[str]:
@@ -113,25 +115,29 @@ class OrganizationStore:
         ids = await self._ids()
         reads = self._redis.pipeline(transaction=False)
         for each in ids:
-            reads.hexists(self._members(each), person)
+            reads.hexists(self._members(each), fold_name(person))
         return [each for each, is_member in zip(ids, await reads.execute(), strict=True) if is_member]
 
     async def has_room(self, organization_id: str, person: str, most: int) -> bool:
         """Whether they are a member, or there are fewer than `most`."""
         look = self._redis.pipeline(transaction=False)
-        look.hexists(self._members(organization_id), person)
+        look.hexists(self._members(organization_id), fold_name(person))
         look.hlen(self._members(organization_id))
         is_member, count = await look.execute()
         return is_member or count < most
 
     async def set_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
+        person = fold_name(person)
+        earlier = await self.list_for_person(person)
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._members(organization_id), person, role.value)
+        transaction.set(self._home(person), [*earlier, organization_id][0], nx=True)
         self._audit.note(transaction, organization_id, actor, "set member", person, role=role.value)
         await transaction.execute()
 
     async def remove_member(self, organization_id: str, person: str, actor: str) -> bool:
         """False when there is no such member."""
+        person = fold_name(person)
         if await self.get_role(organization_id, person) is None:
             return False
         transaction = self._redis.pipeline(transaction=True)
@@ -141,6 +147,16 @@ class OrganizationStore:
 
     def _key(self, organization_id: str) -> str:
         return f"{self._prefix}organization:{organization_id}"
+
+    async def home(self, person: str) -> str | None:
+        """Returns the organization that a person was in last, else the first that they were made a member of."""
+        return await cast(Awaitable[str | None], self._redis.get(self._home(person)))
+
+    async def set_home(self, person: str, organization_id: str) -> None:
+        await self._redis.set(self._home(person), organization_id)
+
+    def _home(self, person: str) -> str:
+        return f"{self._prefix}home:{fold_name(person)}"
 
     def _members(self, organization_id: str) -> str:
         return f"{self._prefix}members:{organization_id}"

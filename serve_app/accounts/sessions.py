@@ -23,6 +23,7 @@ from cachetools import TTLCache
 from redis.asyncio import Redis
 
 from serve_app.accounts.api_key_auth import CACHE_S, CACHE_SIZE, Caller, Callers
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Permission, Role
@@ -126,11 +127,22 @@ class SessionStore:
             transaction.srem(self._index_key(session.kind, session.subject), _digest(secret))
         await transaction.execute()
 
-    async def end_all(self, kind: Kind, subject: str) -> int:
-        """How many there were: after a change of password, and of someone who is no member any more."""
+    async def end_all(self, kind: Kind, subject: str, organization: str | None = None) -> int:
+        """Ends the sessions of a subject, in one organization where it is given. Returns how many there were."""
         index_key = self._index_key(kind, subject)
-        digests = await cast(Awaitable[set[str]], self._redis.smembers(index_key))
-        return await self._redis.delete(index_key, *map(self._at, digests)) - bool(digests)
+        digests = sorted(await cast(Awaitable[set[str]], self._redis.smembers(index_key)))
+        if organization is not None:
+            reads = self._redis.pipeline(transaction=False)
+            for digest in digests:
+                reads.hget(self._at(digest), "organization")
+            digests = [each for each, own in zip(digests, await reads.execute(), strict=True) if own == organization]
+        if not digests:
+            return 0
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.delete(*map(self._at, digests))
+        transaction.srem(index_key, *digests)
+        ended, _ = await transaction.execute()
+        return ended
 
     def _key(self, secret: str) -> str:
         return self._at(_digest(secret))
@@ -139,7 +151,8 @@ class SessionStore:
         return f"{self._prefix}session:{digest}"
 
     def _index_key(self, kind: Kind, subject: str) -> str:
-        return f"{self._prefix}sessions:{kind.value}:{subject}"
+        name = fold_name(subject) if kind is Kind.PERSON else subject
+        return f"{self._prefix}sessions:{kind.value}:{name}"
 
 
 def _digest(secret: str) -> str:

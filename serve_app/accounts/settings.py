@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from deployments.contract.strict_settings import StrictSettings
-from serve_app.accounts.jwt_auth import Issuer
+from serve_app.accounts.jwt_auth import Issuer, without_slash
 from serve_app.accounts.openid import Provider
 from serve_app.accounts.roles import Role
 
@@ -23,7 +23,7 @@ class IssuerSettings(StrictSettings):
 
 
 class OpenIdSettings(StrictSettings):
-    issuer: Annotated[str, Field(pattern="^https?://.*[^/]$")]
+    issuer: Annotated[str, Field(pattern="^https?://[^/?#]")]
     client_id: str
     client_secret: SecretStr | None = None
     name_claim: str = "email"
@@ -44,7 +44,7 @@ class AccountSettings(StrictSettings):
     @field_validator("issuers")
     @classmethod
     def _check_unique_issuers(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
-        names = [each.issuer for each in issuers]
+        names = [without_slash(each.issuer) for each in issuers]
         if len(set(names)) < len(names):
             raise ValueError("each issuer may be named once")
         return issuers

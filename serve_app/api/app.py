@@ -13,6 +13,7 @@ from fastapi import FastAPI, HTTPException
 from starlette.requests import HTTPConnection
 from starlette.routing import Route
 
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from serve_app.accounts.roles import Permission
 from serve_app.api import errors, openai, openapi, services
@@ -151,6 +152,7 @@ def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]
 def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:
     """The app of a process that serves nothing else."""
     logs.begin(settings.logs.spec())
+    apply_proxy(settings.network.proxy)
     give_back_large_blocks()
     app = create_app(settings, catalog, replicas)
     app.openapi()

@@ -30,6 +30,7 @@ from serve_app.inputs.fetch import TooManyFetches
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import advice, nearest
 from serve_app.storage.connection import UNREACHABLE
+from serve_app.storage.refusals import StoreRefused
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageUnreachable
 from serve_app.tasks.limits import Uncertain
 
@@ -81,6 +82,7 @@ Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse
 
 
 STORE_UNREACHABLE = "The task store is out of reach, nothing was charged; try again shortly"
+STORE_REFUSES = "The task store refuses what it is asked to do; /readyz says why. Try again shortly"
 UNCERTAIN = (
     "The task store did not answer in time: the task was made, or it never will be. GET /v1/tasks tells which; "
     "a repetition with the same Idempotency-Key makes no second task"
@@ -289,6 +291,9 @@ def _method_not_allowed(request: Request, problem: HTTPException) -> JSONRespons
 
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
+    if isinstance(problem, StoreRefused):
+        logger.error("the task store refused %s %s: %s", request.method, request.url.path, problem)
+        return error_response(request, 503, "store_unavailable", STORE_REFUSES, SHORTLY)
     logger.warning("task store out of reach: %s", type(problem).__name__)
     return error_response(request, 503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
 

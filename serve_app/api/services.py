@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 
 from deployments.contract.counts import ReplicaCounts
 from deployments.contract.objects import UNREACHABLE, ObjectStore
@@ -28,6 +28,7 @@ from serve_app.accounts.jwt_auth import BearerTokens, fetch_keys
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.members import InvitationStore, MembershipRevocation, People
+from serve_app.accounts.names import fold_stored_names
 from serve_app.accounts.oauth import Authorizations, OAuthClients, TokenAuthentication
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
@@ -46,6 +47,7 @@ from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection, snapshot
 from serve_app.storage.pages import LogLevels
+from serve_app.storage.refusals import NO_PERMISSION, StoreRefused, describe_store_problem, probe
 from serve_app.storage.tally import CounterBuffer
 from serve_app.submission.prepare import Dependencies
 from serve_app.tasks.estimates import Outlook, estimate, find_place, read_outlook
@@ -111,6 +113,7 @@ class SingleFlightCache(Generic[T]):
 
 
 NO_STORE: Final = "the task store is out of reach"
+STORE_REFUSES: Final = "the task store does not do what it is asked to"
 STORE_FULL: Final = "the task store is full"
 NO_OBJECTS: Final = "the object store takes no objects"
 NO_DISPATCHER: Final = "no dispatcher is running"
@@ -126,8 +129,10 @@ _PROBE: Final = "health"
 class Readiness:
     """Costs nothing unless asked, and then no more than a look a second, however many ask."""
 
-    def __init__(self, tasks: TaskStore, objects: ObjectStore) -> None:
+    def __init__(self, tasks: TaskStore, objects: ObjectStore, prober: Redis) -> None:
+        """`prober` is a client that gives up soon: one that insists would hide why the store refuses."""
         self._tasks = tasks
+        self._prober = prober
         self._objects = objects
         self._writable = SingleFlightCache(self._takes_objects, _OBJECTS_FRESH_S)
         self._missing = SingleFlightCache(self._look, _FRESH_S)
@@ -144,11 +149,18 @@ class Readiness:
         tasks = self._tasks
         try:
             async with asyncio.timeout(_LIMIT_S):
+                if missing := await probe(self._prober, tasks.prefix):
+                    raise StoreRefused(NO_PERMISSION, missing[0])
                 used_bytes, most = await tasks.memory()
                 has_dispatcher = await tasks.has_dispatcher()
+        except OutOfMemoryError:
+            return [STORE_FULL]
         except (RedisError, TimeoutError) as problem:
-            logger.warning("not ready, as the task store is out of reach: %s", type(problem).__name__)
-            return [NO_STORE]
+            reason = describe_store_problem(problem)
+            logger.warning(
+                "not ready, as the task store does not work: %s", problem if reason else type(problem).__name__
+            )
+            return [f"{STORE_REFUSES}: {reason}" if reason else NO_STORE]
         full = most > 0 and used_bytes > tasks.limits.max_memory * most
         return [*((STORE_FULL,) if full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
 
@@ -326,6 +338,7 @@ async def open_services(
 ) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
+    prober = connection.connect(settings.redis_url, max_connections=2, retries=1, answer_s=_LIMIT_S)
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
     windows, completions = WindowReader(tasks), Completions(redis, prefix)
     objects = ObjectStore(settings.objects_url, settings.objects.options)
@@ -377,10 +390,11 @@ async def open_services(
         tally=tally or CounterBuffer(),
         models=models,
         estimates=Estimates(tasks, windows, models),
-        readiness=Readiness(tasks, objects),
+        readiness=Readiness(tasks, objects, prober),
     )
     try:
         await snapshot.check_whole(redis, prefix)
+        await fold_stored_names(redis, prefix)
         await _give_first_credits(services)
         loops = Loops({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
         try:
@@ -392,6 +406,7 @@ async def open_services(
         inputs.close()
         await asyncio.to_thread(tracer.close)
         await completions.close()
+        await prober.aclose()
         await redis.aclose()
 
 

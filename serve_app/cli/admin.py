@@ -205,7 +205,10 @@ def erase(
 def set_member(
     person: Person, role: Role, organization: Organization = None, base_url: BaseUrl = None, key: Key = ""
 ) -> None:
-    """Make someone a member, or give a member another role."""
+    """Give a member another role; where a provider of identities is set up, make someone a member.
+
+    Others become members by an invitation, from the account page.
+    """
     with connect_as_operator(base_url, key) as client:
         client.admin("PUT", f"members/{person}", {"role": role}, organization=organization)
     print(f"{person} is {role}")

@@ -138,12 +138,12 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
 
     try:
         if here or chosen.ray.address is None:
-            note((_HERE, result) for result in fetch_weights(checkpoints))
+            note((_HERE, result) for result in fetch_weights(checkpoints, chosen.network.proxy))
         else:
             with on_cluster(chosen):
                 nodes = Nodes(checkpoints)
                 _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
-                note(nodes.fetch())
+                note(nodes.fetch(chosen.network.proxy))
     except KeyboardInterrupt:
         say("stopped: files that came whole are kept, and another fetch goes on with the others")
         os._exit(INTERRUPTED)  # the hub's threads would end the repository first

@@ -22,7 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore, WrongOptions
+from deployments.proxies import apply_proxy
 from serve_app import ray_internals
+from serve_app.accounts.names import find_clashes
 from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together, warning
 from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
 from serve_app.cluster.pipelines import check_pipelines
@@ -32,6 +34,7 @@ from serve_app.config.replicas import BoundSettings, MissingSecret, installed_re
 from serve_app.config.settings import Settings
 from serve_app.ray_internals import list_serve_actors
 from serve_app.storage import connection
+from serve_app.storage.refusals import describe_store_problem, probe, probe_subscription
 
 _VITAL: Final = frozenset(
     (
@@ -156,6 +159,10 @@ _WRONG_CLOCK_S: Final = 30.0
 _STORE_WHAT: Final = "Redis"
 
 
+_CLASH: Final = "another member has this name in other letters and another role: take one of both out"
+_GRANT: Final = "ACL SETUSER … ~{prefix}* &{prefix}* +@all -@dangerous +info"
+
+
 async def check_redis(settings: Settings, where: str) -> list[Finding]:
     """From this process. An address that does not answer within a second counts as out of reach."""
     try:
@@ -163,13 +170,21 @@ async def check_redis(settings: Settings, where: str) -> list[Finding]:
     except ValueError as problem:
         return [refusal(_STORE_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
     try:
+        missing = await probe(redis, settings.redis.prefix) + await probe_subscription(redis, settings.redis.prefix)
+        if missing:
+            message = f"its user lacks permissions: {'; '.join(dict.fromkeys(missing))}"
+            return [refusal(_STORE_WHAT, where, message, _GRANT.format(prefix=settings.redis.prefix))]
         return [
             *_persistence_findings(await redis.info("all"), settings, where),
             *await _latency_findings(redis, where),
+            *[warning("members", where, each, _CLASH) for each in await find_clashes(redis, settings.redis.prefix)],
         ]
     except RedisError as problem:
-        remedy = "redis.url has to be right, and the server reachable from every node"
-        return [refusal(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", remedy)]
+        reason = describe_store_problem(problem)
+        remedy = (
+            "see the server's log" if reason else "redis.url has to be right, and the server reachable from every node"
+        )
+        return [refusal(_STORE_WHAT, where, f"{reason or 'out of reach'}: {_first_line(problem)}", remedy)]
     finally:
         await redis.aclose()
 
@@ -247,9 +262,11 @@ class CheckRequest:
     checkpoints: tuple[RequiredCheckpoint, ...]
     release: str
     shared_key: str | None
+    proxy: str
 
 
 def run_checks(request: CheckRequest, where: str) -> list[Finding]:
+    apply_proxy(request.proxy)
     return [*_itself(request, where), *asyncio.run(_store_findings(request, where))]
 
 
@@ -329,6 +346,7 @@ def _check_request(settings: Settings, switches: Mapping[str, str] | None, share
         required_checkpoints(settings, catalogs.load(settings)),
         installed_release(),
         shared_key,
+        settings.network.proxy,
     )
 
 

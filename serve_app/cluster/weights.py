@@ -25,6 +25,7 @@ from huggingface_hub.utils.logging import set_verbosity_error
 
 from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, linked_repositories, local_place
 from deployments.contract.model import ENGINE, NETWORKS, RESTORERS, SIMULATED, MattingConfig
+from deployments.proxies import ENVIRONMENT, apply_proxy
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 
@@ -208,11 +209,12 @@ class LocalCheckpoint:
     """Bytes, as far as they are known."""
 
 
-def fetch_weights(checkpoints: Sequence[RequiredCheckpoint]) -> Iterator[FetchResult]:
+def fetch_weights(checkpoints: Sequence[RequiredCheckpoint], proxy: str = ENVIRONMENT) -> Iterator[FetchResult]:
     """Onto this machine, one repository after the other. The hub's own bars show how far it is, on a terminal.
 
-    Processes that share a folder wait for each other's files by the hub's locks.
+    Processes that share a folder wait for each other's files by the hub's locks. `proxy` is as in `apply_proxy`.
     """
+    apply_proxy(proxy)
     set_verbosity_error()
     if not sys.stderr.isatty():
         disable_progress_bars()
@@ -267,13 +269,13 @@ class Nodes:
                 self.checkpoints = {**self.checkpoints, where: here}
                 self._ids[where] = each["NodeID"]
 
-    def fetch(self) -> Iterator[tuple[str, FetchResult]]:
+    def fetch(self, proxy: str) -> Iterator[tuple[str, FetchResult]]:
         """On all of them at a time, with each node's own HF_HOME and token: where, and what came of one repository."""
         import ray
         from ray.exceptions import RayError
 
         waiting: dict[Any, str] = {
-            self._run(fetch_weights, where, num_returns="streaming"): where for where in self._ids
+            self._run(fetch_weights, where, proxy, num_returns="streaming"): where for where in self._ids
         }
         while waiting:
             ready: Any = ray.wait(list(waiting))[0]
@@ -293,7 +295,7 @@ class Nodes:
         calls = {where: self._run(find_weights, where) for where in self._ids}
         return {where: ray.get(answer) for where, answer in calls.items()}
 
-    def _run(self, function: Any, where: str, **options: Any) -> Any:
+    def _run(self, function: Any, where: str, *args: Any, **options: Any) -> Any:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -304,7 +306,7 @@ class Nodes:
                 runtime_env={"env_vars": {name: os.environ.get(name, "0") for name in _OFFLINE}},
                 **options,
             )
-            .remote(self.checkpoints[where])
+            .remote(self.checkpoints[where], *args)
         )
 
 

@@ -110,9 +110,9 @@ class TextEncoderSettings(StrictSettings):
     downscale_delay_s: float = Field(default=600.0, ge=0)
     ray_actor_options: RayActorOptions = {"num_cpus": 0}
 
-    def spec(self, logs: LogSpec) -> TextEncoderSpec:
+    def spec(self, logs: LogSpec, proxy: str) -> TextEncoderSpec:
         options = self.model_dump(include={"checkpoint", "revision", "device", "dtype", "threads", "max_batch"})
-        return TextEncoderSpec(**options, logs=logs)
+        return TextEncoderSpec(**options, logs=logs, proxy=proxy)
 
 
 class RewriterSettings(StrictSettings):

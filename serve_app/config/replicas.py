@@ -266,6 +266,7 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
         objects_secrets=withheld,
         tracing=settings.tracing.spec(),
         logs=settings.logs.spec(),
+        proxy=settings.network.proxy,
     )
 
 
@@ -282,6 +283,7 @@ def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
         max_new_tokens=model.max_new_tokens,
         temperature=model.temperature,
         logs=settings.logs.spec(),
+        proxy=settings.network.proxy,
     )
 
 
@@ -296,4 +298,5 @@ def moderator_spec(defaults: ModerationCatalog, settings: Settings, withheld: Wi
         max_batch=chosen.max_batch,
         threads=chosen.threads,
         logs=settings.logs.spec(),
+        proxy=settings.network.proxy,
     )

@@ -23,6 +23,7 @@ from deployments.contract.model import Sharing
 from deployments.contract.moderation import ModeratorSpec, Scores, Thresholds, highest
 from deployments.contract.objects import ObjectStore
 from deployments.moderation.deployment import LocalModerator
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import create_tracer
 from serve_app import ray_internals
@@ -73,6 +74,7 @@ class Dispatcher:
         """`moderators` are all classifiers; those with weights are behind `moderator`."""
         settings = bound.settings()
         logs.begin(settings.logs.spec())
+        apply_proxy(settings.network.proxy)
         ray_internals.send_token_as_metadata()
         redis = connection.connect(settings.redis_url)
         self._redis = redis

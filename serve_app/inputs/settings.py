@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from deployments.contract.strict_settings import StrictSettings
+from deployments.proxies import ENVIRONMENT, NONE
 from serve_app.inputs.geometry import MEGAPIXEL
 
 _PLAIN_OPTIONS: Final = frozenset(
@@ -55,6 +56,7 @@ class LinkSettings(StrictSettings):
 
 class NetworkSettings(StrictSettings):
     allow: list[str] = []
+    proxy: Annotated[str, Field(pattern=rf"^({ENVIRONMENT}|{NONE}|https?://[^/?#@]+/?)$")] = ENVIRONMENT
     fetches_per_organization: int = Field(default=32, ge=1)
     fetches_per_origin: int = Field(default=64, ge=1)
 

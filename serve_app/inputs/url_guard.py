@@ -23,6 +23,8 @@ from weakref import WeakValueDictionary
 import httpcore2
 import httpx2
 
+from deployments.proxies import proxy_for
+
 LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
@@ -216,6 +218,7 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
 """Of IANA's registries of special-purpose addresses (RFC 6890), what `is_global` lets through in Python before 3.13."""
 _RESOLVE_TIMEOUT_S: Final = 5.0
+_NOT_PUBLIC: Final = "the host of the URL is not on the public internet"
 
 
 class UrlRefused(ValueError):
@@ -239,7 +242,29 @@ class UrlGuard:
     async def check(self, url: str) -> None:
         """Raises UrlRefused when the service must not call `url`, or when its host is not known."""
         parts = parse_url(url)
-        await self.addresses(parts.raw_host.decode("ascii"), _port(parts))
+        if await self.find_proxy(parts) is None:
+            await self.addresses(parts.raw_host.decode("ascii"), _port(parts))
+
+    async def find_proxy(self, url: httpx2.URL) -> str | None:
+        """The proxy that a call of `url` goes through; None for a direct call.
+
+        Names and addresses that are open by `allow` are called directly. A name that is unknown here is the proxy's to
+        resolve. Raises UrlRefused where the host is known here and not open to the service.
+        """
+        host = url.raw_host.decode("ascii")
+        proxy = None if _plain(host) in self._hosts else proxy_for(str(url))
+        if proxy is None:
+            return None
+        try:
+            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+                addresses = await self._resolve(host, _port(url))
+        except (TimeoutError, OSError, UnicodeError):
+            return proxy
+        if all(is_public(_unwrap(address)) for address in addresses):
+            return proxy
+        if all(map(self._is_open, addresses)):
+            return None
+        raise UrlRefused(_NOT_PUBLIC)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`, all of them open to the service. Raises UrlRefused otherwise."""
@@ -253,7 +278,7 @@ class UrlGuard:
         if not addresses:
             raise UrlRefused("the host name of the URL cannot be resolved")
         if _plain(host) not in self._hosts and not all(map(self._is_open, addresses)):
-            raise UrlRefused("the host of the URL is not on the public internet")
+            raise UrlRefused(_NOT_PUBLIC)
         return addresses
 
     def client(
@@ -266,9 +291,9 @@ class UrlGuard:
     ) -> httpx2.AsyncClient:
         """A client that refuses with UrlRefused what `check` would refuse, at the moment it connects.
 
-        Answers are bounded (bounded_answers.py): reading one may raise AnswerRefused. It follows no redirects and reads
-        no proxy from the environment. `timeout` is in seconds. The keywords are few
-        on purpose: a proxy or a mounted transport would go past the guard.
+        Answers are bounded: reading one may raise AnswerRefused. It follows no redirects and goes through the proxy
+        that `find_proxy` names. `timeout` is in seconds. The keywords are few on purpose: another proxy or a mounted
+        transport would go past the guard.
         """
         limits = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20)
         transport = _GuardedTransport(self, verify or self._ssl_context, limits)
@@ -334,23 +359,40 @@ def is_public(ip: IPv4Address | IPv6Address) -> bool:
     return ip.is_global and not special
 
 
-class _GuardedTransport(httpx2.AsyncHTTPTransport):
+class _GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, guard: UrlGuard, verify: ssl.SSLContext, limits: httpx2.Limits) -> None:
-        super().__init__(verify=verify, trust_env=False, limits=limits, retries=0)
-        # There is no public parameter for the backend; the tests fail if this ever stops taking effect.
-        self._pool._network_backend = _GuardedBackend(guard)
+        self._guard = guard
+        self._verify = verify
+        self._limits = limits
+        self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+        """By the proxy that is called through."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_parts(request.url)
-        response = await super().handle_async_request(request)
+        response = await self._transport(await self._guard.find_proxy(request.url)).handle_async_request(request)
         connection = response.extensions["network_stream"]
         # It is another one where the protocol was switched; then there is no body.
         if isinstance(connection, BoundedStream) and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = BoundedBody(response.stream, connection)
         return response
 
+    async def aclose(self) -> None:
+        for transport in self._transports.values():
+            await transport.aclose()
 
-class _GuardedBackend(httpcore2.AsyncNetworkBackend):
+    def _transport(self, proxy: str | None) -> httpx2.AsyncHTTPTransport:
+        if proxy not in self._transports:
+            transport = httpx2.AsyncHTTPTransport(
+                verify=self._verify, trust_env=False, limits=self._limits, retries=0, proxy=proxy
+            )
+            # There is no public parameter for the backend; the tests fail if this ever stops taking effect.
+            network = _GuardedNetwork(self._guard) if proxy is None else _ProxyNetwork(self._guard)
+            transport._pool._network_backend = network
+            self._transports[proxy] = transport
+        return self._transports[proxy]
+
+
+class _GuardedNetwork(httpcore2.AsyncNetworkBackend):
     """Connects to the very addresses that the guard has checked; TLS still verifies the host's name."""
 
     def __init__(self, guard: UrlGuard) -> None:
@@ -368,11 +410,14 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._guard.addresses(host, port)
+                addresses = await self._addresses(host, port)
                 connection = await self._connect_first(addresses, port, local_address, socket_options)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout("connecting took too long") from error
         return BoundedStream(connection, self._guard.loop_slice)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        return await self._guard.addresses(host, port)
 
     async def _connect_first(
         self, addresses: Sequence[str], port: int, local_address: str | None, socket_options: Iterable[Any] | None
@@ -395,6 +440,13 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class _ProxyNetwork(_GuardedNetwork):
+    """Connects to a proxy, which the operator chose; `find_proxy` has checked what is called through it."""
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        return [host]
 
 
 def _check_parts(url: httpx2.URL) -> None:

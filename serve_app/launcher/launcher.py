@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from serve_app.api.metrics import PATH as METRICS
 from serve_app.api.metrics import create_metrics_app
@@ -82,6 +83,7 @@ class Launcher:
     def _start(self) -> None:
         settings = self.settings
         logs.begin_on_stderr(settings.logs.spec())
+        apply_proxy(settings.network.proxy)
         listen(settings.service.host, settings.service.port, "service.port").close()
         first_start.make_files(settings)
         if settings.redis.url is None:

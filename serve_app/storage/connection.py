@@ -1,7 +1,9 @@
 """Redis connections of every process.
 
 `redis://` and `rediss://` name one server, `redis+sentinel://` and `rediss+sentinel://` the sentinels that know which
-server is the primary: `redis+sentinel://user:password@host-1:26379,host-2:26379/name-of-the-primary?db=0`.
+server is the primary: `redis+sentinel://user:password@host-1:26379,[::1]:26379/name-of-the-primary?db=0`. Sentinels
+with users of their own have `sentinel_username` and `sentinel_password`; TLS and its options (`ssl_ca_certs`, …) are
+for sentinels and servers alike.
 """
 
 from __future__ import annotations
@@ -12,31 +14,34 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from deployments.contract.strict_settings import StrictSettings
-from serve_app.storage.pipelining import PipelinedRedis
+from serve_app.storage.pipelining import TRY_AGAIN, PipelinedRedis, StorePipeline
+from serve_app.storage.refusals import StoreRefused
 from serve_app.storage.scripts import Replication
 
-UNREACHABLE = (BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError)
-"""What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries."""
-
 NO_ANSWER = (ConnectionError, TimeoutError)
-"""Those of them after which nobody knows whether the server did what it was asked to."""
+"""Problems after which nobody knows whether the server did what it was asked to."""
+
+UNREACHABLE = (*NO_ANSWER, *TRY_AGAIN, StoreRefused)
+"""What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries, or refused."""
 
 _SENTINEL: Final = "+sentinel"
 _SENTINEL_PORT: Final = 26379
 _POOL_FACTOR: Final = 16
 """Times the connections: this kind of pool has nobody wait for one, and fails where there is none."""
-_ADDRESS: Final = re.compile(r"([^:]+)(?::(\d+))?")
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]+)(?::(\d+))?")
+"""A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port."""
 
 
 def connect(
@@ -53,12 +58,16 @@ def connect(
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "retry": Retry(ExponentialBackoff(cap=0.5, base=0.02), retries),
-        "retry_on_error": list(UNREACHABLE),
+        "retry_on_error": [*NO_ANSWER, *TRY_AGAIN],
     }
     if urlsplit(url).scheme.endswith(_SENTINEL):
         pool = _primary(url, max_connections, options)
     else:
         pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
+    try:
+        pool.make_connection()
+    except TypeError as problem:
+        raise ValueError(f"an option of the Redis URL is unknown: {str(problem).rpartition(' ')[2]}") from None
     if answer_s is None:
         return PipelinedRedis.from_pool(pool)
     client = cast(_BoundedRedis, _BoundedRedis.from_pool(pool))
@@ -70,24 +79,25 @@ def _primary(url: str, max_connections: int, options: dict[str, Any]) -> Sentine
     """Connections to whichever server the sentinels say is the primary, asked anew at each connection."""
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = credentials.partition(":")
-    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     name = parts.path.strip("/")
     sentinels = [_ADDRESS.fullmatch(host) for host in hosts.split(",")]
     if not name or not all(sentinels):
         raise ValueError("a sentinel URL names its sentinels and the primary: redis+sentinel://host:26379/name")
-    addresses = [(match[1], int(match[2] or _SENTINEL_PORT)) for match in sentinels if match]
-    sentinel_options = {"password": query.get("sentinel_password"), "socket_timeout": 1.0, "decode_responses": True}
-    finder = Sentinel(addresses, sentinel_kwargs=sentinel_options)
+    addresses = [(match[1].strip("[]"), int(match[2] or _SENTINEL_PORT)) for match in sentinels if match]
+    # The client library reads the options of a URL of one server: TLS, user and database are the same here.
+    scheme = parts.scheme.removesuffix(_SENTINEL)
+    own: dict[str, Any] = {**parse_url(f"{scheme}://{credentials}@sentinels/?{parts.query}")}
+    uses_tls = own.pop("connection_class", None) is not None
+    del own["host"]
+    sentinel_options = {name: value for name, value in own.items() if name.startswith("ssl_")}
+    for option in ("username", "password"):
+        sentinel_options[option] = own.pop(f"sentinel_{option}", None)
+    finder = Sentinel(
+        addresses,
+        sentinel_kwargs={"ssl": uses_tls, "socket_timeout": 1.0, "decode_responses": True, **sentinel_options},
+    )
     return _PrimaryPool(
-        name,
-        finder,
-        max_connections=_POOL_FACTOR * max_connections,
-        ssl=parts.scheme.startswith("rediss"),
-        username=unquote(user) or None,
-        password=unquote(password) or None,
-        db=int(query.get("db", 0)),
-        **options,
+        name, finder, max_connections=_POOL_FACTOR * max_connections, ssl=uses_tls, **{**own, **options}
     )
 
 
@@ -111,7 +121,7 @@ class _BoundedRedis(PipelinedRedis):
         return pipeline
 
 
-class _BoundedPipeline(Pipeline):
+class _BoundedPipeline(StorePipeline):
     answer_s: float
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:

@@ -13,11 +13,21 @@ from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import BusyLoadingError, InvalidResponse, OutOfMemoryError, ReadOnlyError, RedisError
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    InvalidResponse,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
+
+from serve_app.storage.refusals import refusals
 
 _SHARED: Final = frozenset({"EVALSHA", "EXISTS", "GET", "HGET", "HGETALL", "HMGET"})
-_TRY_AGAIN: Final = (BusyLoadingError, OutOfMemoryError, ReadOnlyError)
+TRY_AGAIN: Final = (BusyLoadingError, ClusterDownError, OutOfMemoryError, ReadOnlyError)
 """Answers of a server that can't do it: the pool repeats the command, perhaps at another one."""
 _UNSENT: Final = object()
 _INCOMPLETE: Final = object()
@@ -27,20 +37,30 @@ class PipelinedRedis(Redis):
     _shared: SharedConnection | None = None
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        if args[0] in _SHARED:
-            if self._shared is None:
-                self._shared = SharedConnection(self.connection_pool)
-            answer = await self._shared.call(args)
-            if isinstance(answer, Exception):
-                raise answer
-            if answer is not _UNSENT:
-                return self.response_callbacks[args[0]](answer) if args[0] in self.response_callbacks else answer
-        return await super().execute_command(*args, **options)
+        with refusals():
+            if args[0] in _SHARED:
+                if self._shared is None:
+                    self._shared = SharedConnection(self.connection_pool)
+                answer = await self._shared.call(args)
+                if isinstance(answer, Exception):
+                    raise answer
+                if answer is not _UNSENT:
+                    return self.response_callbacks[args[0]](answer) if args[0] in self.response_callbacks else answer
+            return await super().execute_command(*args, **options)
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        return StorePipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         if self._shared is not None:
             await self._shared.close()
         await super().aclose(close_connection_pool)
+
+
+class StorePipeline(Pipeline):
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        with refusals():
+            return await super().execute(raise_on_error)
 
 
 class SharedConnection(asyncio.Protocol):
@@ -118,7 +138,7 @@ class SharedConnection(asyncio.Protocol):
                 continue
             caller, _ = self._waiting.popleft()
             if not caller.done():
-                caller.set_result(_UNSENT if isinstance(answer, _TRY_AGAIN) else answer)
+                caller.set_result(_UNSENT if isinstance(answer, TRY_AGAIN) else answer)
             if isinstance(answer, ReadOnlyError):
                 self._drop()  # it is no primary any more
                 return

@@ -20,6 +20,8 @@ if now > tonumber(ARGV[20]) then return { 0, 'late', 0 } end
 local refusal, remaining, due = check_limits(project, organization, price, tonumber(ARGV[7]), tonumber(ARGV[8]), key_id,
   tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[21]), now)
 if refusal then return refusal end
+-- First, so that a server which may not publish refuses before anything is written. Nobody hears of it before the end.
+wake()
 hold(organization, project, id, endpoint, price, now)
 record_rate(key_id, due, now)
 
@@ -46,5 +48,4 @@ if idem ~= '' then
   redis.call('HSET', idem, 'body', ARGV[12], 'reply', reply, 'id', id)
   redis.call('PEXPIRE', idem, ARGV[10])
 end
-wake()
 return { 1, reply, remaining }

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from deployments.contract.objects import ObjectStore
+from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import create_tracer
 from serve_app.background import Loops
@@ -28,6 +29,7 @@ class WebhookSender:
     async def __init__(self, bound: BoundSettings) -> None:  # type: ignore[misc]  # Serve awaits it
         settings = bound.settings()
         logs.begin(settings.logs.spec())
+        apply_proxy(settings.network.proxy)
         self._tracer = create_tracer(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from support.client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 
+from serve_app.accounts.members import People
 from serve_app.accounts.roles import Role
-from serve_app.accounts.settings import AccountSettings
+from serve_app.accounts.settings import AccountSettings, IssuerSettings
 
 PATH = "/v1/admin/organizations"
 
@@ -74,27 +76,42 @@ MEMBERS = "/v1/admin/members"
 ROLES = ["administrator", "developer", "billing_manager", "viewer"]
 
 
+@pytest.fixture
+def vouched(start_service: StartService) -> Service:
+    """A service where an issuer of tokens vouches for names, so that administrators may grant by them."""
+    issuer = IssuerSettings(issuer="https://login.test", jwks_url="https://login.test/jwks", audience="media")
+    return start_service(accounts=AccountSettings(issuers=[issuer], max_members=2))
+
+
+@pytest.fixture
+def granting(vouched: Service) -> Iterator[Client]:
+    """An administrator there."""
+    organization = vouched.worker.new_organization(credits=0)
+    with vouched.client(role=Role.ADMINISTRATOR, organization=organization) as client:
+        yield client
+
+
 def members(client: Client) -> dict[str, str]:
     return {member["person"]: member["role"] for member in client.get(MEMBERS).json()["members"]}
 
 
 @promise("Authentication", "Roles in an organization: Administrator, Developer, Billing Manager, Viewer.")
-def test_a_member_comes_changes_and_goes(administrator: Client) -> None:
+def test_a_member_comes_changes_and_goes(granting: Client) -> None:
     for role in ROLES:
-        response = administrator.put(f"{MEMBERS}/ann", json={"role": role})
+        response = granting.put(f"{MEMBERS}/ann", json={"role": role})
         assert (response.status_code, response.json()) == (200, {"person": "ann", "role": role})
-        assert members(administrator) == {"ann": role}
-    deletion = administrator.delete(f"{MEMBERS}/ann")
+        assert members(granting) == {"ann": role}
+    deletion = granting.delete(f"{MEMBERS}/ann")
     assert (deletion.status_code, deletion.content) == (204, b"")
-    assert members(administrator) == {}
+    assert members(granting) == {}
 
 
 @pytest.mark.parametrize("person", ["ann@example.org", "auth0|5f7c8ec7", "a b", "\N{GREEK SMALL LETTER OMEGA}", "100%"])
-def test_people_are_called_as_tokens_name_them(administrator: Client, person: str) -> None:
+def test_people_are_called_as_tokens_name_them(granting: Client, person: str) -> None:
     quoted = "".join(f"%{byte:02x}" for byte in person.encode())
-    assert administrator.put(f"{MEMBERS}/{quoted}", json={"role": "viewer"}).json()["person"] == person
-    assert members(administrator) == {person: "viewer"}
-    assert administrator.delete(f"{MEMBERS}/{quoted}").status_code == 204
+    assert granting.put(f"{MEMBERS}/{quoted}", json={"role": "viewer"}).json()["person"] == person
+    assert members(granting) == {person: "viewer"}
+    assert granting.delete(f"{MEMBERS}/{quoted}").status_code == 204
 
 
 @pytest.mark.parametrize("body", [{}, {"role": "operator"}, {"role": "king"}, {"role": None}])
@@ -104,26 +121,29 @@ def test_what_no_member_can_be(administrator: Client, service: Service, body: di
         assert [loc for loc, _ in problems(response)] == [["body", "role"]]
 
 
-def test_an_organization_has_so_many_members(start_service: StartService) -> None:
-    service = start_service(accounts=AccountSettings(max_members=2))
-    organization = service.worker.new_organization(credits=0)
-    with (
-        service.client(role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        service.client(role=Role.OPERATOR) as operator,
-    ):
-        for person in ("ada", "bob"):
-            assert administrator.put(f"{MEMBERS}/{person}", json={"role": "viewer"}).status_code == 200
-        with service.assert_unchanged():
-            response = administrator.put(f"{MEMBERS}/cleo", json={"role": "viewer"})
-            expected = "Too many members: an organization may have 2; take one out first"
-            assert refusal(response, 429) == expected
-        assert administrator.put(f"{MEMBERS}/bob", json={"role": "developer"}).status_code == 200
-        by_operator = operator.put(f"{MEMBERS}/cleo", json={"role": "viewer"}, params={"organization": organization})
-        assert by_operator.status_code == 200
+def test_an_organization_has_so_many_members(vouched: Service, granting: Client) -> None:
+    for person in ("ada", "bob"):
+        assert granting.put(f"{MEMBERS}/{person}", json={"role": "viewer"}).status_code == 200
+    with vouched.assert_unchanged():
+        response = granting.put(f"{MEMBERS}/cleo", json={"role": "viewer"})
+        expected = "Too many members: an organization may have 2; take one out first"
+        assert refusal(response, 429) == expected
+    assert granting.put(f"{MEMBERS}/bob", json={"role": "developer"}).status_code == 200
+    with vouched.client(role=Role.OPERATOR) as operator:
+        place = {"organization": granting.organization}
+        assert operator.put(f"{MEMBERS}/cleo", json={"role": "viewer"}, params=place).status_code == 200
+
+
+def test_a_name_with_a_password_is_not_granted_anything(vouched: Service, granting: Client) -> None:
+    people = People(vouched.worker.redis, vouched.settings.redis.prefix)
+    vouched.worker.run(people.enrol("eve@example.com", "a long password"))
+    assert "invitation" in refusal(granting.put(f"{MEMBERS}/Eve@example.com", json={"role": "viewer"}), 409)
 
 
 def test_who_is_removed_cannot_let_themselves_in_again(administrator: Client, service: Service) -> None:
     """Though a service remembers for some seconds who may what."""
+    worker = service.worker
+    worker.run(worker.organizations.set_member(administrator.organization, "eve", Role.DEVELOPER, "test"))
     secret = service.worker.new_key(administrator.project, Role.ADMINISTRATOR, administrator.organization)
     with Client(service.base_url, administrator.project, secret, {}, administrator.organization) as other:
         assert other.put(f"{MEMBERS}/eve", json={"role": "viewer"}).status_code == 200

@@ -152,5 +152,5 @@ def missing(client: Client) -> list[str]:
 def fresh(service: Service) -> None:
     """No answer from before counts any more."""
     services = service.app.state.services
-    readiness = Readiness(services.tasks, services.objects)
+    readiness = Readiness(services.tasks, services.objects, services.redis)
     service.app.state.services = dataclasses.replace(services, readiness=readiness)

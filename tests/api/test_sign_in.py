@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
+from redis import Redis
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.members import MAX_FAILURES_PER_NAME
+from serve_app.accounts.members import FREE_FAILURES
+from serve_app.accounts.names import fold_stored_names
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings, ServiceSettings
 
@@ -93,7 +95,7 @@ def test_a_session_changes_nothing_for_pages_of_others(
 
 def test_an_invitation_makes_a_member_once(administrator: Client, service: Service, browser: httpx2.Client) -> None:
     name = f"ada-{administrator.project}@example.com"
-    answer = invite(administrator, browser, name)
+    answer = invite(administrator, browser, name.replace("ada", "Ada"))
     assert answer.status_code == 200, answer.text
     assert (answer.json()["name"], answer.json()["role"]) == (name, "developer")
     assert {"person": name, "role": "developer"} in administrator.get("/v1/admin/members").json()["members"]
@@ -103,7 +105,9 @@ def test_an_invitation_makes_a_member_once(administrator: Client, service: Servi
 
     with window(service) as other:
         assert other.post("/v1/session", json={"name": name, "password": "wrong"}).status_code == 403
-        assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).json()["name"] == name
+        assert other.post("/v1/session", json={"name": name.upper(), "password": PASSWORD}).json()["name"] == name
+    assert invite(administrator, browser, name.title()).json()["name"] == name, "one person, however they write it"
+    assert len(administrator.get("/v1/admin/members").json()["members"]) == 1
     administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
     with window(service) as other:
         answer = other.post("/v1/session", json={"name": name, "password": PASSWORD})
@@ -199,11 +203,11 @@ def test_guessing_passwords_comes_to_an_end(administrator: Client, service: Serv
     with window(service) as own:
         invite(administrator, own, name).raise_for_status()
     body = {"name": name, "password": "a guess"}
-    answers = [browser.post("/v1/session", json=body) for _ in range(MAX_FAILURES_PER_NAME + 1)]
-    assert [answer.status_code for answer in answers] == [403] * MAX_FAILURES_PER_NAME + [429]
+    answers = [browser.post("/v1/session", json=body) for _ in range(FREE_FAILURES + 1)]
+    assert [answer.status_code for answer in answers] == [403] * FREE_FAILURES + [429]
     assert int(answers[-1].headers["retry-after"]) > 0
     # The right one neither: else the last answer would tell it.
-    assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 429
+    assert browser.post("/v1/session", json={"name": name.upper(), "password": PASSWORD}).status_code == 429
 
 
 def test_whoever_sits_at_the_machine_signs_in_without_anything(start_service: StartService) -> None:
@@ -224,8 +228,8 @@ def test_other_addresses_are_not_locked_out(start_service: StartService) -> None
         with window(service) as browser:
             return browser.post("/v1/session", json=body, headers={"x-forwarded-for": forwarded_for}).status_code
 
-    statuses = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(MAX_FAILURES_PER_NAME + 1)]
-    assert statuses == [403] * MAX_FAILURES_PER_NAME + [429]
+    statuses = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(FREE_FAILURES + 1)]
+    assert statuses == [403] * FREE_FAILURES + [429]
     assert answer("192.0.2.2") == 403
 
 
@@ -251,3 +255,73 @@ def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> 
         for name, signed_in in (("gen_session", False), ("__Host-gen_session", True)):
             session = browser.get("/v1/session", headers={"cookie": f"{name}={secret}"}).json()
             assert session["signed_in"] is signed_in
+
+
+CAROL = "carol@example.com"
+
+
+def test_a_stranger_who_enrolled_by_an_address_is_granted_nothing_by_it(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    """Anyone may have enrolled by an address: what others grant to it must not be theirs."""
+    with service.client(role=Role.ADMINISTRATOR, organization=service.worker.new_organization(credits=1)) as mallory:
+        invite(mallory, browser, f"{mallory.project}.{CAROL}").raise_for_status()
+        for name in (f"{mallory.project}.{CAROL}", f"{mallory.project}.{CAROL}".upper(), f"new.{CAROL}"):
+            put = administrator.put(f"/v1/admin/members/{name}", json={"role": "administrator"})
+            assert "invitation" in refusal(put, 409)
+        assert browser.put("/v1/session", json={"project": administrator.project}).status_code == 404
+        assert administrator.get("/v1/admin/members").json()["members"] == []
+        # Whoever joins by an invitation of their own is granted more by name.
+        invite(administrator, browser, f"{mallory.project}.{CAROL}", Role.VIEWER).raise_for_status()
+        path = f"/v1/admin/members/{mallory.project}.{CAROL}"
+        assert administrator.put(path, json={"role": "administrator"}).status_code == 200
+
+
+def test_administrators_have_no_say_over_people_of_other_organizations(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    alice = f"alice-{administrator.project}@example.com"
+    invite(administrator, browser, alice).raise_for_status()
+    first = service.worker.new_organization(credits=1)
+    with service.client(role=Role.ADMINISTRATOR, organization=first) as other, window(service) as elsewhere:
+        assert other.delete(f"/v1/admin/members/{alice}").status_code == 404
+        # She joins there, too, by an invitation that she accepts, and goes on in her own organization.
+        invite(other, elsewhere, alice).raise_for_status()
+        assert elsewhere.get("/v1/session").json()["organization"] == first
+        assert browser.get("/v1/session").json()["organization"] == administrator.organization
+        assert other.delete(f"/v1/admin/members/{alice}").status_code == 204
+        service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
+        assert browser.get("/v1/session").json()["signed_in"] is True
+        assert elsewhere.get("/v1/session").json()["signed_in"] is False
+
+
+def test_a_grant_elsewhere_does_not_move_where_people_begin(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    name = f"zoe-{administrator.project}@example.com"
+    invite(administrator, browser, name).raise_for_status()
+    worker = service.worker
+    earlier = worker.new_organization(credits=1)
+    worker.new_project(earlier)
+    worker.run(worker.organizations.set_member(earlier, name, Role.ADMINISTRATOR, "test"))
+    with window(service) as other:
+        session = other.post("/v1/session", json={"name": name, "password": PASSWORD}).json()
+        assert session["organization"] == administrator.organization
+
+
+def test_a_person_of_an_earlier_release_signs_in_in_any_case(
+    administrator: Client, service: Service, browser: httpx2.Client, start_service: StartService
+) -> None:
+    name = f"Ann-{administrator.project}@Example.com"
+    invite(administrator, browser, name).raise_for_status()
+    worker, prefix = service.worker, service.settings.redis.prefix
+    with Redis.from_url(service.settings.redis_url) as redis:
+        # As they were written before.
+        redis.rename(f"{prefix}person:{name.lower()}", f"{prefix}person:{name}")
+        redis.rename(f"{prefix}members:{administrator.organization}", f"{prefix}members:was")
+        redis.hset(f"{prefix}members:{administrator.organization}", name, "developer")
+        redis.sadd(f"{prefix}organizations", administrator.organization)
+    worker.run(fold_stored_names(worker.redis, prefix))
+    with window(service) as other:
+        session = other.post("/v1/session", json={"name": name.upper(), "password": PASSWORD}).json()
+        assert (session["name"], session["role"]) == (name.lower(), "developer")

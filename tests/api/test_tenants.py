@@ -41,7 +41,7 @@ NAMING_ANOTHER: list[tuple[Request, str]] = [
     (("GET", "/v1/admin/projects", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
     (("POST", "/v1/admin/projects", ORGANIZATION_QUERY, {"id": "{new}"}), NO_ORGANIZATION),
     (("GET", "/v1/admin/members", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
-    (("PUT", "/v1/admin/members/bob", ORGANIZATION_QUERY, {"role": "viewer"}), NO_ORGANIZATION),
+    (("PUT", "/v1/admin/members/ann", ORGANIZATION_QUERY, {"role": "viewer"}), NO_ORGANIZATION),
     (("DELETE", "/v1/admin/members/ann", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/licences", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/licences/usage", ORGANIZATION_QUERY, None), NO_ORGANIZATION),
@@ -70,7 +70,7 @@ LISTS = [
 @pytest.fixture
 def owner(administrator: Client, worker: Worker) -> Client:
     """Has some of everything."""
-    administrator.put("/v1/admin/members/ann", json={"role": "viewer"})
+    worker.run(worker.organizations.set_member(administrator.organization, "ann", Role.VIEWER, "test"))
     worker.deliver(administrator.create_task(), image_file(form="JPEG"))
     administrator.create_task()
     worker.new_finetune(administrator.project)

@@ -35,13 +35,13 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._redis = connection.connect(settings.redis_url)
+        self.redis = connection.connect(settings.redis_url)
         prefix = settings.redis.prefix
-        self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits(), at_rest=settings.at_rest())
-        self.keys = KeyStore(self._redis, prefix)
-        self.projects = ProjectStore(self._redis, prefix)
-        self.organizations = OrganizationStore(self._redis, prefix)
-        self.credits = Credits(self._redis, prefix)
+        self.tasks = TaskStore(self.redis, prefix, settings.tasks.limits(), at_rest=settings.at_rest())
+        self.keys = KeyStore(self.redis, prefix)
+        self.projects = ProjectStore(self.redis, prefix)
+        self.organizations = OrganizationStore(self.redis, prefix)
+        self.credits = Credits(self.redis, prefix)
         self.objects = ObjectStore(settings.objects_url)
         self._leases: dict[str, Lease] = {}
         self.present(True)
@@ -60,13 +60,13 @@ class Worker:
         """Redis, of a key that is named without the service's prefix."""
 
         async def ask() -> Any:
-            return await self._redis.execute_command(command, f"{self.tasks.prefix}{key}", *more)
+            return await self.redis.execute_command(command, f"{self.tasks.prefix}{key}", *more)
 
         return self.run(ask())
 
     async def reservations(self) -> list[str]:
         """Ids of tasks whose record and objects will go."""
-        ids: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
+        ids: list[Any] = await self.redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
         return ids
 
     def expires_at(self, task_id: str) -> float:
@@ -78,7 +78,7 @@ class Worker:
         return bool(self._command("EXISTS", key))
 
     def close(self) -> None:
-        self.run(self._redis.aclose())
+        self.run(self.redis.aclose())
         self._runner.close()
 
     def new_key(
@@ -93,7 +93,7 @@ class Worker:
 
     def caller(self, secret: str) -> Caller | None:
         """Whom the service takes the holder of a key for."""
-        return self.run(Callers(self._redis, self.tasks.prefix).authenticate(secret))
+        return self.run(Callers(self.redis, self.tasks.prefix).authenticate(secret))
 
     def new_organization(self, credits: float) -> str:
         organization = f"organization-{uuid.uuid4().hex}"
@@ -108,7 +108,7 @@ class Worker:
 
     def new_finetune(self, project: str) -> str:
         """A tuned model of the image endpoint's, there without the seconds that a check takes."""
-        registry = FinetuneRegistry(self._redis, self.tasks.prefix)
+        registry = FinetuneRegistry(self.redis, self.tasks.prefix)
 
         async def register() -> str:
             finetune = await registry.begin("ink", project, IMAGE_ENDPOINT, QUEUE)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from serve_app.accounts.attempt_limiter import TooOften
 from serve_app.accounts.members import INVITATION_LIFE_S, LONGEST_PASSWORD, SHORTEST_PASSWORD
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Role, may_hand_out
 from serve_app.accounts.sessions import Kind
 from serve_app.api.auth import MemberMaker, check_origin
@@ -47,7 +48,7 @@ class Invitation(BaseModel):
 
 
 class AcceptInvitationRequest(BaseModel):
-    name: Annotated[str, AfterValidator(_plain)] = Field(
+    name: Annotated[str, AfterValidator(_plain), AfterValidator(fold_name)] = Field(
         max_length=200, pattern=r"^[^\s@/()]+@[^\s@/()]+$", description="An e-mail address: keys and programs have none"
     )
     password: Secret = Field(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)

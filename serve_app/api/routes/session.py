@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, HTTPException, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.attempt_limiter import TooOften
 from serve_app.accounts.keys import hash_secret
 from serve_app.accounts.members import LONGEST_PASSWORD, SHORTEST_PASSWORD
+from serve_app.accounts.names import fold_name
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
 from serve_app.accounts.sessions import LOCAL, Kind, Session
@@ -30,7 +32,7 @@ class _Strict(BaseModel):
 
 
 class PasswordSignIn(_Strict):
-    name: str = Field(min_length=1, max_length=200)
+    name: Annotated[str, AfterValidator(fold_name)] = Field(min_length=1, max_length=200)
     password: Secret = Field(max_length=LONGEST_PASSWORD)
 
 
@@ -97,6 +99,8 @@ async def begin(
         await services.sessions.end(old)
         services.session_resolver.forget(old)
     secret = await services.sessions.begin(kind, subject, project.organization, project.id)
+    if kind is Kind.PERSON:
+        await services.organizations.set_home(subject, project.organization)
     set_session(response, secret, request, services.settings.service)
     return await _view(services, await services.session_resolver.caller(secret), kind)
 
@@ -113,6 +117,8 @@ async def switch_project(request: Request, services: Deps, to: SwitchProjectRequ
     if project is None or not await _may_be_in(services, session, project):
         raise HTTPException(404, "There is no such project")
     await services.sessions.move(secret, project.organization, project.id)
+    if session.kind is Kind.PERSON:
+        await services.organizations.set_home(session.subject, project.organization)
     services.session_resolver.forget(secret)
     return await _view(services, await services.session_resolver.caller(secret), session.kind)
 
@@ -162,8 +168,10 @@ async def _check_password(services: Services, name: str, password: SecretStr, re
 
 
 async def find_first_project(services: Services, person: str) -> Project | None:
-    """Where they begin: in the first organization that they are a member of, and that has a project."""
-    for organization in await services.organizations.list_for_person(person):
+    """Returns where their session begins: in the organization that they were in last, else in the first of theirs that
+    has a project. Another organization that makes them a member changes nothing of it."""
+    own, home = await services.organizations.list_for_person(person), await services.organizations.home(person)
+    for organization in sorted(own, key=lambda each: each != home):
         if projects := await services.projects.list(organization):
             return projects[0]
     return None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from itertools import pairwise
 
 import pytest
 from argon2 import PasswordHasher
 from redis.asyncio import Redis
 from support.redis_contents import values
 
-from serve_app.accounts.attempt_limiter import WINDOW_S, TooOften
-from serve_app.accounts.members import MAX_FAILURES_PER_NAME, MOST_FROM_AN_ADDRESS, People
+from serve_app.accounts.attempt_limiter import LONGEST_WAIT_S, AttemptLimiter, TooOften
+from serve_app.accounts.members import FREE_FAILURES, MOST_FROM_AN_ADDRESS, People
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -45,18 +47,18 @@ async def test_a_name_is_taken_once(people: People) -> None:
 
 async def test_what_is_right_begins_the_count_anew(people: People) -> None:
     for _ in range(3):
-        for _ in range(MAX_FAILURES_PER_NAME - 1):
+        for _ in range(FREE_FAILURES - 1):
             assert not await people.verify("ada", "a guess", "::1")
         assert await people.verify("ada", "correct horse", "::1")
 
 
 async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: People) -> None:
-    guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * MAX_FAILURES_PER_NAME))
+    guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * FREE_FAILURES))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * MAX_FAILURES_PER_NAME
+    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * FREE_FAILURES
     with pytest.raises(TooOften) as refusal:
         await people.verify("ada", "correct horse", "::1")
-    assert 0 < refusal.value.retry_s <= WINDOW_S
+    assert 0 < refusal.value.retry_s <= LONGEST_WAIT_S
 
 
 async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_many_sign_in_is_not(
@@ -71,3 +73,24 @@ async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_m
     with pytest.raises(TooOften):
         await people.verify("one more", "a guess", "192.0.2.1")
     assert not await people.verify("one more", "a guess", "192.0.2.2")
+
+
+async def test_nobody_is_locked_out_by_guesses_from_elsewhere(people: People) -> None:
+    for number in range(150):
+        with contextlib.suppress(TooOften):
+            await people.verify("ada", "a guess", f"192.0.2.{number % 15}")
+    assert await people.verify("ada", "correct horse", "198.51.100.1")
+
+
+async def test_each_attempt_beyond_the_free_ones_doubles_the_wait(redis: Redis, prefix: str) -> None:
+    limiter = AttemptLimiter(redis, prefix)
+    waits = []
+    for _ in range(8):
+        await limiter.count_and_delay("sign in", -3)
+        with pytest.raises(TooOften) as refusal:
+            await limiter.count_and_delay("sign in", -3)
+        waits.append(refusal.value.retry_s)
+        await redis.delete(f"{prefix}wait:sign in")  # as the time does
+    # From 16 s on, as a slow machine sees them.
+    assert all(1.5 * earlier < later or later > 0.9 * LONGEST_WAIT_S for earlier, later in pairwise(waits)), waits
+    assert max(waits) <= LONGEST_WAIT_S

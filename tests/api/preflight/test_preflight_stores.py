@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,38 @@ async def test_one_that_is_out_of_reach_is_refused(tmp_path: Path) -> None:
     [finding] = await check_objects(at(tmp_path / "file"), "here")
     assert (finding.verdict, finding.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
     assert await write_shared_object(at(tmp_path / "file")) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "missing"),
+    [
+        ("~* resetchannels +@all", "channel"),
+        ("~* &* +@all -@dangerous", "info"),
+        ("~other:* &* +@all", "key"),
+        ("~* &* +@all -publish -subscribe", "subscribe"),
+        ("~* &* +@all -zpopmin", "zpopmin"),
+    ],
+)
+async def test_missing_permissions_of_its_user_are_named(redis_url: str, rules: str, missing: str) -> None:
+    administrator = Redis.from_url(redis_url)
+    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">p@ss/#", *rules.split())
+    try:
+        settings = Settings(redis=RedisSettings(url=re.sub("//.*@", "//app:p%40ss%2F%23@", redis_url)))
+        [finding] = await check_redis(settings, "here")
+    finally:
+        await administrator.execute_command("ACL", "DELUSER", "app")
+        await administrator.aclose()
+    assert (finding.verdict, missing in finding.message) == (Verdict.REFUSED, True), finding
+    assert "ACL SETUSER" in finding.remedy or "log" in finding.remedy
+
+
+async def test_the_user_that_is_recommended_is_fit(redis_url: str) -> None:
+    administrator = Redis.from_url(redis_url)
+    rules = "~gen:* &gen:* +@all -@dangerous +info"
+    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", *rules.split())
+    try:
+        verdicts = await check_verdicts(re.sub("//.*@", "//app:x@", redis_url))
+    finally:
+        await administrator.execute_command("ACL", "DELUSER", "app")
+        await administrator.aclose()
+    assert Verdict.REFUSED not in verdicts.values()

@@ -38,6 +38,20 @@ async def test_a_token_that_a_published_key_signed_is_accepted(
     assert "ada" in caller.id
 
 
+async def test_a_slash_at_the_end_of_an_issuer_makes_no_difference(
+    key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
+) -> None:
+    for configured, claimed in ((ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (f"{ISSUER}/", f"{ISSUER}/")):
+        tokens = BearerTokens([Issuer(configured, JWKS_URL, AUDIENCE, "acme")], key_set, projects, organizations)
+        assert (await tokens.authenticate(KEY.sign(make_claims(iss=claimed)))).project.id == "shop"
+
+
+async def test_a_member_is_found_in_any_case(tokens: BearerTokens, organizations: OrganizationStore) -> None:
+    await organizations.set_member("acme", "Ada@Example.com", Role.VIEWER, "test")
+    token = KEY.sign(make_claims(role=None, sub="ada@EXAMPLE.com"))
+    assert (await tokens.authenticate(token)).role is Role.VIEWER
+
+
 async def test_the_role_is_that_of_the_claim_else_of_the_membership(
     tokens: BearerTokens, organizations: OrganizationStore
 ) -> None:
@@ -108,7 +122,7 @@ async def test_what_is_no_token(tokens: BearerTokens, key_set: KeySetEndpoint) -
 ROLES = "its claim role must be one of " + ", ".join(MEMBER_ROLES)
 NO_PROJECT = "its claim project names no project that it may act in"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"iss": ISSUER + "/"}, "its issuer is not known here"),
+    ({"iss": ISSUER + "/other"}, "its issuer is not known here"),
     ({"iss": None}, "its issuer is not known here"),
     ({"aud": ["https://a.test", "https://b.test"]}, "it is for another audience"),
     ({"aud": None}, "it lacks the claim aud"),

@@ -1,0 +1,100 @@
+"""Refusals of a Redis server that answers but does not do what it is asked to, and the probe that finds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+NO_PERMISSION: Final = "NOPERM"
+_PROBE: Final = Path(__file__).with_name("probe.lua")
+_ANSWER_S: Final = 1.0
+
+_REASONS: Final[Mapping[str, str]] = {
+    "MISCONF": "it can't save to its disk, so it takes no writes (MISCONF)",
+    "NOREPLICAS": "too few replicas are connected, so it takes no writes (NOREPLICAS)",
+    NO_PERMISSION: "its user lacks a permission (NOPERM)",
+    "MASTERDOWN": "it is a replica that lost its primary (MASTERDOWN)",
+    "CLUSTERDOWN": "its cluster is down (CLUSTERDOWN)",
+    "TRYAGAIN": "its cluster is moving keys (TRYAGAIN)",
+    "BUSY": "it is busy with a script (BUSY)",
+}
+_CODE: Final = re.compile(rf"({'|'.join(_REASONS)})\b")
+_ACL_IN_SCRIPT: Final = "ACL failure in script"
+"""Begins the answer to a script that its user may call, where the user may not do what the script does."""
+
+
+class StoreRefused(RedisError):
+    """The server answered that it can't or may not do this now. `code` is a key of `_REASONS`."""
+
+    def __init__(self, code: str, answer: str) -> None:
+        """`answer` is the server's own, for operators: it may name its user, keys and commands."""
+        super().__init__(answer)
+        self.code = code
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raises StoreRefused in place of the answers that mean it."""
+    try:
+        yield
+    except ResponseError as problem:
+        # A pipeline puts its command in front of the server's answer.
+        answer = str(problem).rpartition("caused error: ")[2]
+        code = NO_PERMISSION if answer.removeprefix("ERR ").startswith(_ACL_IN_SCRIPT) else problem.status_code
+        if code not in _REASONS:
+            match = _CODE.match(answer)
+            code = match and match[1]
+        if code is None:
+            raise
+        raise StoreRefused(code, answer) from problem
+
+
+async def probe(redis: Redis, prefix: str) -> list[str]:
+    """Does what the service's scripts do. Returns what the server's user may not do, in the server's words.
+
+    Raises RedisError for what stops all writes.
+    """
+    script = redis.register_script(_PROBE.read_text())
+    return await cast(Awaitable[list[str]], script(keys=[prefix], args=[prefix]))
+
+
+async def probe_subscription(redis: Redis, prefix: str) -> list[str]:
+    """As `probe`, of subscriptions."""
+    async with redis.pubsub() as pubsub:
+        try:
+            await pubsub.subscribe(f"{prefix}done")
+            await pubsub.get_message(timeout=_ANSWER_S)
+        except NoPermissionError as problem:
+            return [f"{problem} (SUBSCRIBE)"]
+    return []
+
+
+def describe_store_problem(problem: BaseException) -> str | None:
+    """Why the server refuses, fit for anyone's eyes; None for a server that is out of reach."""
+    match problem:
+        case StoreRefused():
+            return _REASONS[problem.code]
+        case AuthenticationError():
+            return "it refuses the service's user name or password"
+        case ReadOnlyError():
+            return "it is a read-only replica (READONLY)"
+        case OutOfMemoryError():
+            return "its memory is used up (OOM)"
+        case BusyLoadingError():
+            return "it is loading its data (LOADING)"
+        case _:
+            return None
