@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
+from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, NoAnswer, Pause, Reply, Request, Steps
 from gen_serve_client.result import AsyncResult
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import no_answer, options, to_answer
@@ -38,7 +38,7 @@ class AsyncClient:
         self, base_url: str, key: str = "", *, retries: Retries | None = None, http: httpx2.AsyncClient | None = None
     ) -> None:
         self._calls = Calls(base_url, key, retries or Retries())
-        self._http = http or httpx2.AsyncClient()
+        self._http = http or httpx2.AsyncClient(mounts=LOOPBACK_MOUNTS)
         self._shared = http is not None
 
     @property

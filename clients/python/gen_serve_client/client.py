@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
+from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, NoAnswer, Pause, Reply, Request, Steps
 from gen_serve_client.result import Result
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import no_answer, options, to_answer
@@ -45,7 +45,7 @@ class Client:
         `http` is for proxies or certificates of your own; it is left open. Raises ValueError for what is no address.
         """
         self._calls = Calls(base_url, key, retries or Retries())
-        self._http = http or httpx2.Client()
+        self._http = http or httpx2.Client(mounts=LOOPBACK_MOUNTS)
         self._shared = http is not None
 
     @property

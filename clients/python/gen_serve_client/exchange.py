@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from gen_serve_client.errors import (
     FieldProblem,
@@ -23,6 +23,9 @@ from gen_serve_client.errors import (
     TooManyRequests,
 )
 from gen_serve_client.retries import Retries, retry_after_s
+
+LOOPBACK_MOUNTS: Final = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
+"""Has httpx2 call a service on this machine directly, whatever proxies the environment names."""
 
 T = TypeVar("T")
 Param: TypeAlias = str | float | Sequence[str]

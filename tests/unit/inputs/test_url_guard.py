@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from ipaddress import ip_address
 
 import pytest
-from support.website import Website
+from support.website import Website, serving
 
 from serve_app.inputs.fetch import Fetcher, FetchTurns
 from serve_app.inputs.settings import IMAGES, BadImage
@@ -14,6 +14,7 @@ from serve_app.inputs.url_guard import (
     PER_ASKER,
     PER_DOMAIN,
     THREADS,
+    AnswerRefused,
     Resolver,
     SystemResolver,
     UrlGuard,
@@ -276,3 +277,56 @@ async def test_a_domain_that_recovers_is_resolved_again(
     server.end()
     async with asyncio.timeout(PATIENCE_S):
         assert await guard.addresses("0.dead.test", 80) == ["8.8.8.8"]
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Website]:
+    """The only way out; it alone knows names."""
+    with serving() as site:
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", site.url(host="127.0.0.1"))
+        yield site
+
+
+async def _unknown(host: str, port: int) -> Sequence[str]:
+    raise OSError("no such host")
+
+
+async def test_a_name_that_the_proxy_alone_knows_is_called_through_it(proxy: Website) -> None:
+    url = "http://hooks.example.com/called"
+    proxy.set_page(url, b"by proxy")
+    guard = UrlGuard(resolve=_unknown)
+    await guard.check(url)
+    async with guard.client(timeout=60) as client:
+        assert (await client.get(url)).content == b"by proxy"
+    assert proxy.paths == [url]
+
+
+@pytest.mark.parametrize("host", [*INSIDE.split(), "metadata.google.internal", "intranet", "printer.local"])
+async def test_inside_hosts_do_not_get_to_the_proxy(proxy: Website, host: str) -> None:
+    async with UrlGuard(resolve=SystemResolver()).client(timeout=60) as client:
+        with pytest.raises(UrlRefused):
+            await client.get(f"http://{host}/")
+    assert not proxy.paths
+
+
+async def test_a_public_name_with_an_inside_address_does_not_either(proxy: Website) -> None:
+    with pytest.raises(UrlRefused, match="public internet"):
+        await UrlGuard(resolve=_resolver(["8.8.8.8", "10.0.0.1"])).check("http://mixed.example.com/")
+
+
+async def test_what_is_allowed_is_called_directly(proxy: Website, web: Website) -> None:
+    web.set_page("/called", b"directly")
+    guard = UrlGuard([LOOPBACK], resolve=_resolver(["127.0.0.1"]))
+    async with guard.client(timeout=60) as client:
+        assert (await client.get(web.url("/called", host="own.example.com"))).content == b"directly"
+    assert not proxy.paths
+
+
+async def test_answers_through_the_proxy_are_bounded_as_well(proxy: Website) -> None:
+    url = "http://hooks.example.com/"
+    proxy.set_page(url, b"x", 200, 0.0, None, **{f"x_{number}": "y" * 1000 for number in range(40)})
+    async with UrlGuard(resolve=_unknown).client(timeout=60) as client:
+        with pytest.raises(AnswerRefused, match="headers"):
+            await client.get(url)
