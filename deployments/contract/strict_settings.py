@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+UNKNOWN_SETTING: Final = "unknown_setting"
+"""The type of the error of a name that no setting has; its context has the `name`."""
+_FEW: Final = 10
+"""Names that an error lists."""
+
+
+def check_names(values: Any, fields: Collection[str]) -> Any:
+    """Returns `values`. Raises an error of the type UNKNOWN_SETTING for a name that none of `fields` has."""
+    for name in values.keys() - set(fields) if isinstance(values, dict) else ():
+        near = get_close_matches(str(name), fields, n=1)
+        if near or len(fields) <= _FEW:
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
+            raise PydanticCustomError(
+                UNKNOWN_SETTING, "there is no setting {name}: {meant}", {"name": str(name), "meant": meant}
+            )
+    return values
 
 
 class StrictSettings(BaseModel):
@@ -13,11 +32,8 @@ class StrictSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _advise(cls, values: Any) -> Any:
-        for name in values.keys() - cls.model_fields.keys() if isinstance(values, dict) else ():
-            if near := get_close_matches(str(name), cls.model_fields, n=1):
-                raise ValueError(f"there is no setting {name}: did you mean {near[0]}?")
-        return values
+    def _check_names(cls, values: Any) -> Any:
+        return check_names(values, cls.model_fields)
 
 
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$")]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 from unicodedata import normalize
 
-import yaml
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec, Scores
+from deployments.contract.yaml_files import read_yaml
 
 _OWN: Final = Path(__file__).with_name("lexicon.yaml")
 _MINOR: Final = (
@@ -82,8 +82,8 @@ class Lexicon:
 def read(file: Path) -> WordList:
     """Raises CheckpointError."""
     try:
-        return WordList.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        return WordList.model_validate(read_yaml(file) or {})
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} can't be read as a list of words: {error}") from error
 
 

@@ -109,7 +109,6 @@ def _explain(problem: Exception) -> tuple[int, str]:
     """The exit code and the message of an expected error. Raises any other again."""
     from gen_serve_client import GenServeError
     from obstore.exceptions import BaseError
-    from pydantic import ValidationError
     from redis.exceptions import RedisError
 
     from serve_app.cli.service import ServiceError, explain
@@ -124,26 +123,9 @@ def _explain(problem: Exception) -> tuple[int, str]:
         case BaseError():
             # Of many lines, those after the first about the library's insides.
             return 1, f"the object store: {str(problem).partition(chr(10))[0]}"
-        case ValidationError():
-            return 2, "; ".join(_settings_problems(problem))
         case FileNotFoundError() | OverflowError() | ValueError():
             return 2, str(problem)
         case OSError():
             return 1, f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem)
         case _:
             raise problem
-
-
-def _settings_problems(problem: Any) -> list[str]:
-    """One for each setting and message: models that share their settings, by a YAML anchor, are named together."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for each in problem.errors():
-        first, *rest = map(str, each["loc"] or ("settings",))  # none where several of them don't fit together
-        names = [rest.pop(0)] if first == "models" and len(rest) > 1 else []
-        places.setdefault((".".join(rest) if names else ".".join([first, *rest]), each["msg"]), []).extend(names)
-    return [
-        f"models.{names[0] if len(names) == 1 else '{' + ', '.join(names) + '}'}.{place}: {message}"
-        if names
-        else f"{place}: {message}"
-        for (place, message), names in places.items()
-    ]

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from deployments.contract.capabilities import unsupported_fields
 from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
 from deployments.contract.strict_settings import StrictSettings
+from deployments.contract.yaml_files import find_line, read_yaml
 from serve_app.config.model_settings import MemorySettings, ModelSettings
+from serve_app.config.problems import located
 from serve_app.config.settings import Settings
 from serve_app.inputs.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
@@ -350,10 +352,15 @@ def load(settings: Settings) -> Catalog:
     path: Path = settings.catalog
     if not path.is_file():
         raise FileNotFoundError(f"no such catalog: {path}")
-    catalog = Catalog.model_validate(yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
-    unknown = set(settings.models) - set(catalog.models)
-    if unknown:
-        raise ValueError(f"models {sorted(unknown)} are configured but not in the catalog")
+    with located([path]):
+        catalog = Catalog.model_validate(read_yaml(path))
+    for name in sorted(set(settings.models) - set(catalog.models)):
+        line = find_line(settings.file, ("models", name)) if settings.file else None
+        near = get_close_matches(name, catalog.models, n=1)
+        raise ValueError(
+            f"{f'{settings.file}:{line}: ' if line else ''}models.{name}: no model of the catalog has this name"
+            f"{f': did you mean {near[0]}?' if near else ''}"
+        )
     catalog = catalog.without({name for name, model in settings.models.items() if not model.enabled})
     if settings.service.region is not None:
         for name, endpoint in catalog.served.items():

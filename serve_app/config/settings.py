@@ -14,7 +14,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import Field, IPvAnyNetwork, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -25,11 +24,13 @@ from pydantic_settings import (
 )
 from pydantic_settings.sources.utils import parse_env_vars
 
-from deployments.contract.strict_settings import RayActorOptions, StrictSettings
+from deployments.contract.strict_settings import RayActorOptions, StrictSettings, check_names
+from deployments.contract.yaml_files import read_yaml
 from deployments.telemetry.logs import Format, LogSpec, checked_level
 from deployments.telemetry.tracing import TracingSpec
 from serve_app.accounts.settings import AccountSettings
 from serve_app.config.model_settings import ModelSettings, RewriterSettings, TextEncoderSettings
+from serve_app.config.problems import PREFIX, check_variables, located
 from serve_app.encryption import AtRest, SealingSettings
 from serve_app.inputs.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
@@ -102,7 +103,7 @@ class MetricsSettings(StrictSettings):
 
 def setting_variable(name: str) -> str:
     """Of a setting, what the environment calls it: `GEN_REDIS__URL`."""
-    return f"GEN_{name.upper().replace('.', '__')}"
+    return f"{PREFIX}{name.upper().replace('.', '__')}"
 
 
 def embedded_url_file(data_dir: Path) -> Path:
@@ -122,17 +123,27 @@ class SecretFiles(EnvSettingsSource):
         super().__init__(settings_cls)
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        if not self._folder.is_dir():
-            raise ValueError(f"secrets_dir: there is no such folder: {self._folder}")
-        files = {path.name: path.read_text().strip() for path in self._folder.glob("GEN_*") if path.is_file()}
+        files = {name: path.read_text().strip() for name, path in secret_files(self._folder).items()}
         return parse_env_vars(files, self.case_sensitive)
 
 
+def secret_files(folder: Path) -> dict[str, Path]:
+    """The files of `secrets_dir` by the variables that they stand for. Raises ValueError where it is no folder."""
+    if not folder.is_dir():
+        raise ValueError(f"secrets_dir: there is no such folder: {folder}")
+    return {path.name: path for path in sorted(folder.glob(f"{PREFIX}*")) if path.is_file()}
+
+
+class SettingsFiles(YamlConfigSettingsSource):
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        return _read_document(file_path)
+
+
 def settings_files(config: Path | None) -> list[Path]:
-    """A settings file after the one that it `extends`; those that are there. Raises YAMLError."""
+    """A settings file after the one that it `extends`; those that are there. Raises ValueError as `read_yaml`."""
     if config is None or not config.is_file():
         return []
-    base = (yaml.safe_load(config.read_text()) or {}).get("extends")
+    base = _read_document(config).get("extends")
     return [*(settings_files(config.parent / base) if base else ()), config]
 
 
@@ -144,7 +155,7 @@ def order_sources(
 ) -> tuple[PydanticBaseSettingsSource, ...]:
     """The sources of settings; of the settings files a later one goes before."""
     files = () if secrets_dir is None else (SecretFiles(settings_cls, secrets_dir),)
-    yaml_sources = [YamlConfigSettingsSource(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
+    yaml_sources = [SettingsFiles(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
     return (environment, *files, *yaml_sources)
 
 
@@ -257,7 +268,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+        extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
     )
 
     data_dir: Path = Path(".gen")
@@ -287,6 +298,11 @@ class Settings(BaseSettings):
     ray: RaySettings = RaySettings()
 
     _file: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, values: Any) -> Any:
+        return check_names(values, cls.model_fields)
 
     @field_validator("data_dir", "secrets_dir")
     @classmethod
@@ -400,10 +416,13 @@ def load(path: Path) -> Settings:
 
 def load_here(path: Path | None) -> Settings:
     """As `load`, but a file that is not there says nothing."""
-    document = _read_yaml(path)
+    document = _read_document(path) if path is not None and path.is_file() else {}
     if path is not None and (base := document.get("extends")) and not (path.parent / base).is_file():
         raise FileNotFoundError(f"{path}: extends: no such config file: {path.parent / base}")
-    folder = os.environ.get(setting_variable("secrets_dir")) or document.get("secrets_dir")
+    name = os.environ.get(setting_variable("secrets_dir")) or document.get("secrets_dir")
+    folder, files = Path(name).expanduser() if name else None, settings_files(path)
+    secrets = secret_files(folder) if folder else {}
+    check_variables(Settings.model_fields, secrets)
 
     class FromFile(Settings):
         @classmethod
@@ -415,19 +434,17 @@ def load_here(path: Path | None) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            files = settings_files(path)
-            return order_sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
+            return order_sources(settings_cls, env_settings, files, folder)
 
     # As plain Settings again: the class above is local.
-    settings = Settings.model_construct(**dict(FromFile()))
+    with located(files, secrets):
+        settings = Settings.model_construct(**dict(FromFile()))
     settings._file = path.resolve() if path else None
     return settings
 
 
-def _read_yaml(path: Path | None) -> dict[str, Any]:
-    if path is None or not path.is_file():
-        return {}
-    try:
-        return yaml.safe_load(path.read_text()) or {}
-    except yaml.YAMLError as problem:
-        raise ValueError(f"{path} is not valid YAML: {problem}") from None
+def _read_document(path: Path) -> dict[str, Any]:
+    document = read_yaml(path) or {}
+    if not isinstance(document, dict):
+        raise ValueError(f"{path}: settings are names and values, like `service: {{port: 8000}}`")
+    return document

@@ -262,7 +262,9 @@ class Mix(_Section):
 def load_mix(path: Path) -> Mix:
     """Raises FileNotFoundError, or ValueError that names the file, the field and what is wrong with it."""
     try:
-        content = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        _check_keys(yaml.compose(text), path)
+        content = yaml.safe_load(text)
     except yaml.YAMLError as problem:
         raise ValueError(f"{path} is no YAML: {problem}") from None
     if not isinstance(content, dict):
@@ -284,6 +286,17 @@ def load_mix(path: Path) -> Mix:
         for tenant in mix.tenants
     ]
     return mix.model_copy(update={"tenants": tenants})
+
+
+def _check_keys(node: yaml.Node | None, path: Path) -> None:
+    """Raises ValueError for a key that stands twice: YAML's reader would take the last one, and drop the first."""
+    keys = set[str]()
+    for each in node.value if isinstance(node, yaml.CollectionNode) else ():
+        key, value = each if isinstance(each, tuple) else (None, each)
+        if key is not None and key.value in keys:
+            raise ValueError(f"{path}:{key.start_mark.line + 1}: {key.value} stands here a second time: merge the two")
+        keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        _check_keys(value, path)
 
 
 def _error_text(problem: ValidationError) -> str:

@@ -192,3 +192,82 @@ def test_only_output_is_priced_by_the_second() -> None:
     for per_second, output in ((True, 12), (False, 3)):
         price = Price(first=2, out=1, input=0.5, per_second=per_second)
         assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (output + 1.5)
+
+
+def _config(folder: Path, content: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("service: {port: 1}\n\nservice:\n  host: x", r"config\.yaml:3: service stands here and in line 1"),
+        ("models:\n  m:\n    steps: 4\n    device: cpu\n    steps: 8", r":5: steps stands here and in line 3"),
+        ("webhooks: &a {claim_s: 1}\nb: {<<: *a, x: 1, x: 2}", r":2: x stands here"),
+        ("a: [{b: 1}, {c: 1, c: 2}]", r":1: c stands here"),
+        ("service:\n  prot: 1", r"config\.yaml:2: service\.prot: there is no setting prot: did you mean port"),
+        ("servce: {}", r"config\.yaml:1: servce: there is no setting servce: did you mean service"),
+        ("ray:\n  nodes: 1", r":2: ray\.nodes: there is no setting nodes: there are address, num_cpus"),
+        ("models:\n  m:\n    matting:\n      bakcend: x", r":4: models\.m\.matting\.bakcend: .*did you mean backend"),
+        ("service:\n  port: many", r":2: service\.port: Input should be a valid integer"),
+        ("- 1", "names and values"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings.load(_config(tmp_path, content))
+
+
+def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
+    content = "models: {a: &a {steps: 4, device: cpu}, b: {<<: *a, steps: 8}}"
+    loaded = settings.load(_config(tmp_path, content))
+    assert (loaded.model("b").steps, loaded.model("b").device) == (8, "cpu")
+
+
+def test_a_mistake_in_the_base_is_named_there(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("webhooks:\n  jiter: 1")
+    with pytest.raises(ValueError, match=r"base\.yaml:2: webhooks\.jiter: .*did you mean jitter"):
+        settings.load(_config(tmp_path, "extends: base.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("GEN_SERVCE__PORT", "GEN_SERVCE__PORT: there is no setting servce: did you mean GEN_SERVICE__PORT"),
+        ("GEN_SERVICE__PROT", "GEN_SERVICE__PROT: service.prot: .*did you mean port"),
+        ("GEN_SERVICE__PORT", "GEN_SERVICE__PORT: service.port: Input should be a valid integer"),
+    ],
+)
+def test_a_mistake_in_a_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, "tcp://10.0.0.1:80")
+    with pytest.raises(ValueError, match=message):
+        settings.load(_config(tmp_path, "service: {port: 1}"))
+
+
+def test_service_links_of_kubernetes_are_no_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GEN_PORT", "GEN_SERVICE_PORT", "GEN_SERVE_PORT_8000_TCP", "GEN_CONFIG"):
+        monkeypatch.setenv(name, "tcp://10.0.0.1:80")
+    assert settings.load(_config(tmp_path, "service: {port: 81}")).service.port == 81
+
+
+def test_an_unknown_file_of_secrets_is_named(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "GEN_REDS__URL").write_text("redis://localhost")
+    with pytest.raises(ValueError, match=r"secrets/GEN_REDS__URL: .*did you mean GEN_REDIS__URL"):
+        settings.load(_config(tmp_path, f"secrets_dir: {tmp_path}/secrets"))
+
+
+def test_a_mistake_in_the_catalog_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "catalog.yaml").write_text("endpoints: {}\nmodels:\n  a:\n    chekpoint: x")
+    with pytest.raises(ValueError, match=r"catalog\.yaml:4: models\.a\.chekpoint: .*did you mean checkpoint"):
+        catalog.load(Settings(catalog=tmp_path / "catalog.yaml"))
+
+
+def test_a_model_that_is_not_in_the_catalog_is_named(tmp_path: Path, repository: Path) -> None:
+    path = _config(tmp_path, f"catalog: {repository}/configs/catalog.yaml\nmodels:\n  flux3-klien: {{}}")
+    with pytest.raises(ValueError, match=r"config\.yaml:3: models\.flux3-klien: .*did you mean flux3-klein"):
+        catalog.load(settings.load(path))
