@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 import obstore
@@ -162,6 +162,6 @@ class ObjectStore:
         """Deletes every object below these folders: all are listed side by side, then deleted up to 1000 at once."""
         await self.delete([key for batch in await self.list_prefixes(prefixes) for key in batch])
 
-    async def sign(self, key: str, life: timedelta, method: Literal["GET", "PUT"] = "GET") -> str:
-        """A link that opens, or stores, `key` without further credentials, for stores that can sign."""
-        return await obstore.sign_async(cast(S3Store, self._store), method, key, life)
+    async def sign(self, key: str, life: timedelta) -> str:
+        """A link that opens `key` without further credentials, for stores that can sign."""
+        return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)

@@ -132,6 +132,7 @@ Code: TypeAlias = Literal[
     "task_not_found",
     "too_many_active_tasks",
     "too_many_fetches",
+    "too_many_uploads",
     "unavailable",
     "unknown_host",
 ]

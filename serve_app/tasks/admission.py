@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -103,7 +103,7 @@ class Admission(TaskReader):
     async def reserve(self, task_id: str, project: str) -> float:
         """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans.
 
-        Returns when they go, epoch seconds. An upload is a reservation, too, of which no task is made.
+        Returns when they go, epoch seconds.
         """
         now, own = await self._clock.now(), self._key(f"reserved:{project}")
         due = milliseconds(now + RESERVATION_S)
@@ -114,6 +114,30 @@ class Admission(TaskReader):
         pipe.pexpireat(own, due)
         await pipe.execute()
         return due / 1000
+
+    async def reserve_upload(self, upload_id: str, project: str, organization: str, max_bytes: int) -> float:
+        """Reserves a file that a client is about to upload. Returns when it goes, epoch seconds.
+
+        Raises TooManyUploads, or InsufficientCredits or SpendingLimitReached where the project can't pay for any task.
+        """
+        limits, due = self.limits, milliseconds(await self._clock.now() + RESERVATION_S)
+        bounds = [limits.max_uploads, limits.max_uploads_mb * 2**20]
+        _parse_answer(
+            await self._run("reserve_upload", "", [upload_id, project, organization, max_bytes, due, *bounds])
+        )
+        return due / 1000
+
+    async def take_upload(self, upload_id: str) -> str | None:
+        """Returns the project of an upload whose file may come now; None where it is coming or has come already."""
+        return await cast(Awaitable[str | None], self.redis.getdel(self._key(f"upload:{upload_id}")))
+
+    async def return_upload(self, upload_id: str, project: str) -> None:
+        """Lets the file come another time, after one that broke off."""
+        await self.redis.set(self._key(f"upload:{upload_id}"), project, ex=RESERVATION_S)
+
+    async def set_upload_size(self, upload_id: str, project: str, size: int) -> None:
+        """Notes how large the file is, in bytes: until then it counts with the most that it might have had."""
+        await cast(Awaitable[int], self.redis.hset(self._key(f"uploads:{project}"), upload_id, str(size)))
 
     async def is_reserved(self, task_id: str, project: str) -> bool:
         due = await self.redis.zscore(self._key(f"reserved:{project}"), task_id)

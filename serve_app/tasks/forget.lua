@@ -13,6 +13,8 @@ for i = 5, #ARGV do
       if late > now then redis.call('ZADD', RETENTION, late, id) else redis.call('ZREM', RETENTION, id) end
     end
     for _, index in ipairs({ 'tasks:', 'active:', 'reserved:' }) do redis.call('ZREM', P .. index .. project, id) end
+    redis.call('HDEL', P .. 'uploads:' .. project, id)
+    redis.call('DEL', P .. 'upload:' .. id)
   end
 end
 return 1

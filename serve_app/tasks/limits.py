@@ -61,6 +61,14 @@ class TooManyActive(Refused):
         self.limit = limit
 
 
+class TooManyUploads(Refused):
+    """The project has as many files, or bytes, waiting for a request as it may."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+
 class InsufficientCredits(Refused):
     """The organization has less than the price. In milli-credits."""
 
@@ -88,6 +96,10 @@ class Limits:
     """Waiting tasks per queue."""
     max_active: int = 24
     """Unfinished tasks per project, where it has no limit of its own."""
+    max_uploads: int = 500
+    """Uploads per project that are kept at a time."""
+    max_uploads_mb: int = 4096
+    """MiB of a project's uploads that are kept at a time; one that has not come counts with the most it may have."""
     max_memory: float = 0.9
     """Share of the memory that Redis may use; with more in use nothing new is accepted."""
     requests_per_s: float = 100.0
@@ -118,6 +130,8 @@ def refusal(why: str, *about: int) -> Refused:
             return TooFast(about[0] / 1000)
         case "queue":
             return QueueFull()
+        case "uploads":
+            return TooManyUploads(about[0] / 1000)
         case "active":
             return TooManyActive(about[0])
         case "closed":
@@ -136,6 +150,8 @@ def refusal(why: str, *about: int) -> Refused:
 class TaskSettings(StrictSettings):
     max_queued: int = Field(default=10_000, ge=1)
     max_active: int = Field(default=24, ge=1)
+    max_uploads: int = Field(default=500, ge=1)
+    max_uploads_mb: int = Field(default=4096, ge=64)
     max_memory: float = Field(default=0.9, gt=0, lt=1)
     requests_per_s: float = Field(default=100.0, gt=0)
     burst: int = Field(default=500, ge=1)

@@ -15,6 +15,7 @@ _DEPENDENCIES: Final = MappingProxyType(
     {
         "submit": ("money", "admission", "windows", "fair"),
         "look": ("money", "admission"),
+        "reserve_upload": ("money",),
         "lease": ("fair",),
         "sweep": ("outbox",),
         "advance": ("timings", "windows"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx2
 import pytest
+from redis import Redis
 from support.client import Client, problems, refusal
-from support.http_service import Service
+from support.http_service import Service, StartService
 from support.images import image_file
 from support.worker import Worker
 from video_making import make_video
 
+from serve_app.config.settings import TaskSettings
 from serve_app.inputs.settings import IMAGES
 
 INVALID = [(["body", "images", "0"], "image_invalid")]
@@ -62,6 +66,58 @@ def test_only_the_signed_address_takes_a_file_and_no_larger_one(client: Client, 
     assert client.get(str(upload["url"]).replace("/v1/uploads/", "/v1/results/")).status_code == 403
     assert refusal(send(upload, bytes(IMAGES.max_bytes + 1)), 413)
     assert problems(client.submit(images=[upload["upload"]])) == INVALID
+
+
+def test_an_address_takes_one_file(client: Client) -> None:
+    upload = create(client)
+    assert refusal(send(upload, bytes(IMAGES.max_bytes + 1)), 413), "one that did not come whole does not count"
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda _: send(upload, image_file(80, 64)).status_code, range(3)))
+    assert sorted(answers) == [204, 409, 409]
+
+
+def test_a_size_that_is_named_is_all_that_comes(client: Client) -> None:
+    response = client.post("/v1/uploads", json={"content_type": "image/png", "size": 10})
+    upload = response.json()
+    assert upload["max_bytes"] == 10
+    assert refusal(send(upload, bytes(11)), 413)
+    larger = upload | {"url": str(upload["url"]).replace("/10?", "/1000?")}
+    assert refusal(send(larger, bytes(11)), 403)
+    for size in (0, IMAGES.max_bytes + 1):
+        problem = client.post("/v1/uploads", json={"content_type": "image/png", "size": size})
+        assert problems(problem)[0][0] == ["body", "size"]
+
+
+def test_a_project_has_so_many_uploads_and_bytes(start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(max_uploads=3, max_uploads_mb=64))
+    with service.client() as client, service.client() as other:
+        uploads = [create(client) for _ in range(3)]
+        refused = client.post("/v1/uploads", json={"content_type": "image/png"})
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_uploads")
+        assert int(refused.headers["retry-after"]) > 0
+        create(other, "video/mp4")
+        assert other.post("/v1/uploads", json={"content_type": "image/png"}).status_code == 429, "of 50 and 20 MiB"
+        assert other.post("/v1/uploads", json={"content_type": "image/png", "size": 1000}).status_code == 200
+        # What has come counts as large as it is; what goes makes room.
+        assert send(uploads[0], image_file(80, 64)).status_code == 204
+        upload_id = str(uploads[0]["upload"])[len("upload://") :].partition(".")[0]
+        prefix = service.settings.redis.prefix
+        with Redis.from_url(service.settings.redis_url) as redis:
+            assert redis.hget(f"{prefix}uploads:{client.project}", upload_id) == str(len(image_file(80, 64))).encode()
+            redis.zrem(f"{prefix}reserved:{client.project}", upload_id)
+        create(client)
+
+
+def test_a_project_that_can_pay_for_nothing_uploads_nothing(service: Service, worker: Worker) -> None:
+    with service.client(organization=worker.new_organization(credits=0)) as client:
+        response = client.post("/v1/uploads", json={"content_type": "image/png"})
+        assert refusal(response, 402) == "Insufficient credits"
+
+
+def test_too_fast_a_key_is_told_so(start_service: StartService) -> None:
+    with start_service(tasks=TaskSettings(requests_per_s=0.01, burst=1)).client() as client:
+        create(client)
+        assert "Too many requests" in refusal(client.post("/v1/uploads", json={"content_type": "image/png"}), 429)
 
 
 def test_a_closed_project_takes_none(client: Client, worker: Worker, service: Service) -> None:

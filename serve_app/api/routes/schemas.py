@@ -32,6 +32,7 @@ from serve_app.tasks.limits import (
     TooFast,
     TooLate,
     TooManyActive,
+    TooManyUploads,
 )
 from serve_app.tasks.task import Status
 
@@ -218,6 +219,12 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
             return HTTPException(
                 429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
             )
+        case TooManyUploads(wait_s=wait_s):
+            message = (
+                f"Too many uploads: this project may have {limits.max_uploads} of {limits.max_uploads_mb} MiB together "
+                "at a time; name their size, or wait until earlier ones go"
+            )
+            return ApiError(429, "too_many_uploads", message, {"Retry-After": _seconds(wait_s)})
         case TooManyActive(limit=limit):
             return _later("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
         case QueueFull():

@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Final, Literal
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from deployments.contract.job import media_type
 from serve_app.api.auth import Generator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import PROJECT_CLOSED, errors
+from serve_app.api.routes.schemas import PROJECT_CLOSED, answer_refusals, errors
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.links import PREFIXES
 from serve_app.inputs.settings import IMAGES, VIDEOS
+from serve_app.submission.errors import Invalid
 from serve_app.submission.input_storage import UPLOAD, upload_key
+from serve_app.tasks.limits import Refused
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], route_class=JsonRoute)
 
@@ -33,6 +33,9 @@ _CLOSE: Final = {"Connection": "close"}
 
 class CreateUploadRequest(BaseModel):
     content_type: Literal["image/jpeg", "image/png", "image/webp", "video/mp4"]
+    size: int | None = Field(
+        default=None, ge=1, description="Bytes of the file, where they are known. The address takes no more"
+    )
 
 
 class Upload(BaseModel):
@@ -43,37 +46,52 @@ class Upload(BaseModel):
     expires: float = Field(description="When the file goes, epoch seconds")
 
 
-@router.post("", responses=errors(403, 429, 503))
+@router.post("", responses=errors(402, 403, 429, 503))
 async def create_upload(request: Request, services: Deps, caller: Generator, body: CreateUploadRequest) -> Upload:
-    """An address for a large image or video; what is stored there can be sent by its reference instead of as base64."""
+    """An address for a large image or video; what is stored there can be sent by its reference instead of as base64.
+
+    The service takes the file itself, whatever the object store: an address of the store would take any size.
+    """
     if caller.project.closed:
         raise ApiError(403, "project_closed", PROJECT_CLOSED)
-    await services.tasks.count_request(caller.id)
-    upload_id, extension = str(uuid.uuid4()), body.content_type.rpartition("/")[2]
-    key, objects = upload_key(upload_id, extension), services.objects
-    expires = await services.tasks.reserve(upload_id, caller.project.id)
-    if objects.can_sign:
-        url = await objects.sign(key, timedelta(seconds=_LIFE_S), "PUT")
-    else:
-        base = public_base(request, services.settings.service)
-        url = base + services.links.sign(key, _LIFE_S, time.time(), exact=True, method="PUT")
+    most = (VIDEOS if body.content_type.startswith("video/") else IMAGES).max_bytes
+    if body.size is not None and body.size > most:
+        raise Invalid(["body", "size"], f"at most {most} bytes for {body.content_type}", "less_than_equal")
+    upload_id, max_bytes = str(uuid.uuid4()), body.size or most
+    key = upload_key(upload_id, body.content_type.rpartition("/")[2])
+    try:
+        await services.tasks.count_request(caller.id)
+        expires = await services.tasks.reserve_upload(upload_id, caller.project.id, caller.organization, max_bytes)
+    except Refused as refusal:
+        raise answer_refusals(refusal, "uploads", services) from None
+    base = public_base(request, services.settings.service)
+    signed = services.links.sign(f"{key}/{max_bytes}", _LIFE_S, time.time(), exact=True, method="PUT")
     return Upload(
-        upload=f"{UPLOAD}{upload_id}.{extension}",
-        url=url,
+        upload=f"{UPLOAD}{upload_id}.{key.rpartition('.')[2]}",
+        url=base + signed,
         headers={"Content-Type": body.content_type},
-        max_bytes=_max_bytes(key),
+        max_bytes=max_bytes,
         expires=expires,
     )
 
 
-@router.put("/{key:path}", status_code=204, include_in_schema=False)
-async def store_upload(request: Request, services: Deps, key: str) -> None:
-    """Where the object store has no addresses of its own."""
+@router.put("/{key:path}/{max_bytes}", status_code=204, include_in_schema=False)
+async def store_upload(request: Request, services: Deps, key: str, max_bytes: int) -> None:
+    """Stores the file of an upload, once."""
     check_signature(services, request)
+    upload_id = key.split("/")[1]
+    project = await services.tasks.take_upload(upload_id)
+    if project is None:
+        raise ApiError(409, "conflict", "This address has taken a file already; create another upload", _CLOSE)
+    body = _CountedBody(request.stream(), max_bytes)
     try:
-        await services.objects.put_stream(key, _within_limit(request.stream(), _max_bytes(key)))
-    except ClientDisconnect:
-        raise HTTPException(400, "The body ended early") from None  # that nobody hears
+        await services.objects.put_stream(key, body.chunks())
+    except BaseException as problem:
+        await services.tasks.return_upload(upload_id, project)
+        if isinstance(problem, ClientDisconnect):
+            raise HTTPException(400, "The body ended early") from None  # that nobody hears
+        raise
+    await services.tasks.set_upload_size(upload_id, project, body.size)
 
 
 def check_signature(services: Services, request: HTTPConnection) -> None:
@@ -84,14 +102,19 @@ def check_signature(services: Services, request: HTTPConnection) -> None:
         raise ApiError(403, "link_expired", "This address is not valid or has expired; create another upload")
 
 
-async def _within_limit(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > max_bytes:
-            raise ApiError(413, "body_too_large", f"The file is too large: at most {max_bytes} bytes", _CLOSE)
-        yield chunk
+class _CountedBody:
+    """A body, of which at most so many bytes are taken."""
 
+    def __init__(self, stream: AsyncIterator[bytes], max_bytes: int) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+        self.size = 0
 
-def _max_bytes(key: str) -> int:
-    return (VIDEOS if media_type(key).startswith("video/") else IMAGES).max_bytes
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises ApiError."""
+        async for chunk in self._stream:
+            self.size += len(chunk)
+            if self.size > self._max_bytes:
+                detail = f"The file is too large: at most {self._max_bytes} bytes"
+                raise ApiError(413, "body_too_large", detail, _CLOSE)
+            yield chunk
