@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 RESPONSE_BYTES: Final = 1024
 """Of an answer's body."""
+_BODY_S: Final = 1.0
+"""Time limit for reading it: the status has already decided."""
 _GONE: Final = 410
 _BUSY: Final = 429
 _CONTENT_TYPE: Final = "application/json"
@@ -80,7 +82,8 @@ async def post(
     began = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
-            answer = await _call(client, url, body, headers)
+            response = await _call(client, url, body, headers)
+        answer = await _read(response)
     except (TimeoutError, httpx2.TimeoutException):
         answer = Answer(None, f"no answer within {timeout_s:g} s")
     except (UrlRefused, AnswerRefused) as refusal:
@@ -92,15 +95,26 @@ async def post(
     return Answer(answer.status, answer.error, answer.text, answer.retry_after_s, time.monotonic() - began)
 
 
-async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
+    """Returns a response whose body is still to be read."""
     request_headers = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
-    async with client.stream("POST", url, content=body, headers=request_headers) as response:
-        head = b""
-        # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
-        async for part in response.aiter_raw(RESPONSE_BYTES):
-            head += part
-            if len(head) >= RESPONSE_BYTES:
-                break
+    return await client.send(client.build_request("POST", url, content=body, headers=request_headers), stream=True)
+
+
+async def _read(response: httpx2.Response) -> Answer:
+    """Closes the response after the beginning of its body, which may be late, broken or endless."""
+    head = b""
+    try:
+        async with asyncio.timeout(_BODY_S):
+            # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
+            async for part in response.aiter_raw():
+                head += part
+                if len(head) >= RESPONSE_BYTES:
+                    break
+    except (TimeoutError, AnswerRefused, httpx2.HTTPError):
+        pass
+    finally:
+        await response.aclose()
     retry_after_s = _seconds(response.headers.get("retry-after", ""))
     text = head[:RESPONSE_BYTES].decode(errors="replace") if response.headers.get("content-encoding") is None else ""
     return Answer(response.status_code, text=text, retry_after_s=retry_after_s)

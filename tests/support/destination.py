@@ -124,6 +124,11 @@ async def never_stops(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
+async def is_silent(_: asyncio.StreamWriter) -> None:
+    """Never answers."""
+    await asyncio.Event().wait()
+
+
 async def is_silent_after_the_head(writer: asyncio.StreamWriter) -> None:
     """Says that it has more to say, and says nothing."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
