@@ -16,7 +16,7 @@ from starlette.routing import Route
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from serve_app.accounts.roles import Permission
-from serve_app.api import errors, openai, openapi, services
+from serve_app.api import errors, http_1_0, openai, openapi, services
 from serve_app.api.auth import MCP, authenticate
 from serve_app.api.bodies import BodyLimits, give_back_large_blocks
 from serve_app.api.errors import STORE_UNREACHABLE
@@ -154,6 +154,7 @@ def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> 
     logs.begin(settings.logs.spec())
     apply_proxy(settings.network.proxy)
     give_back_large_blocks()
+    http_1_0.install()
     app = create_app(settings, catalog, replicas)
     app.openapi()
     return app

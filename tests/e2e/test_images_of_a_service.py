@@ -6,6 +6,7 @@ What each example of the description makes is in `test_examples.py`.
 from __future__ import annotations
 
 import io
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,15 @@ def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, clien
         assert poll_result(client, task_id)["details"] == {"error": "Cancelled by the client"}
         files = (service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*")
         assert [file for file in files if not file.name.startswith("preview-")] == []
+
+
+def test_an_event_stream_reaches_http_1_0(service: LocalService, client: Client) -> None:
+    task_id = client.submit(KLEIN, {"prompt": "a star"} | SMALL)["id"]
+    host, _, port = service.base_url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(f"GET /v1/tasks/{task_id}/events HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        with connection.makefile(newline="") as answer:
+            head, _, body = answer.read().partition("\r\n\r\n")
+    assert "transfer-encoding" not in head.lower()
+    assert body.startswith("event: ")
+    assert "event: end\n" in body
