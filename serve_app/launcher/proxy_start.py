@@ -12,7 +12,7 @@ configuration is changed where Ray's serves clients worse, or strangers better, 
 - A GET whose replica died before it answered is sent to another one; Ray does so only for what was never sent. A POST
   is never repeated: that would be two tasks.
 - Slow connections end (`Limits`), and there is room for thousands of them. They never reach a replica: headers and the
-  beginning of a body are waited for here. The app bounds the rest of a large body (`http/slow_bodies.py`).
+  beginning of a body are waited for here. The app bounds the rest of a large body (`api/bodies.py`).
 - One key can't fill all places of a replica with bodies that come slowly.
 - What names no path, a method that no route has, or too much in its URL or headers, is answered here. (What is no HTTP
   at all, or has not sent its headers in time, gets a page that is built into HAProxy.)
@@ -56,8 +56,9 @@ class Limits:
     """Without a byte from or to a client who should send or read. Not while an answer is waited for."""
     answer: int = 180
     """Until the answer begins, and between its parts: more than the longest poll, and a slow submission."""
-    keep_alive: int = 60
-    """Between two requests of a connection."""
+    keep_alive: int = 75
+    """Seconds between two requests of a connection. Load balancers keep idle ones for 60 s: with less here, they would
+    send requests into connections that are just being closed."""
     posts: int = 512
     """That one key, or token, has on its way: a quarter of what one ingress replica works on at a time."""
 

