@@ -248,12 +248,14 @@ class VideoBackend:
         self, job: GenerationJob, export: VideoExport, latents: bytes | None, start: StartVideo | None
     ) -> Output:
         """Nothing of the video is being written anywhere when this returns: whoever gets the result may tidy up."""
-        self._checkpoints.settle()
-        output = self._outputs.store_video(job, export.file, latents, export.samples)
-        export.close()
-        if start is not None:
-            start.close()
-        return output
+        try:
+            self._checkpoints.settle()
+            return self._outputs.store_video(job, export.file, latents, export.samples)
+        finally:
+            # At once also where it failed: its traceback may hold both.
+            export.close()
+            if start is not None:
+                start.close()
 
     def _advance(self, state: ActiveVideo) -> None:
         if not state.video.is_denoised:
