@@ -26,7 +26,7 @@ COPY requirements.lock requirements-gpu.lock ./
 RUN /opt/venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements.lock -r requirements-gpu.lock
 COPY --from=wheels /wheels /wheels
 RUN /opt/venv/bin/pip install --no-cache-dir --no-index --no-deps /wheels/*.whl \
-    && /opt/venv/bin/python -m compileall -q /opt/venv/lib/python3.11/site-packages/serve_app
+    && /opt/venv/bin/python -m compileall -q /opt/venv/lib/python3*/site-packages/serve_app
 
 FROM ${PYTHON_IMAGE} AS packages-cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -40,7 +40,7 @@ RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --index-url "${TORCH_INDE
     && /opt/venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r cpu.lock
 COPY --from=wheels /wheels /wheels
 RUN /opt/venv/bin/pip install --no-cache-dir --no-index --no-deps /wheels/*.whl \
-    && /opt/venv/bin/python -m compileall -q /opt/venv/lib/python3.11/site-packages/serve_app
+    && /opt/venv/bin/python -m compileall -q /opt/venv/lib/python3*/site-packages/serve_app
 
 FROM ${PYTHON_IMAGE} AS runtime
 RUN useradd --uid 10001 --user-group --create-home gen-serve \

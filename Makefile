@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Once, instead of in each process where the environment has Python keep nothing.
 COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client benchmarks/load/gen_serve_bench
 # pytest keeps the tests as it has compiled them, also where the environment has Python keep nothing.
-test test-slow: export PYTHONDONTWRITEBYTECODE =
+test test-newest test-slow: export PYTHONDONTWRITEBYTECODE =
 # Tests in one process wait for half of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TIMES  := .pytest_cache/times.jsonl
@@ -18,10 +18,11 @@ define RUN
 	$(PYTEST) -n 2 --dist worksteal -m "$(1)" $(PAGES)
 	$(PYTEST) -m "$(1) and whole_service" --ignore $(PAGES) tests/e2e tests/chaos
 endef
+NEWEST  = $(shell for each in python3.14 python3.13 python3.12; do $$each -c '' 2> /dev/null && echo $$each && break; done)
 GPU_CHECK ?= build/gpu-check
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-slow test-all promises conformance check chaos chaos-cluster attack bench bench-smoke gpu-check dist lock audit openapi figures settings clean
+.PHONY: help run test test-newest test-slow test-all promises conformance check chaos chaos-cluster attack bench bench-smoke gpu-check dist lock audit openapi figures settings clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -44,6 +45,12 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first image, serv
 test: $(VENV)/.dev  ## Install and run the tests: rules, the API, pages, one whole service and kills of its processes
 	@rm -f $(TIMES)
 	$(call RUN,not slow)
+
+test-newest: $(VENV)/.dev  ## Run tests/unit on the newest Python of this machine, if that is newer than .venv
+	@if $(BIN)/python -c 'import sys; sys.exit("python3.%d" % sys.version_info[1] >= "$(NEWEST)")'; then \
+	  $(MAKE) --no-print-directory PYTHON=$(NEWEST) VENV=build/newest build/newest/.dev && \
+	  build/newest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/unit; \
+	else echo "test-newest is skipped: no Python of this machine is newer than that of $(VENV)"; fi
 
 test-slow: $(VENV)/.dev  ## The other tests: many examples, every document, benchmarks, several nodes
 	$(call RUN,slow)

@@ -12,7 +12,8 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, get_args
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -107,15 +108,17 @@ _BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below
 
 def _annotation(annotation: Any) -> str:
     arguments = [each for each in get_args(annotation) if not hasattr(each, "__metadata__")]
-    if str(annotation).startswith("typing.Literal"):
+    origin = get_origin(annotation)
+    if origin is Literal:
         return " or ".join(f"`{each}`" for each in arguments)
-    if str(annotation).startswith("typing.Annotated"):
+    if origin is Annotated:
         return _annotation(get_args(annotation)[0])
     if type(None) in arguments:
         return " or ".join("null" if each is type(None) else _annotation(each) for each in get_args(annotation))
     if arguments:
         inner = ", ".join(_annotation(each) for each in get_args(annotation) if each is not Ellipsis)
-        return f"{getattr(annotation, '__name__', 'either')} of {inner}"
+        name = "either" if origin in (Union, UnionType) else annotation.__name__
+        return f"{name} of {inner}"
     return {"str": "text", "bool": "true or false", "int": "whole number", "float": "number"}.get(
         name := getattr(annotation, "__name__", str(annotation)), name
     )

@@ -50,6 +50,16 @@ def test_the_notice_names_the_licence_of_every_dependency(repository: Path) -> N
     assert set(re.findall(r"^([a-z0-9-]+): \S", (repository / "NOTICE").read_text(), re.MULTILINE)) == names
 
 
+def test_no_python_from_3_11_on_is_locked_out(repository: Path) -> None:
+    for folder in ("", "clients/python", "benchmarks/load"):
+        project = tomllib.loads((repository / folder / "pyproject.toml").read_text())["project"]
+        assert project["requires-python"] == ">=3.11"
+        versions = [each.rpartition(" ")[2] for each in project["classifiers"]]
+        assert versions == ["3", "3.11", "3.12", "3.13", "3.14"]
+    for file in ("Dockerfile", "deploy/docker/haproxy", "Makefile"):
+        assert "lib/python3.1" not in (repository / file).read_text()
+
+
 def test_a_release_has_one_version(repository: Path) -> None:
     project, load = (
         tomllib.loads((repository / folder / "pyproject.toml").read_text())["project"]
