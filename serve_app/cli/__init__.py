@@ -112,9 +112,10 @@ def _explain(problem: Exception) -> tuple[int, str]:
     from redis.exceptions import RedisError
 
     from serve_app.cli.service import ServiceError, explain
+    from serve_app.launcher.embedded_redis import RedisNotStarted
 
     match problem:
-        case ServiceError():
+        case ServiceError() | RedisNotStarted():
             return 1, str(problem)
         case GenServeError():
             return 1, explain(problem)

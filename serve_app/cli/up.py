@@ -17,12 +17,13 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
 from serve_app.cli.generate import make
 from serve_app.cli.output import Cell, say, show
-from serve_app.cli.service import Client, Config, Json, explain
+from serve_app.cli.service import Client, Config, Json, ServiceError, explain
 from serve_app.cli.store import load_settings, open_redis, settings_file
 from serve_app.config import settings
 from serve_app.config.replicas import SEALING_KEYS
 from serve_app.config.settings import Settings, sealing_key_file, setting_variable
 from serve_app.launcher import first_start
+from serve_app.launcher.advice import advise
 from serve_app.launcher.embedded_redis import AlreadyRunning
 from serve_app.launcher.first_start import Thing
 from serve_app.launcher.running import RunningService, announce
@@ -65,8 +66,9 @@ def up(
     except (AlreadyRunning, PortInUse) as problem:
         raise ValueError(str(problem)) from None
     except RayNotStarted as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise ServiceError(str(problem)) from None
+    except OSError as problem:
+        raise ServiceError(f"{problem}: {advise(problem, 'accepted tasks are kept')}") from None
     except (Stopped, SystemError) as stop:
         # A signal that comes while Ray's compiled code waits for something, as at a slow start, arrives as the latter.
         if not isinstance(stop, Stopped) and not isinstance(stop.__cause__, Stopped):

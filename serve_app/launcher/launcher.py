@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import logging
+import os
 import signal
 import tempfile
 import time
@@ -23,6 +24,7 @@ from serve_app.api.services import AskReplicas, Replicas, unknown_replicas
 from serve_app.config import catalog
 from serve_app.config.settings import Settings, reachable
 from serve_app.launcher import first_start, ray_flags
+from serve_app.launcher.advice import advise
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.launcher.first_start import with_key
 from serve_app.launcher.running import MetricsServer, listen
@@ -31,6 +33,8 @@ from serve_app.storage import connection
 logger = logging.getLogger(__name__)
 
 _WATCH_EVERY_S = 0.1
+_MAX_ROOT_BYTES = 39
+"""Length of a folder under which Ray's sockets, 68 bytes further down, keep within the 107 of the system."""
 
 
 class RayNotStarted(RuntimeError):
@@ -114,8 +118,8 @@ class Launcher:
 
     def _start_own(self) -> None:
         settings = self.settings
-        # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
-        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
+        root = socket_root()
+        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-", dir=root))
         ray_flags.apply_to_own(Path(folder), settings.service.host, first_start.ray_token_file(settings))
 
         import ray  # after the switches are set: Ray reads them when it is imported
@@ -134,10 +138,11 @@ class Launcher:
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
+                    _temp_dir=f"{root}/ray",
                 )
         except Exception as problem:
-            # On a busy machine, most often: Ray gives a node 30 s to start.
-            raise RayNotStarted(f"Ray did not start: {problem} Nothing is lost; try again") from problem
+            advice = advise(problem, f"{root}/ray/session_latest/logs may say why; accepted tasks are kept")
+            raise RayNotStarted(f"Ray did not start: {advice}. It says: {problem}") from problem
         self._resources.callback(ray.shutdown)
         _listen_to_signals()
         # Replicas and all else are for the proxy alone, which serves on the service's host.
@@ -186,6 +191,12 @@ class Launcher:
         # Ray talks about its own going down as if something were wrong.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self._resources.close()
+
+
+def socket_root() -> str:
+    """Returns the folder for temporary files; /tmp where its path is too long for sockets."""
+    usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _MAX_ROOT_BYTES else "/tmp"
 
 
 async def _make_keys(settings: Settings) -> None:

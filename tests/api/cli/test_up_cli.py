@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from support.command_line import GenServe
 
 from serve_app.launcher import ray_flags
-from serve_app.launcher.embedded_redis import free_port
+from serve_app.launcher.embedded_redis import EmbeddedRedis, RedisNotStarted, free_port
 from serve_app.launcher.launcher import Launcher, Stopped
 from serve_app.launcher.running import running
 
@@ -37,7 +38,29 @@ def test_a_machine_too_busy_for_ray_is_told_so(gen_serve: GenServe, monkeypatch:
     monkeypatch.setenv("GEN_METRICS__PORT", str(free_port()))
     result = gen_serve("up")
     assert result.code == 1
-    assert result.err == f"error: Ray did not start: {BUSY} Nothing is lost; try again\n"
+    assert result.err.startswith("error: Ray did not start: the machine is too busy to start in time: try again")
+    assert result.err.endswith(f"{BUSY}\n")
+
+
+def test_a_full_disk_is_told_so(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: Launcher) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/key")
+
+    monkeypatch.setattr(Launcher, "_start", start)
+    result = gen_serve("up")
+    assert result.code == 1
+    assert "/data/key" in result.err
+    assert "free space" in result.err
+
+
+def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path / "redis")
+    (tmp_path / "redis" / "appendonlydir").write_text("no folder")
+    try:
+        with pytest.raises(RedisNotStarted, match=r"accepted tasks are kept\. .*server\.log ends:"):
+            server.start()
+    finally:
+        server.stop()
 
 
 def test_other_commands_find_the_service_until_it_is_stopped(

@@ -7,19 +7,21 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from ray._private.utils import validate_socket_filepath
 
 from serve_app.config.settings import Settings
 from serve_app.encryption import new_key
 from serve_app.launcher import embedded_redis, ray_flags
 from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.first_start import with_existing_key, with_key
-from serve_app.launcher.launcher import Launcher
+from serve_app.launcher.launcher import Launcher, socket_root
 from serve_app.launcher.running import RunningService, announce, folder, running
 
 
@@ -64,6 +66,18 @@ def test_where_there_are_none_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: port)
         with pytest.raises(OSError, match="no 1 free ports"):
             free_port()
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
+def test_sockets_have_paths_that_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = "session_2026-11-28_10-00-00_123456_4194304/sockets/plasma_store"
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    for length in (20, 39, 40, 74, 200):
+        folder = "/" + "t" * (length - 1)
+        monkeypatch.setenv(name, folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder if name == "TMPDIR" else None)
+        assert socket_root() == (folder if length < 40 else "/tmp")
+        validate_socket_filepath(f"{socket_root()}/ray/{longest}")
 
 
 METRICS_FLAG = "RAY_enable_metrics_collection"
