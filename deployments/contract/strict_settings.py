@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
 
 UNKNOWN_SETTING: Final = "unknown_setting"
 """The type of the error of a name that no setting has; its context has the `name`."""
@@ -34,6 +44,25 @@ class StrictSettings(BaseModel):
     @classmethod
     def _check_names(cls, values: Any) -> Any:
         return check_names(values, cls.model_fields)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pattern that a text must match, with the words for one that does not."""
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        return handler(schema) | {"pattern": self.pattern}
+
+    def _check(self, text: str) -> str:
+        if re.search(self.pattern, text) is None:
+            raise ValueError(self.words)
+        return text
 
 
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$")]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
-from deployments.contract.strict_settings import StrictSettings
+from deployments.contract.strict_settings import Shape, StrictSettings
 from serve_app.accounts.jwt_auth import Issuer, without_slash
 from serve_app.accounts.openid import Provider
 from serve_app.accounts.roles import Role
@@ -14,7 +14,7 @@ from serve_app.accounts.roles import Role
 
 class IssuerSettings(StrictSettings):
     issuer: str
-    jwks_url: Annotated[str, Field(pattern="^https?://")]
+    jwks_url: Annotated[str, Shape("^https?://", "must be a URL, like https://id.example.com/keys")]
     audience: str
     organization: str = "default"
     project_claim: str = "project"
@@ -23,7 +23,7 @@ class IssuerSettings(StrictSettings):
 
 
 class OpenIdSettings(StrictSettings):
-    issuer: Annotated[str, Field(pattern="^https?://[^/?#]")]
+    issuer: Annotated[str, Shape("^https?://[^/?#]", "must be a URL like https://login.example.com")]
     client_id: str
     client_secret: SecretStr | None = None
     name_claim: str = "email"

@@ -24,7 +24,7 @@ from pydantic_settings import (
 )
 from pydantic_settings.sources.utils import parse_env_vars
 
-from deployments.contract.strict_settings import RayActorOptions, StrictSettings, check_names
+from deployments.contract.strict_settings import RayActorOptions, Shape, StrictSettings, check_names
 from deployments.contract.yaml_files import read_yaml
 from deployments.telemetry.logs import Format, LogSpec, checked_level
 from deployments.telemetry.tracing import TracingSpec
@@ -64,7 +64,10 @@ def reachable(host: str) -> str:
 
 
 class TracingSettings(StrictSettings):
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+/")] | None = None
+    endpoint: (
+        Annotated[str, Shape(r"^https?://[^/?#]+/", "must be a URL with a path, like http://collector:4318/v1/traces")]
+        | None
+    ) = None
     sample: float = Field(default=1.0, ge=0, le=1)
 
     def spec(self) -> TracingSpec | None:
@@ -92,7 +95,9 @@ class MetricsSettings(StrictSettings):
     port: int | None = Field(default=9464, ge=1, le=65535)
     token: SecretStr | None = None
     projects: int = Field(default=50, ge=0, le=1000)
-    grafana_url: Annotated[str, Field(pattern=r"^https?://[^/?#]")] | None = None
+    grafana_url: (
+        Annotated[str, Shape(r"^https?://[^/?#]", "must be a URL, like https://grafana.example.com")] | None
+    ) = None
 
     @model_validator(mode="after")
     def _not_for_everyone(self) -> MetricsSettings:
@@ -162,15 +167,34 @@ def order_sources(
 LOOPBACK_ORIGINS: Final = "loopback"
 """In place of an origin: every page that this machine serves itself, at any port."""
 _Origin = Annotated[
-    str, Field(pattern=rf"^({LOOPBACK_ORIGINS}|https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?)$")
+    str,
+    Shape(
+        rf"^({LOOPBACK_ORIGINS}|https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?)$",
+        f"must be an origin in lower case, like https://app.example.com, or {LOOPBACK_ORIGINS}",
+    ),
+]
+_PublicUrl = Annotated[
+    str,
+    Shape(
+        r"^https?://[^/?#]+/?$",
+        "must be a scheme and a host without a path, like https://media.example.com: the service answers at the root "
+        "of its host, so give it a host name of its own, not a path of another site",
+    ),
+]
+_HostName = Annotated[
+    str,
+    Shape(
+        r"^([a-z0-9._-]+|\[[0-9a-f:.]+\])$",
+        "must be a host name or an address in lower case, without scheme, port and path, like media.example.com",
+    ),
 ]
 
 
 class ServiceSettings(StrictSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
-    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+/?$")] | None = None
-    allowed_hosts: list[Annotated[str, Field(pattern=r"^([a-z0-9._-]+|\[[0-9a-f:.]+\])$")]] = []
+    public_url: _PublicUrl | None = None
+    allowed_hosts: list[_HostName] = []
     trusted_proxies: list[IPvAnyNetwork] = []
     cors_origins: list[_Origin] = []
     max_body_mb: int = Field(default=288, ge=1)
@@ -185,7 +209,7 @@ class ServiceSettings(StrictSettings):
     proxies: Literal["head", "every_node"] = "every_node"
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
-    regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}
+    regions: dict[str, Annotated[str, Shape("^https?://", "must be a URL, like https://us.example.com")]] = {}
 
     @model_validator(mode="after")
     def _largest_body_has_room(self) -> ServiceSettings:
