@@ -75,7 +75,7 @@ EXPOSE 8000 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=180s --retries=6 \
     CMD ["python", "-I", "-c", "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ.get('GEN_SERVICE__PORT', '8000') + '/readyz', timeout=4)"]
 ENTRYPOINT ["gen-serve"]
-CMD ["up", "--config", "configs/local.yaml"]
+CMD ["up", "--config", "configs/container.yaml", "--show-key"]
 
 FROM runtime AS cuda
 # Triton compiles, at run time, what torch.compile asks for.
@@ -87,7 +87,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=packages-cuda /opt/venv /opt/venv
 USER 10001:10001
-CMD ["up", "--config", "configs/single-gpu.yaml"]
+CMD ["up", "--config", "configs/container-gpu.yaml", "--show-key"]
 
 FROM runtime AS cpu
 COPY --from=packages-cpu /opt/venv /opt/venv

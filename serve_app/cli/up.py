@@ -37,6 +37,9 @@ _ENDPOINT = "gen-3-image-klein"
 
 def up(
     config: Config = None,
+    show_key: Annotated[
+        bool, typer.Option("--show-key", help="Print the API key if this start makes it: in a container, say.")
+    ] = False,
     first_image: Annotated[
         str | None, typer.Option(help="Once ready, make an image of this prompt, over HTTP as a client would.")
     ] = None,
@@ -60,6 +63,8 @@ def up(
                 flush=True,
             )
             print(f"API key in {service.key_file}", flush=True)
+            if show_key and service.made_key:
+                print(f"API key, shown once: {service.key_file.read_text().strip()}", flush=True)
             if first_image:
                 _in_background(service.base_url, service.key_file, first_image, chosen.data_dir / "first-image.jpeg")
             service.serve()

@@ -219,10 +219,10 @@ class ServiceSettings(StrictSettings):
 
     @model_validator(mode="after")
     def _strangers_have_an_address(self) -> ServiceSettings:
-        if not is_loopback(self.host) and self.public_url is None:
+        if not is_loopback(self.host) and self.public_url is None and not self.allowed_hosts:
             raise ValueError(
                 f"public_url must be set where host is not loopback, but {self.host}: the address that clients use, "
-                "like https://media.example.com or http://192.168.1.5:8000"
+                "like https://media.example.com or http://192.168.1.5:8000; or allowed_hosts, if they use several"
             )
         return self
 

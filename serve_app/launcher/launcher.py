@@ -51,6 +51,8 @@ class Launcher:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
+        self.made_key = False
+        """True once this start has made the file with the API key."""
         self._server: EmbeddedRedis | None = None
         self._ask_replicas: AskReplicas = unknown_replicas
         self._resources = ExitStack()
@@ -96,7 +98,7 @@ class Launcher:
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
         self.settings = settings = with_key(settings)
-        asyncio.run(_make_keys(settings))
+        self.made_key = asyncio.run(_make_keys(settings))
         self._start_metrics()
         self._start_ray()
 
@@ -199,10 +201,11 @@ def socket_root() -> str:
     return usual if len(os.fsencode(usual)) <= _MAX_ROOT_BYTES else "/tmp"
 
 
-async def _make_keys(settings: Settings) -> None:
+async def _make_keys(settings: Settings) -> bool:
+    """Returns whether the API key is new."""
     redis = connection.connect(settings.redis_url)
     try:
-        await first_start.make_keys(settings, redis)
+        return (await first_start.make_keys(settings, redis))[0].is_new
     finally:
         await redis.aclose()
 

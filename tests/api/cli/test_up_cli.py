@@ -63,6 +63,26 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.parametrize(("made", "shown"), [(True, "API key, shown once: gen_secret\n"), (False, "")])
+def test_the_key_is_shown_where_it_is_made(
+    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: bool, shown: str
+) -> None:
+    def start(launcher: Launcher) -> None:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data/key").write_text("gen_secret\n")
+        launcher.made_key = made
+
+    def serve(_: Launcher) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(Launcher, "_start", start)
+    monkeypatch.setattr(Launcher, "serve", serve)
+    monkeypatch.setenv("GEN_SERVICE__PORT", "8123")
+    assert "gen_secret" not in gen_serve("up").out
+    out = gen_serve("up", "--show-key").out
+    assert out.endswith(f"API key in {tmp_path / 'data/key'}\n{shown}stopped; nothing accepted is lost\n")
+
+
 def test_other_commands_find_the_service_until_it_is_stopped(
     gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
 ) -> None:

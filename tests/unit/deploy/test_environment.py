@@ -27,7 +27,7 @@ from serve_app.api.metrics import PATH
 from serve_app.application import APP_NAME
 from serve_app.cli import service as options
 from serve_app.config import catalog, settings
-from serve_app.config.settings import Settings
+from serve_app.config.settings import Settings, is_unspecified
 from serve_app.encryption import new_key
 from serve_app.launcher.ray_flags import FLAGS
 
@@ -121,6 +121,22 @@ def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
     assert unknown(set(image)) == set()
     # `gen-serve up` has one of its own, for its own address; one from the environment would stay.
     assert "RAY_SERVE_HAPROXY_BINARY_PATH" not in image
+
+
+@pytest.mark.parametrize("command", ["container.yaml", "container-gpu.yaml"])
+def test_a_published_port_reaches_the_image(
+    repository: Path, image: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    dockerfile = (repository / "Dockerfile").read_text()
+    words = [json.loads(each) for each in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
+    assert ["up", "--config", f"configs/{command}", "--show-key"] in words
+    variables = {name: value for name, value in image.items() if name != "GEN_DATA_DIR"}
+    service = load_settings(repository / "configs" / command, variables, repository, monkeypatch)
+    assert is_unspecified(service.service.host)
+    assert f"EXPOSE {service.service.port} " in dockerfile
+    assert service.accounts.local_role is None
+    # Links begin with the origin of a request, whatever port is published.
+    assert service.service.public_url is None
 
 
 def test_the_proxy_is_started_with_files_that_are_there(repository: Path, manifests: list[Document]) -> None:
