@@ -73,6 +73,8 @@ def up(
     except RayNotStarted as problem:
         raise ServiceError(str(problem)) from None
     except OSError as problem:
+        if problem.errno is None:
+            raise  # of this service, such as a catalog that is not there
         raise ServiceError(f"{problem}: {advise(problem, 'accepted tasks are kept')}") from None
     except (Stopped, SystemError) as stop:
         # A signal that comes while Ray's compiled code waits for something, as at a slow start, arrives as the latter.

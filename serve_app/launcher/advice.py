@@ -30,7 +30,7 @@ _CAUSES: Final = (
     ),
     (
         {errno.ENOMEM},
-        "cannot allocate memory|out of memory|not enough memory|insufficient memory",
+        "cannot allocate memory|out of memory|not enough memory|insufficient memory|memory on this node",
         "memory is short: stop other programs, or lower ray.object_store_mb",
     ),
     ({errno.EMFILE, errno.ENFILE}, "too many open files", "too few files may be open: raise ulimit -n to 65536"),
@@ -44,7 +44,11 @@ _CAUSES: Final = (
         "time(d )?out|within [0-9]+ s",
         "the machine is too busy to start in time: try again; accepted tasks are kept",
     ),
-    ({errno.ENOENT}, "no such file", "a file is missing: install the service again, or correct the path"),
+    (
+        {errno.ENOENT, errno.ENOTDIR},
+        "no such file",
+        "a file is missing: install the service again, or correct the path",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from serve_app.storage import connection
 logger = logging.getLogger(__name__)
 
 _WATCH_EVERY_S = 0.1
+_MAX_TEXT = 1000
 _MAX_ROOT_BYTES = 39
 """Length of a folder under which Ray's sockets, 68 bytes further down, keep within the 107 of the system."""
 
@@ -131,29 +132,28 @@ class Launcher:
         from serve_app.ray_internals import start_own_node
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        try:
-            with start_own_node():
-                ray.init(
-                    address="local",
-                    num_cpus=settings.ray.num_cpus,
-                    object_store_memory=settings.ray.object_store_mb * 2**20,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    _temp_dir=f"{root}/ray",
-                )
-        except Exception as problem:
-            advice = advise(problem, f"{root}/ray/session_latest/logs may say why; accepted tasks are kept")
-            raise RayNotStarted(f"Ray did not start: {advice}. It says: {problem}") from problem
+        with _advising(root), start_own_node():
+            ray.init(
+                address="local",
+                num_cpus=settings.ray.num_cpus,
+                object_store_memory=settings.ray.object_store_mb * 2**20,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=f"{root}/ray",
+            )
         self._resources.callback(ray.shutdown)
         _listen_to_signals()
-        # Replicas and all else are for the proxy alone, which serves on the service's host.
-        serve.start(http_options=HTTPOptions(host="127.0.0.1", port=settings.service.port))
+        with _advising(root):
+            # Replicas and all else are for the proxy alone, which serves on the service's host.
+            serve.start(http_options=HTTPOptions(host="127.0.0.1", port=settings.service.port))
         self._resources.callback(serve.shutdown)
 
         from serve_app import application
 
-        serve.run(application.build(settings), name=application.APP_NAME, route_prefix="/")
+        application_to_run = application.build(settings)
+        with _advising(root):
+            serve.run(application_to_run, name=application.APP_NAME, route_prefix="/")
         self._ask_for_replicas()
 
     def _join(self, address: str) -> None:
@@ -193,6 +193,19 @@ class Launcher:
         # Ray talks about its own going down as if something were wrong.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self._resources.close()
+
+
+@contextlib.contextmanager
+def _advising(root: str) -> Iterator[None]:
+    """Raises RayNotStarted for what goes wrong within; a signal passes."""
+    try:
+        yield
+    except (Stopped, SystemError):
+        raise
+    except Exception as problem:
+        advice = advise(problem, f"{root}/ray/session_latest/logs may say why; accepted tasks are kept")
+        text = str(problem)[-_MAX_TEXT:]
+        raise RayNotStarted(f"the service did not start: {advice}. Ray says: {text}") from problem
 
 
 def socket_root() -> str:

@@ -38,8 +38,21 @@ def test_a_machine_too_busy_for_ray_is_told_so(gen_serve: GenServe, monkeypatch:
     monkeypatch.setenv("GEN_METRICS__PORT", str(free_port()))
     result = gen_serve("up")
     assert result.code == 1
-    assert result.err.startswith("error: Ray did not start: the machine is too busy to start in time: try again")
+    assert result.err.startswith(
+        "error: the service did not start: the machine is too busy to start in time: try again"
+    )
     assert result.err.endswith(f"{BUSY}\n")
+
+
+def test_a_signal_while_ray_starts_is_a_stop(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise Stopped
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setenv("GEN_SERVICE__PORT", str(free_port()))
+    monkeypatch.setenv("GEN_METRICS__PORT", str(free_port()))
+    result = gen_serve("up")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_a_full_disk_is_told_so(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +64,14 @@ def test_a_full_disk_is_told_so(gen_serve: GenServe, monkeypatch: pytest.MonkeyP
     assert result.code == 1
     assert "/data/key" in result.err
     assert "free space" in result.err
+
+
+def test_a_catalog_that_is_missing_is_wrong_configuration(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEN_CATALOG", "nowhere.yaml")
+    monkeypatch.setenv("GEN_SERVICE__PORT", str(free_port()))
+    result = gen_serve("up")
+    assert result.code == 2
+    assert result.err.endswith("nowhere.yaml\n")
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
