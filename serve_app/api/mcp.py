@@ -9,9 +9,10 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
 
@@ -324,6 +325,27 @@ TOOLS: Mapping[str, ServiceTool[Any]] = {
 }
 
 
+_JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
+_REFUSED: Final = re.compile(r"q=0(\.0*)?")
+"""The parameter of a media type that a client does not accept."""
+
+
+def answer_type(accept: str) -> str | None:
+    """Returns the media type to answer in, None where the client accepts neither.
+
+    Programs that read events name them. All others get one JSON document: those that accept anything, or don't say.
+    """
+    media_types = set[str]()
+    for each in accept.lower().split(","):
+        media_type, *parameters = (part.strip() for part in each.split(";"))
+        if media_type and not any(_REFUSED.fullmatch(parameter) for parameter in parameters):
+            media_types.add(media_type)
+    if media_types & {_EVENTS, "text/*"}:
+        return _EVENTS
+    return _JSON if not accept.strip() or media_types & {_JSON, "application/*", "*/*"} else None
+
+
 _UNREACHABLE: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
 _FORWARDED_HEADERS: Final = ("authorization", "x-key", "x-project", "traceparent")
 _ONCE: Final = Retries(tries=1, too_many_tries=1)
@@ -340,13 +362,18 @@ class McpServer:
         self._app = app
         self._served_endpoints = served_endpoints
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """To be entered once each time the app starts."""
-        server = Server(
-            "gen-serve", instructions=_INSTRUCTIONS, on_list_tools=_list_tools, on_call_tool=self._call_tool
-        )
-        self._manager = StreamableHTTPSessionManager(server, stateless=True)
-        return self._manager.run()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Runs the server; enter it once each time the app starts."""
+        self._managers = {
+            _JSON: StreamableHTTPSessionManager(self._server(), stateless=True, json_response=True),
+            _EVENTS: StreamableHTTPSessionManager(self._server(), stateless=True),
+        }
+        async with self._managers[_JSON].run(), self._managers[_EVENTS].run():
+            yield
+
+    def _server(self) -> Server[Any]:
+        return Server("gen-serve", instructions=_INSTRUCTIONS, on_list_tools=_list_tools, on_call_tool=self._call_tool)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -355,10 +382,17 @@ class McpServer:
             if not has_key_or_token(request.headers):  # the cookie of a session is for this service's pages
                 raise HTTPException(403, "Not authenticated")
             request.state.caller = await authenticate(services, request, Permission.READ_TASKS)
+            media_type = answer_type(",".join(request.headers.getlist("accept")))
+            if media_type is None:
+                raise HTTPException(406, f"Accept should have {_JSON} or {_EVENTS}")
         except HTTPException as refusal:
             await _challenge(request, services, refusal)(scope, receive, send)
             return
-        await self._manager.handle_request(scope, receive, send)
+        # The SDK answers in events only those who accept both.
+        accept = _JSON if media_type == _JSON else f"{_JSON}, {_EVENTS}"
+        headers = [each for each in scope["headers"] if each[0] != b"accept"]
+        scope["headers"] = [*headers, (b"accept", accept.encode())]
+        await self._managers[media_type].handle_request(scope, receive, send)
 
     async def _call_tool(
         self, context: ServerRequestContext[dict[str, object], Request], params: CallToolRequestParams

@@ -141,6 +141,48 @@ def test_what_is_wrong_is_said(service: Service, client: Client) -> None:
     with_key(service, client, do)
 
 
+JSON, EVENTS = "application/json", "text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("accept", "answer"),
+    [
+        (f"{JSON}, {EVENTS}", EVENTS),
+        (EVENTS, EVENTS),
+        ("text/*, application/*;q=0.5", EVENTS),
+        (JSON, JSON),
+        ("application/*", JSON),
+        (f"{JSON}, {EVENTS};q=0", JSON),
+        ("*/*", JSON),
+        ("", JSON),
+        (None, JSON),
+        ("text/html", None),
+        (f"{JSON};q=0.0", None),
+    ],
+)
+def test_an_answer_is_what_its_client_accepts(
+    service: Service, client: Client, accept: str | None, answer: str | None
+) -> None:
+    headers = {"authorization": f"Bearer {client.secret}", "accept": accept}
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    calls = {"initialize": about, "tools/list": {}, "tools/call": {"name": "list_models", "arguments": {}}}
+    with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
+        del http.headers["accept"]
+        for method, params in calls.items():
+            rpc = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            response = http.post(
+                "/mcp", json=rpc, headers={name: value for name, value in headers.items() if value is not None}
+            )
+            if answer is None:
+                assert response.status_code == 406
+                assert f"{JSON} or {EVENTS}" in response.json()["detail"]
+                continue
+            assert response.status_code == 200, response.text
+            assert response.headers["content-type"].startswith(answer)
+            text = response.text.partition("data: ")[2] if answer == EVENTS else response.text
+            assert "result" in json.loads(text)
+
+
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
     ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
