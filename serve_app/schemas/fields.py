@@ -168,6 +168,11 @@ def _random_if_negative(seed: int) -> int | None:
     return None if seed < 0 else seed
 
 
+def zero_is_unset(value: Any) -> Any:
+    """Returns None for 0, which clients of typed languages send for a number that is not set."""
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
 def _number(value: Any) -> Any:
     if isinstance(value, (bool, str, bytes)):
         raise PydanticCustomError("int_type", "Input should be a valid integer")

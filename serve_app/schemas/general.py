@@ -42,6 +42,7 @@ from serve_app.schemas.fields import (
     Role,
     Text,
     check_exact_size,
+    zero_is_unset,
 )
 from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest, UpsamplingRequest, with_opposite
@@ -51,13 +52,9 @@ MAX_SAFETY_TOLERANCE: Final = 6
 """The last has to be approved by an operator: the catalog approves up to 5."""
 
 
-def _zero_is_unset(value: Any) -> Any:
-    return None if value == 0 and not isinstance(value, bool) else value
-
-
 Side = Annotated[
     Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER] | None,
-    BeforeValidator(_zero_is_unset),
+    BeforeValidator(zero_is_unset),
     WithJsonSchema(
         {
             "anyOf": [

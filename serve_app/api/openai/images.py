@@ -28,6 +28,7 @@ from serve_app.api.openai.schema import (
     ImageEdit,
     ImageGeneration,
     ImagesResponse,
+    Reference,
     Refusal,
     errors,
 )
@@ -39,7 +40,7 @@ from serve_app.api.openai.translation import (
     Translation,
     accepts_mask,
     edits_images,
-    is_form,
+    image_reference,
     makes_images,
     read,
     validate,
@@ -59,10 +60,9 @@ logger = logging.getLogger(__name__)
 _GONE: Final = 499
 """The status for a client that is not there to read it."""
 _FILE: Final = {"type": "string", "format": "binary"}
-_FORM_FIELDS: Final[dict[str, Any]] = {
-    "image": {"anyOf": [_FILE, {"type": "array", "items": _FILE, "maxItems": MAX_FILES}]},
-    "mask": {**_FILE, "description": "An image as large as the first; what is transparent in it is painted anew."},
-}
+_FILES: Final = ("image", "images", "mask")
+_MASK: Final = "An image as large as the first; what is transparent in it is painted anew."
+_REFERENCE: Final = {"anyOf": [{"type": "string", "minLength": 1}, Reference.model_json_schema()]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     async def generate_images(call: Asking) -> Response:
         """Images from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
         fields = await read(call.request)
-        request = validate(ImageGeneration, fields.fields)
+        fields.check_files(ImageGeneration, ())
+        request = validate(ImageGeneration, fields.parse_texts(fields.fields, ImageGeneration))
         served_endpoint = openai_endpoints.choose(request.model, makes_images, "make images from a prompt alone")
         return await _generate(
             call, request, fields, Translation(served_endpoint, served_endpoint.endpoint.request_type)
@@ -103,24 +104,38 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     @routes.post("/edits", response_model=ImagesResponse, responses=error_responses, openapi_extra=_edit_body())
     async def edit_images(call: Asking) -> Response:
         """Images from others and a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
-        if not is_form(call.request):
-            raise Invalid(["header", "Content-Type"], f"Content-Type should be {FORM}", "content_type")
         fields = await read(call.request)
-        request = validate(ImageEdit, fields.parse_texts(fields.fields, ImageEdit))
-        images, mask = fields.files.get("image", []), fields.file("mask")
-        if not images:
-            raise Invalid(["body", "image"], "Field required, as a file", "missing")
-        if others := sorted(set(fields.files) - {"image", "mask"}):
-            raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
+        fields.check_files(ImageEdit, _FILES)
+        texts = {name: value for name, value in fields.fields.items() if name not in _FILES}
+        request = validate(ImageEdit, fields.parse_texts(texts, ImageEdit))
+        source, images, mask = _images_to_edit(fields)
         fits, doing = (edits_images, "edit images") if mask is None else (accepts_mask, "take a mask")
         served_endpoint = openai_endpoints.choose(request.model, fits, doing)
         form = served_endpoint.endpoint.request_type
         translation = Translation(served_endpoint, form if mask is None else with_alpha_masks(form))
-        translation.set_references(images, "image")
+        translation.set_references(images, source)
         translation.set("mask", mask, "mask")
         return await _generate(call, request, fields, translation)
 
     return routes
+
+
+def _images_to_edit(fields: RequestFields) -> tuple[str, list[str], str | None]:
+    """Returns the field that holds the images, the images, and the mask. Raises Invalid."""
+    sources = [name for name in ("image", "images") if fields.files.get(name) or fields.fields.get(name)]
+    if not sources:
+        raise Invalid(["body", "image"], "Field required: files of a form, or images in JSON", "missing")
+    if len(sources) > 1:
+        raise Invalid(["body", "images"], "Sent twice: image says the same", "sent_twice")
+    (source,) = sources
+    if fields.is_form:
+        return source, fields.files[source], fields.file("mask")
+    value, mask = fields.fields[source], fields.fields.get("mask")
+    if isinstance(value, list):
+        images = [image_reference(each, source, str(number)) for number, each in enumerate(value)]
+    else:
+        images = [image_reference(value, source)]
+    return source, images, None if mask is None else image_reference(mask, "mask")
 
 
 async def _generate(call: Call, request: ImageGeneration, fields: RequestFields, translation: Translation) -> Response:
@@ -244,10 +259,25 @@ def _generation_body() -> dict[str, Any]:
 
 
 def _edit_body() -> dict[str, Any]:
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                FORM: {"schema": _edit_schema("image", _FILE)},
+                "application/json": {"schema": _edit_schema("images", _REFERENCE)},
+            },
+        }
+    }
+
+
+def _edit_schema(source: str, image: dict[str, Any]) -> dict[str, Any]:
     schema = _schema(ImageEdit)
-    schema["properties"] |= _FORM_FIELDS
-    schema["required"] = [*schema["required"], "image"]
-    return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
+    schema["properties"] |= {
+        source: {"anyOf": [image, {"type": "array", "items": image, "maxItems": MAX_FILES}]},
+        "mask": {**image, "description": _MASK},
+    }
+    schema["required"] = [*schema["required"], source]
+    return schema
 
 
 def _schema(form: type[ImageGeneration]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Schemas and errors of the OpenAI-style routes.
 
 A request takes two kinds of fields. Those named here are OpenAI's; any other is the own field of the endpoint that
-`model` names, or is refused. What can't be honoured is refused, except a value that says what happens anyway. An
-explicit null means the same as leaving a field out.
+`model` names, or is refused. What can't be honoured is refused, except a value that says what happens anyway. A null,
+an empty text, and a 0 that is no value of its field mean the same as leaving the field out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from serve_app.api.auth import NotAuthenticated
 from serve_app.api.routes import schemas
 from serve_app.api.services import State
-from serve_app.schemas.fields import JSON_NUMBER, ImageInput
+from serve_app.schemas.fields import JSON_NUMBER, ImageInput, zero_is_unset
 from serve_app.tasks.limits import Uncertain
 
 MAX_N = 10
@@ -32,7 +32,8 @@ _Size = Annotated[str, Field(pattern="^(auto|[0-9]{1,5}x[0-9]{1,5})$")]
 
 def _whole(value: Any) -> Any:
     """OpenAI's clients send seconds as a text."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
+    return zero_is_unset(int(value) if is_number else value)
 
 
 class MediaRequest(BaseModel):
@@ -59,7 +60,9 @@ class MediaRequest(BaseModel):
 
 
 class ImageGeneration(MediaRequest):
-    n: _Number | None = Field(default=None, description="How many; each is a task of its own, with its own seed.")
+    n: Annotated[_Number | None, BeforeValidator(zero_is_unset)] = Field(
+        default=None, description="How many, 1 when left out; each is a task of its own, with its own seed."
+    )
     response_format: Literal["url", "b64_json"] | None = Field(default=None, description="`b64_json` when left out.")
     output_format: str | None = Field(default=None, description="`png` when left out; or `jpeg`, `webp`.")
     background: Literal["auto", "opaque", "transparent"] | None = Field(
@@ -68,11 +71,12 @@ class ImageGeneration(MediaRequest):
     quality: Literal["auto", "standard"] | None = Field(default=None, description="There is one quality.")
     moderation: Literal["auto"] | None = Field(default=None, description="See `safety_tolerance` of the endpoint.")
     stream: Literal[False] | None = Field(default=None, description="Nothing is streamed.")
+    output_compression: Literal[0, 100] | None = Field(default=None, description="There is one compression.")
     partial_images: Literal[0] | None = Field(default=None, description="Nothing is streamed.")
 
 
 class ImageEdit(ImageGeneration):
-    """`image` and `mask` come as files."""
+    """`image` and `mask` come as files of a form, or in JSON as addresses, `data:` URIs or base64."""
 
 
 class VideoCreation(MediaRequest):

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
+import pybase64
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.datastructures import UploadFile
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_MESSAGE
@@ -119,14 +123,29 @@ FORM: Final = "multipart/form-data"
 MAX_FILES: Final = 16
 """As many images as OpenAI's clients send; with a mask one more."""
 _MAX_FIELDS: Final = 64
+_INDEXED: Final = re.compile(r"(.+)\[(\d{0,4})\]")
+"""The name of a field that is sent several times, as many languages' clients write it."""
+_UNSET: Final = ("", "null", "undefined")
+"""Texts of a form that clients send for a field that is not set; JavaScript writes the latter two."""
+_PLAIN_ENCODINGS: Final = ("", "7bit", "8bit", "binary")
+_NO_FILE: Final = "Input should be text: a part of the form without a filename"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     fields: dict[str, Any]
     files: Mapping[str, list[str]]
-    """In base64, by field."""
+    """The files in base64, by field."""
     is_form: bool
+
+    def check_files(self, form: type[BaseModel], taken: Collection[str]) -> None:
+        """Raises Invalid at the first file that is none of `taken`, and at a text where a file is taken."""
+        for name in sorted(set(self.files) - set(taken)):
+            message = _NO_FILE if name in form.model_fields else "No file is taken here"
+            raise Invalid(["body", name], message, "extra_forbidden")
+        for name in taken:
+            if self.is_form and name in self.fields:
+                raise Invalid(["body", name], "Input should be a file: a part of the form with a filename", "file_type")
 
     def parse_texts(self, fields: Mapping[str, Any], form: type[BaseModel]) -> dict[str, Any]:
         """`fields`, where they came as texts, as `form` takes them."""
@@ -161,42 +180,120 @@ async def _read_json(request: Request) -> RequestFields:
     value = await request.json() if await request.body() else {}
     if not isinstance(value, dict):
         raise Invalid(["body"], "Input should be an object", "model_type")
-    return RequestFields(value, {}, is_form=False)
+    return RequestFields(_without_unset(value), {}, is_form=False)
 
 
 async def _read_form(request: Request) -> RequestFields:
     fields: dict[str, Any] = {}
-    files: defaultdict[str, list[str]] = defaultdict(list)
-    limits = {"max_files": MAX_FILES + 1, "max_fields": _MAX_FIELDS, "max_part_size": MAX_TEXT_BYTES}
-    async with request.form(**limits) as form:
+    files: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    parser = _FormParser(
+        request.headers,
+        request.stream(),
+        max_files=MAX_FILES + 1,
+        max_fields=_MAX_FIELDS,
+        max_part_size=MAX_TEXT_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as problem:
+        raise HTTPException(400, problem.message) from None
+    try:
         for name, value in form.multi_items():
-            field = name.removesuffix("[]")
+            indexed = _INDEXED.fullmatch(name)
+            field, index = (indexed[1], int(indexed[2] or -1)) if indexed else (name, -1)
             if isinstance(value, UploadFile):
-                files[field].append(await _encode(field, value))
+                if value.size or value.filename:  # else a browser's field without a choice
+                    files[field].append((index, await _encode(field, value)))
+            elif field != "prompt" and value in _UNSET:
+                continue
             elif field in fields:
                 raise Invalid(["body", field], "Sent twice", "sent_twice")
             elif "\0" in name + value:
                 raise Invalid(["body", field], NUL_MESSAGE, NUL)
             else:
                 fields[field] = value
-    return RequestFields(fields, files, is_form=True)
+    finally:
+        await form.close()
+    in_order = {field: [file for _, file in sorted(each, key=itemgetter(0))] for field, each in files.items()}
+    return RequestFields(fields, in_order, is_form=True)
+
+
+def _without_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name == "prompt" or value not in ("", None)}
+
+
+class _FormParser(MultiPartParser):
+    """Reads each text as its own headers say: in its charset, and decoded where it is sent in base64."""
+
+    def on_headers_finished(self) -> None:
+        disposition = self._current_part.content_disposition or b""
+        if b"filename=" not in disposition:
+            self._current_part.content_disposition = disposition.replace(b"filename*=", b"filename=")
+        super().on_headers_finished()
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        part = self._current_part
+        if part.file is None and len(part.data) + end - start > self.max_part_size:
+            message = f"A text may have {self.max_part_size // 1024} KiB; a file is a part of the form with a filename"
+            raise Invalid(["body", part.field_name], message, "too_long")
+        super().on_part_data(data, start, end)
+
+    def on_part_end(self) -> None:
+        part = self._current_part
+        if part.file is not None:
+            super().on_part_end()
+            return
+        headers = Headers(raw=part.item_headers)
+        data = _without_transfer_encoding(part.field_name, headers, bytes(part.data))
+        _, options = parse_options_header(headers.get("content-type"))
+        charset = options.get(b"charset", b"").decode("latin-1")
+        self.items.append((part.field_name, _decode(part.field_name, data, charset, self._charset)))
+
+
+def _decode(field: str, data: bytes, charset: str, default: str) -> str:
+    """Raises Invalid where a part is not in the charset that it names."""
+    try:
+        return data.decode(charset or default)
+    except (UnicodeError, LookupError):
+        if not charset:
+            return data.decode("latin-1")
+        message = f"The text is not in {charset[:40]}, which its Content-Type names; UTF-8 is the usual charset"
+        raise Invalid(["body", field], message, "charset") from None
+
+
+def _without_transfer_encoding(field: str, headers: Headers, data: bytes) -> bytes:
+    """Raises Invalid."""
+    encoding = headers.get("content-transfer-encoding", "").strip().lower()
+    if encoding in _PLAIN_ENCODINGS:
+        return data
+    try:
+        if encoding == "base64":
+            return pybase64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
+    except ValueError:
+        pass
+    message = f"The part is not valid {encoding[:20]}; send it without Content-Transfer-Encoding, or in base64"
+    raise Invalid(["body", field], message, "transfer_encoding")
 
 
 async def _encode(field: str, file: UploadFile) -> str:
-    """As the service's own requests carry it."""
+    """Returns the file in base64, as the service's own requests carry it. Raises Invalid."""
     if not file.size:
         raise Invalid(["body", field], "The file is empty", "file_empty")
     if file.size > IMAGES.max_bytes:
         raise Invalid(["body", field], f"A file may have {IMAGES.max_bytes // 2**20} MB", "file_too_large")
     data = await file.read()
-    return await asyncio.to_thread(lambda: base64.b64encode(data).decode())
+
+    def encode() -> str:
+        return pybase64.b64encode_as_string(_without_transfer_encoding(field, file.headers, data))
+
+    return await asyncio.to_thread(encode)
 
 
 def _parse_text(value: Any, form: type[BaseModel], name: str) -> Any:
     if not isinstance(value, str) or _takes(form, name, value):
         return value
     try:
-        number = json.loads(value)
+        number = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except ValueError:
         return value
     return number if isinstance(number, (bool, int, float)) else value
@@ -223,6 +320,20 @@ def validate(form: type[T], fields: Mapping[str, Any]) -> T:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in problem.errors()]) from None
 
 
+def image_reference(value: Any, *loc: str) -> str:
+    """Returns the image in a JSON body: a text, or `image_url` of an object. Raises Invalid at `loc`."""
+    if isinstance(value, dict):
+        fields = _without_unset(value)
+        if set(fields) == {"image_url"}:
+            value = fields["image_url"]
+        elif "file_id" in fields:
+            raise Invalid(["body", *loc], f"There are no files to name by file_id; send image_url: {_IMAGE}")
+    if not isinstance(value, str):
+        raise Invalid(["body", *loc], f"Input should be {_IMAGE}, or an object with image_url")
+    return value
+
+
+_IMAGE: Final = "an http(s) URL, a data: URI, or base64"
 _OTHER_NAMES: Final[Mapping[str, str]] = {"num_inference_steps": "steps", "guidance_scale": "guidance"}
 """What serving engines, and the benchmarks made for them, call fields that many endpoints have."""
 

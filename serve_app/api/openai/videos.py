@@ -29,6 +29,7 @@ from serve_app.api.openai.translation import (
     OpenAIEndpoints,
     RequestFields,
     Translation,
+    image_reference,
     makes_videos,
     read,
     validate,
@@ -88,6 +89,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     ) -> Video:
         """Begins a video, from a prompt or an image, as OpenAI's clients ask for it."""
         fields = await read(request)
+        fields.check_files(VideoCreation, (_REFERENCE,))
         creation = validate(VideoCreation, fields.parse_texts(fields.fields, VideoCreation))
         served_endpoint = openai_endpoints.choose(creation.model, makes_videos, "make videos")
         translation = _translation(served_endpoint, creation, fields)
@@ -159,23 +161,12 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
 
 def _reference(creation: VideoCreation, fields: RequestFields) -> str | None:
     """The image to begin with: a file, or an address."""
-    if others := sorted(set(fields.files) - {_REFERENCE}):
-        raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
     reference = creation.further.get(_REFERENCE)
     if (file := fields.file(_REFERENCE)) is not None:
         return file
     if reference is None and (url := creation.further.get(f"{_REFERENCE}[image_url]")):
         reference = {"image_url": url}
-    if reference is None:
-        return None
-    if (
-        not isinstance(reference, dict)
-        or set(reference) != {"image_url"}
-        or not isinstance(reference["image_url"], str)
-    ):
-        message = "Input should be a file, or an object with image_url; there are no files to name by file_id"
-        raise Invalid(["body", _REFERENCE], message, "value_error")
-    return reference["image_url"]
+    return None if reference is None else image_reference(reference, _REFERENCE)
 
 
 def _translation(served_endpoint: ServedEndpoint, creation: VideoCreation, fields: RequestFields) -> Translation:

@@ -195,7 +195,7 @@ def test_what_is_refused(client: Client, service: Service, body: dict[str, Any],
 
 
 def test_other_errors_have_the_same_form(client: Client, service: Service) -> None:
-    for model in ("gpt-image-1", ""):
+    for model in ("gpt-image-1", "-"):
         body = error(generate(client, model=model), 404)
         assert (body["param"], body["code"]) == ("model", "model_not_found")
     for content, kind in ((b"{", "application/json"), (b"[1]", "application/json"), (b"a=b", "text/plain")):
@@ -255,6 +255,9 @@ def test_a_mask_says_where_by_what_is_transparent(client: Client, worker: Worker
         ({"image": ("i.png", IMAGE)}, {"n": "two"}, "n"),
         ({"image": ("i.png", IMAGE)}, {"prompt": ["a", "b"]}, "prompt"),
         ({"image": ("i.png", IMAGE)}, {"prompt": "a\0b"}, "prompt"),
+        ({"image": ("i.png", IMAGE), "user": ("u.txt", b"me")}, {}, "user"),
+        ({"prompt": ("p.txt", b"a star"), "image": ("i.png", IMAGE)}, {}, "prompt"),
+        ({"image": (None, "data:image/png;base64,")}, {}, "image"),
     ],
 )
 def test_edits_that_are_refused(
@@ -262,6 +265,69 @@ def test_edits_that_are_refused(
 ) -> None:
     with service.assert_unchanged():
         assert error(edit(client, files, **fields), 400)["param"] == param
+
+
+DATA = "data:image/png;base64," + base64.b64encode(IMAGE).decode()
+
+
+@pytest.mark.parametrize(
+    ("images", "count"),
+    [
+        ({"images": [{"image_url": DATA}, {"image_url": DATA, "file_id": ""}]}, 2),
+        ({"images": [DATA]}, 1),
+        ({"images": {"image_url": DATA}}, 1),
+        ({"image": DATA.partition(",")[2], "images": []}, 1),
+        ({"image": [DATA, {"image_url": DATA}], "mask": "", "size": "", "n": 0, "quality": None}, 2),
+    ],
+)
+def test_an_edit_in_json(client: Client, worker: Worker, images: dict[str, Any], count: int) -> None:
+    body = {"prompt": "make it winter", **images}
+    with waiting(client, lambda: client.post(EDITS, json=body)) as (answer, (task_id,)):
+        assert len(worker.job(task_id)["references"]) == count
+        worker.deliver(task_id, IMAGE, "png")
+    assert answer.result().status_code == 200, answer.result().text
+
+
+def test_a_mask_in_json(client: Client, worker: Worker) -> None:
+    mask = "data:image/png;base64," + base64.b64encode(make_mask((10, 10, 30, 20))).decode()
+    body = {"prompt": "a bench", "images": [{"image_url": DATA}], "mask": {"image_url": mask}}
+    with waiting(client, lambda: client.post(EDITS, json=body)) as (_, (task_id,)):
+        stored = worker.run(worker.objects.get(worker.job(task_id)["mask"]))
+        client.delete(f"/v1/tasks/{task_id}")
+    assert open_image(stored).convert("L").getbbox() == (10, 10, 30, 20)
+
+
+@pytest.mark.parametrize(
+    ("images", "param", "says"),
+    [
+        ({}, "image", "required"),
+        ({"images": []}, "image", "required"),
+        ({"images": [{"file_id": "file-1"}]}, "images.0", "no files to name by file_id"),
+        ({"images": [DATA, {"image_url": 1}]}, "images.1", "Input should be"),
+        ({"images": [{"url": DATA}]}, "images.0", "Input should be"),
+        ({"images": [DATA], "image": DATA}, "images", "Sent twice"),
+        ({"images": ["AAAA"]}, "images.0", "not an image"),
+        ({"image": DATA, "mask": {"file_id": "file-1"}}, "mask", "no files to name by file_id"),
+    ],
+)
+def test_edits_in_json_that_are_refused(
+    client: Client, service: Service, images: dict[str, Any], param: str, says: str
+) -> None:
+    with service.assert_unchanged():
+        body = error(client.post(EDITS, json={"prompt": "make it winter", **images}), 400)
+    assert (body["param"], says in body["message"]) == (param, True), body
+
+
+@pytest.mark.parametrize("form", [True, False])
+def test_fields_that_are_not_set_mean_nothing(client: Client, worker: Worker, form: bool) -> None:
+    names = ("model", "size", "user", "quality", "background", "response_format", "output_format", "seed", "steps")
+    unset = dict.fromkeys(names, "") | {"n": "0" if form else 0, "prompt": "a red star"}
+    options: dict[str, Any] = (
+        {"files": {name: (None, value) for name, value in unset.items()}} if form else {"json": unset}
+    )
+    with waiting(client, lambda: client.post(GENERATIONS, **options)) as (answer, (task_id,)):
+        worker.deliver(task_id, IMAGE, "png")
+    assert answer.result().status_code == 200, answer.result().text
 
 
 def test_a_form_of_more_than_a_body_may_have(client: Client, service: Service) -> None:

@@ -90,6 +90,16 @@ def test_a_video_that_came_to_nothing(
     assert (body["code"], problem["message"] in body["message"]) == ("video_not_ready", True)
 
 
+@pytest.mark.parametrize("form", [True, False])
+def test_fields_that_are_not_set_mean_nothing(client: Client, form: bool) -> None:
+    unset = dict.fromkeys(("model", "size", "user", "input_reference"), "") | {"seconds": "0", "prompt": "waves"}
+    options: dict[str, Any] = (
+        {"files": {name: (None, value) for name, value in unset.items()}} if form else {"json": unset}
+    )
+    response = client.post(VIDEOS, **options)
+    assert (response.status_code, response.json().get("seconds")) == (200, "5")
+
+
 def test_what_is_asked_for_as_json_or_in_a_form(client: Client, worker: Worker) -> None:
     job = worker.job(create_video(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
     assert (job["width"], job["height"], job["seed"]) == (704, 1280, 7)
