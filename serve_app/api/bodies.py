@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api.auth import has_credentials
 from serve_app.api.errors import SHORTLY
+from serve_app.api.json_files import NUL, NUL_MESSAGE, UPLOAD_HINT, read_json
 from serve_app.inputs.fetch import hold
 from serve_app.submission.errors import Invalid
 
@@ -30,8 +30,6 @@ MAX_TEXT_BYTES: Final = 256 * 1024
 """Of a body on a route that takes no files."""
 MAX_VALUES: Final = 50_000
 """Commas and brackets of a body, those in its prompts too: what reading it takes beside its length."""
-NUL: Final = "nul_character"
-NUL_MESSAGE: Final = "Input should have no NUL character"
 
 _CLOSE: Final = {"Connection": "close"}
 """What is left of the body stays unread, so the connection can't be used again."""
@@ -191,7 +189,7 @@ class _JsonRequest(Request):
 
     async def json(self) -> Any:
         data, self._read = await self.body(), b""
-        return await asyncio.to_thread(_value, data) if len(data) > KEYLESS_BYTES else _value(data)
+        return await asyncio.to_thread(read_json, data) if len(data) > KEYLESS_BYTES else read_json(data)
 
     async def _receive_body(self) -> bytes:
         body, values = bytearray(), 0
@@ -204,7 +202,7 @@ class _JsonRequest(Request):
             values += sum(map(chunk.count, (b",", b"[", b"{")))
             if values > MAX_VALUES:
                 raise Invalid(["body"], f"The body should hold at most {MAX_VALUES} values", "too_many_values")
-        return bytes(body)
+        return cast(bytes, body)  # a copy would keep all other requests waiting
 
     def _check_kind(self) -> None:
         """Raises Invalid where the headers say that the body is something else."""
@@ -222,40 +220,14 @@ class _JsonRequest(Request):
             )
 
 
-def _value(data: bytes) -> Any:
-    """Raises Invalid for what is no JSON, or has a NUL."""
-    try:
-        value = json.loads(data.decode("utf-8-sig"))
-    except json.JSONDecodeError as problem:
-        raise Invalid(["body"], f"The body is not valid JSON: {problem.msg}", "json_invalid") from None
-    except (ValueError, RecursionError):
-        message = "The body is not valid JSON in UTF-8, or is nested too deeply"
-        raise Invalid(["body"], message, "json_invalid") from None
-    if b"\\u0000" in data:
-        _check_nul(value, ["body"])
-    return value
-
-
-def _check_nul(value: Any, loc: list[str]) -> None:
-    """Stores and programs end strings there, each in its own way. Raises Invalid at the field."""
-    if isinstance(value, str) and "\0" in value:
-        raise Invalid(loc, NUL_MESSAGE, NUL)
-    if isinstance(value, dict):
-        for name, each in value.items():
-            _check_nul(name, loc)
-            _check_nul(each, [*loc, name])
-    elif isinstance(value, list):
-        for n, each in enumerate(value):
-            _check_nul(each, [*loc, str(n)])
-
-
 def _declared_length(request: HTTPConnection) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isdigit() else None
 
 
 def _too_large(limit: int, *, keyless: bool) -> HTTPException:
-    detail = f"Request body too large: at most {limit} bytes" + (" without an x-key header" if keyless else "")
+    hint = " without an x-key header" if keyless else UPLOAD_HINT
+    detail = f"Request body too large: at most {limit} bytes{hint if limit > KEYLESS_BYTES or keyless else ''}"
     return HTTPException(413, detail, _CLOSE)
 
 

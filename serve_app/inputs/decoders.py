@@ -100,6 +100,10 @@ _PATIENCE: Final = 15
 """So many times a file's seconds of a processor it may take on the clock, where others keep the processors busy."""
 
 
+_PIECE: Final = 2**20
+"""Characters or bytes that are written at once, so that other threads have their turns in between."""
+
+
 class _DecoderGone(Exception):
     """The process is gone before it answered; `by_limit`: for what it was given to do."""
 
@@ -144,11 +148,14 @@ class Decoders:
 
     def _answer(self, work: Work, file: str | bytes, limits: ImageLimits) -> tuple[dict[str, Any], bytes]:
         """Of a process that is idle, or a new one. A second try where one was lost through no fault of the file."""
-        data = _ascii(file, limits.max_bytes) if isinstance(file, str) else file
+        if isinstance(file, str):
+            check_length(len(file), limits.max_bytes)
+            if not file.isascii():
+                raise Unreadable("not valid base64")
         for last in (False, True):
             process = self._idle.pop() if self._idle else _Process()
             try:
-                answer = process.ask(work, data, limits)
+                answer = process.ask(work, file, limits)
             except _DecoderGone as failure:
                 process.close()
                 if last or failure.by_limit:
@@ -166,10 +173,10 @@ class _Process:
         command = [sys.executable, "-m", "serve_app.inputs.decoder_process", str(MEMORY)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, work: Work, data: bytes, limits: ImageLimits) -> tuple[dict[str, Any], bytes]:
+    def ask(self, work: Work, file: str | bytes, limits: ImageLimits) -> tuple[dict[str, Any], bytes]:
         """Raises _DecoderGone."""
         image_limits = {"max_bytes": limits.max_bytes, "max_pixels": limits.max_pixels, "cpu_s": limits.cpu_s}
-        request = {"work": work, "size": len(data), **image_limits}
+        request = {"work": work, "size": len(file), **image_limits}
         late = threading.Event()
 
         def end() -> None:
@@ -182,7 +189,9 @@ class _Process:
         try:
             stdin, stdout = cast(BufferedWriter, self._process.stdin), cast(BufferedReader, self._process.stdout)
             stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.write(data)
+            for start in range(0, len(file), _PIECE):
+                piece = file[start : start + _PIECE]
+                stdin.write(piece.encode() if isinstance(piece, str) else piece)
             stdin.flush()
             reply = json.loads(stdout.readline())
             body = stdout.read(reply["size"])
@@ -199,10 +208,3 @@ class _Process:
         self._process.kill()
         # Closing what it read from may fail, where something was still on its way.
         self._process.communicate()
-
-
-def _ascii(text: str, max_bytes: int) -> bytes:
-    check_length(len(text), max_bytes)
-    if not text.isascii():
-        raise Unreadable("not valid base64")
-    return text.encode()

@@ -164,6 +164,13 @@ def _not_blank(prompt: str) -> str:
     return prompt
 
 
+def _not_empty(file: str) -> str:
+    # A length limit of pydantic's would count all characters.
+    if not file:
+        raise PydanticCustomError("string_too_short", "String should have at least 1 character")
+    return file
+
+
 def _random_if_negative(seed: int) -> int | None:
     return None if seed < 0 else seed
 
@@ -239,7 +246,7 @@ WebhookSecret = Annotated[SecretStr, Field(min_length=1, max_length=512), AfterV
 
 User = Annotated[str, Field(min_length=1, max_length=256)]
 
-ImageInput = Annotated[str, Field(min_length=1)]
+ImageInput = Annotated[str, Field(json_schema_extra={"minLength": 1}), AfterValidator(_not_empty)]
 """Base64, a `data:` URI or an http(s) URL; what is behind it is checked when it is loaded."""
 
 

@@ -141,7 +141,8 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large(start_service: StartServic
     # More than the limit, and no last chunk: an answer comes only if the service does not wait for the rest.
     chunks = b'1\r\n"\r\n' + (b"10000\r\n" + b"A" * 0x10000 + b"\r\n") * 16
     for request in (declared, growing + chunks):
-        assert refusal(converse(service, request), 413) == f"Request body too large: at most {MB} bytes"
+        message = f"Request body too large: at most {MB} bytes; larger files go by POST /v1/uploads"
+        assert refusal(converse(service, request), 413) == message
 
 
 def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: StartService) -> None:

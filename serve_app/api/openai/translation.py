@@ -22,7 +22,8 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_MESSAGE
+from serve_app.api.bodies import MAX_TEXT_BYTES
+from serve_app.api.json_files import NUL, NUL_MESSAGE
 from serve_app.api.middleware import FAMILY, real
 from serve_app.api.openai.schema import MediaRequest, Refusal
 from serve_app.api.routes.schemas import elsewhere

@@ -13,7 +13,10 @@ from serve_app.config import catalog, settings
 from serve_app.config.catalog import Price
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
+from serve_app.inputs.settings import IMAGES, VIDEOS
+from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.schemas.plan import ModelDefaults
+from serve_app.schemas.video import MAX_KEYFRAMES
 
 PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
@@ -28,6 +31,12 @@ def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pyt
     assert set(profile_settings.models) == set(
         catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models
     )
+
+
+def test_the_largest_request_of_each_endpoint_fits_a_body() -> None:
+    image, video = (limits.max_bytes * 4 // 3 + 4 for limits in (IMAGES, VIDEOS))
+    most = max(MAX_REFERENCES, MAX_KEYFRAMES) * image
+    assert max(most, video) + 64 * 1024 < ServiceSettings().max_body_mb * 2**20
 
 
 def test_the_local_profile_explains_every_setting(repository: Path) -> None:
