@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 APP_NAME = "gen"
-_NOT_HTTP: Final = ("dispatcher", "rewriter", "moderation", "text_encoders", "ray")
+_NOT_HTTP: Final = ("dispatcher", "moderation", "text_encoders", "ray")
 """Of the settings, what the ingress does not read."""
 
 

@@ -36,6 +36,7 @@ from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.sessions import SessionResolver, SessionStore
 from serve_app.background import Loops
 from serve_app.config.catalog import Catalog
+from serve_app.config.replicas import rewriter_tasks
 from serve_app.config.settings import Settings
 from serve_app.deletion import Eraser
 from serve_app.encryption import Sealer
@@ -382,7 +383,16 @@ async def open_services(
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, settings.webhooks, at_rest),
-        submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal, tracer),
+        submission=Dependencies(
+            tasks,
+            objects,
+            guard,
+            inputs,
+            finetunes.weights,
+            sealer.seal,
+            tracer,
+            rewriter_tasks(catalog.rewriter, settings),
+        ),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),

@@ -270,6 +270,13 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
     )
 
 
+def rewriter_tasks(model: RewriterModel | None, settings: Settings) -> frozenset[str]:
+    """Returns what the rewriter does, by the names of `rewriter.asked_for`."""
+    if model is None or not settings.rewriter.enabled:
+        return frozenset()
+    return frozenset(settings.rewriter.asked_for) - (frozenset() if model.edit_instruction else {"edits"})
+
+
 def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
     chosen = settings.rewriter
     return RewriterSpec(

@@ -151,6 +151,7 @@ class Dependencies:
 
 MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"
+NOT_REWRITTEN = "prompt_upsampling had no effect: the prompt was used as it was sent"
 UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
 
@@ -182,7 +183,8 @@ async def run_attempt(
     job = Job.decode(attempt.lease.job)
     try:
         if not await _moderate_request(job, writer, dependencies.gate, draining):
-            generation = await _resolve_job(job, writer, dependencies, draining)
+            generation, warnings = await _resolve_job(job, writer, dependencies, draining)
+            job = replace(job, warnings=(*job.warnings, *warnings))
             await turn()
             if attempt.stopped:
                 raise Stale
@@ -230,21 +232,29 @@ async def _moderate_request(job: Job, writer: _Writer, gate: Gate | None, draini
 
 async def _resolve_job(
     job: Job, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
-) -> GenerationJob:
-    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
-    prompt, ratio_said = job.prompt, ""
+) -> tuple[GenerationJob, list[str]]:
+    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it.
+
+    Returns warnings, too.
+    """
+    prompt, ratio_said, warnings = job.prompt, "", list[str]()
     rewrite = (dependencies.rewrite_edit if job.references else dependencies.rewrite) if job.rewrite else None
     if rewrite is not None or job.width is None:
         await writer.advance(Status.REASONING)
     if rewrite is not None:
         with writer.span("rewrite"):
             rewritten_prompt = await _rewrite(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
-        if rewritten_prompt and await _is_prompt_allowed(rewritten_prompt, job, writer, dependencies.gate, draining):
+        gate = dependencies.gate
+        is_usable = bool(rewritten_prompt) and await _is_prompt_allowed(rewritten_prompt, job, writer, gate, draining)
+        if is_usable:
             prompt = rewritten_prompt
+        # A model that knows no chats leaves every edit as it is.
+        if not is_usable or (job.references and prompt == job.prompt):
+            warnings.append(NOT_REWRITTEN)
     if job.width is None and dependencies.ratio is not None:
         with writer.span("choose ratio"):
             ratio_said = await _rewrite(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
-    return generation_job(job, writer.attempt.lease, prompt, ratio_said)
+    return generation_job(job, writer.attempt.lease, prompt, ratio_said), warnings
 
 
 async def _is_prompt_allowed(

@@ -310,6 +310,10 @@ class GenerationRequest(BaseModel):
         """Warnings about fields that were ignored, though they seem to be meant."""
         return ()
 
+    def asks_for_rewriting(self) -> bool:
+        """Returns whether the request itself says that its prompt is to be rewritten."""
+        return False
+
     def finetune(self) -> tuple[str, float] | None:
         """The id of the tuned model to use and its strength; None on endpoints without."""
         return None

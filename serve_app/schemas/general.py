@@ -45,7 +45,7 @@ from serve_app.schemas.fields import (
     zero_is_unset,
 )
 from serve_app.schemas.plan import Plan
-from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest, UpsamplingRequest, with_opposite
+from serve_app.schemas.tolerant import IMAGE_LIMITS, UPSAMPLING, TolerantRequest, UpsamplingRequest, with_opposite
 
 MAX_IMAGES: Final = 8
 MAX_SAFETY_TOLERANCE: Final = 6
@@ -78,6 +78,7 @@ class Gen2ProRequest(TolerantRequest):
         "input_image": "references",
         **{f"input_image_{number}": "references" for number in range(2, MAX_IMAGES + 1)},
     }
+    other_names: ClassVar[frozenset[str]] = frozenset((UPSAMPLING,))
 
     prompt: Prompt = Field(
         description="What the image shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
@@ -114,6 +115,9 @@ class Gen2ProRequest(TolerantRequest):
     )
     # No field of this endpoint, but some clients send it: only a plain true means anything.
     disable_pup: SkipJsonSchema[Any] = None
+
+    def asks_for_rewriting(self) -> bool:
+        return self.disable_pup is False and "disable_pup" in self.model_fields_set
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
         size = image_size(

@@ -34,6 +34,7 @@ _IMAGES_ELSEWHERE: Final = frozenset(
 )
 """Fields that hold images in the dialects of other services."""
 _MAX_WARNINGS: Final = 20
+UPSAMPLING: Final = "prompt_upsampling"
 
 
 class TolerantRequest(GenerationRequest):
@@ -62,11 +63,12 @@ class TolerantRequest(GenerationRequest):
         request = handler(body)
         if isinstance(body, dict):
             unknown = sorted(body.keys() - cls.model_fields.keys() - cls.other_names)[:_MAX_WARNINGS]
-            advice_by_field = [(name, cls._advice(name)) for name in unknown if body[name] not in (None, "", [], 1)]
+            meant = (name for name in unknown if body[name] is True or body[name] not in (None, False, "", [], 1))
+            advice_by_field = [(name, cls._advice(name)) for name in meant]
             request._ignored = tuple(
                 f"{name} is not a field of this endpoint and was ignored{': ' if advice else ''}{advice or ''}"
                 for name, advice in advice_by_field
-                if advice or name in _IMAGES_ELSEWHERE
+                if advice or name in _IMAGES_ELSEWHERE or name == UPSAMPLING
             )
         return request
 
@@ -92,10 +94,13 @@ class UpsamplingRequest(TolerantRequest):
         default=False, description="Rewrites the prompt for a more creative result.", examples=[False]
     )
 
+    def asks_for_rewriting(self) -> bool:
+        return self.prompt_upsampling
+
     @model_validator(mode="before")
     @classmethod
     def _takes_the_opposite(cls, body: Any) -> Any:
-        return with_opposite(body, "prompt_upsampling", "disable_pup")
+        return with_opposite(body, UPSAMPLING, "disable_pup")
 
 
 def with_opposite(body: Any, own: str, other: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.plan import Draft, ModelDefaults, Plan
+from serve_app.schemas.tolerant import UPSAMPLING
 from serve_app.schemas.video import DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
 from serve_app.submission.input_storage import UPLOAD, DraftProblem, find_draft, read_upload
@@ -43,6 +44,8 @@ class Dependencies:
     seal: Callable[[str], str]
     """Encrypts a webhook's secret, as it is stored."""
     tracer: Tracer = OFF
+    rewriting: frozenset[str] = frozenset(("prompts", "edits"))
+    """The prompts that the rewriter gets, by the names of `rewriter.asked_for`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,15 @@ async def prepare(
         plan = body.plan(sizes)
     plan = plan.resolve(defaults, _pixels([*images, *video]))
     price = endpoint.get_price(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return PreparedRequest(defaults, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
+    warnings = (*body.ignored_fields(), *_rewriting_warnings(dependencies, body, inputs))
+    return PreparedRequest(defaults, inputs, plan, price, tolerance, adapter, draft, warnings)
+
+
+def _rewriting_warnings(dependencies: Dependencies, body: GenerationRequest, inputs: list[Input]) -> Iterator[str]:
+    kind = "edits" if any(role == "references" for role, _ in inputs) else "prompts"
+    if body.asks_for_rewriting() and kind not in dependencies.rewriting:
+        prompts = "prompts of edits" if "prompts" in dependencies.rewriting else "prompts"
+        yield f"{UPSAMPLING} has no effect: this service does not rewrite {prompts}"
 
 
 def _resolve_level(served_endpoint: ServedEndpoint, caller: Caller, body: GenerationRequest) -> int:

@@ -16,6 +16,7 @@ from support.worker import Worker
 
 from serve_app.api.app import create_app
 from serve_app.config import catalog
+from serve_app.config.model_settings import RewriterSettings
 from serve_app.config.settings import ServiceSettings, Settings
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
@@ -51,6 +52,31 @@ def test_rewriting_the_prompt(
     client: Client, worker: Worker, endpoint: str, body: dict[str, Any], rewrite: bool
 ) -> None:
     assert worker.job(client.order_task(endpoint, **MINIMAL[endpoint], **body))["rewrite"] is rewrite
+
+
+@pytest.mark.parametrize(
+    ("rewriter", "has_no_effect"),
+    [
+        (RewriterSettings(), {"prompts": False, "edits": False}),
+        (RewriterSettings(asked_for=("prompts", "ratios")), {"prompts": False, "edits": True}),
+        (RewriterSettings(asked_for=("edits",)), {"prompts": True, "edits": False}),
+        (RewriterSettings(enabled=False), {"prompts": True, "edits": True}),
+    ],
+)
+def test_a_request_to_rewrite_is_carried_out_or_warned_of(
+    start_service: StartService, rewriter: RewriterSettings, has_no_effect: dict[str, bool]
+) -> None:
+    service = start_service(rewriter=rewriter)
+    with service.client() as client:
+        for endpoint in ENDPOINTS:
+            for asked in ({"prompt_upsampling": True}, {"disable_pup": False}, {}):
+                answer = client.post(f"/v1/{endpoint}", json=MINIMAL[endpoint] | {"prompt": "a star"} | asked).json()
+                job = service.worker.job(answer["id"])
+                kind = "edits" if job["references"] else "prompts"
+                warned = any("prompt_upsampling" in each for each in answer.get("warnings", []))
+                assert warned == (bool(asked) and has_no_effect[kind]), (endpoint, asked, answer)
+                assert job["rewrite"] or not asked
+                client.delete(f"/v1/tasks/{answer['id']}")
 
 
 @promise("2. gen-2-max", "removes the background and returns a transparent RGBA PNG")

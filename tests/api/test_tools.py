@@ -48,6 +48,13 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
         assert sorted(task["endpoint"] for task in listed) == sorted(TOOLS * 2)
 
 
+@pytest.mark.parametrize("tool", sorted(set(TOOLS) - {OUTPAINTING}))
+def test_a_tool_says_that_it_rewrites_no_prompt(client: Client, tool: str) -> None:
+    for sent, count in ((True, 1), (False, 0)):
+        answer = client.order(tool, **MINIMAL[tool], prompt_upsampling=sent).json()
+        assert ["prompt_upsampling" in each for each in answer.get("warnings", [])] == [True] * count
+
+
 @pytest.fixture
 def openapi(client: Client) -> dict[str, Any]:
     return client.get("/openapi.json").json()

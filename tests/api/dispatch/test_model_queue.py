@@ -19,7 +19,7 @@ from deployments.contract.moderation import Thresholds
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import TracingSpec, create_tracer
 from serve_app.dispatcher import queue
-from serve_app.dispatcher.attempt import Stream, Write
+from serve_app.dispatcher.attempt import NOT_REWRITTEN, Stream, Write
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import VERSION, Status
 
@@ -240,6 +240,10 @@ async def fail(prompt: str, seed: int) -> str:
     raise ActorUnavailableError("gone", None)
 
 
+async def leave(prompt: str, seed: int) -> str:
+    return prompt
+
+
 async def hang(prompt: str, seed: int) -> str:
     return await asyncio.Future()
 
@@ -258,6 +262,7 @@ async def hang(prompt: str, seed: int) -> str:
             {"rewrite": True, "references": ("i/0",)},
             "a star; all else stays",
         ),
+        (say("x"), leave, {"rewrite": True, "references": ("i/0",)}, "a star"),
     ],
 )
 async def test_a_prompt_is_rewritten_where_that_is_asked_for_and_possible(
@@ -268,6 +273,8 @@ async def test_a_prompt_is_rewritten_where_that_is_asked_for_and_possible(
     (task,) = await scene.wait_for_end(await scene.submit(**job))
     assert task.result is not None
     assert task.result["prompt"] == prompt
+    failed = rewrite in (fail, hang) or rewrite_edit is leave
+    assert task.details == ({"warnings": [NOT_REWRITTEN]} if failed else None)
 
 
 FREE = {"width": None, "height": None, "area": 1024**2}
