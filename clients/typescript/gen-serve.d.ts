@@ -1055,7 +1055,7 @@ export interface VideoToVideoRequest {
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same video. Random when left out. */
   seed?: number | null;
-  /** The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most 50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it. */
+  /** The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most 50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it, and has at most 20 seconds. */
   start_video: string;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;

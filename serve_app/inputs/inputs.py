@@ -28,6 +28,7 @@ class InputVideo:
     data: bytes = field(repr=False)
     width: int
     height: int
+    seconds: float
     content_type: str = "video/mp4"
     extension: str = "mp4"
 
@@ -48,7 +49,7 @@ def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
     sides = (info.width, info.height)
     if min(sides) < limits.min_side or max(sides) > limits.max_side:
         raise limits.refuse(f"the video has {info.width}x{info.height} pixels")
-    return InputVideo(data, info.width, info.height)
+    return InputVideo(data, info.width, info.height, info.seconds)
 
 
 T = TypeVar("T")

@@ -268,7 +268,8 @@ class VideoToVideoRequest(NewVideoRequest):
         repr=False,
         description="The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) "
         f"URL; at most {VIDEOS.max_bytes // 2**20} MB, from 1/24 to {VIDEOS.max_seconds:g} seconds long, with sides "
-        f"from {VIDEOS.min_side} to {VIDEOS.max_side} pixels. The result begins with it.",
+        f"from {VIDEOS.min_side} to {VIDEOS.max_side} pixels. The result begins with it, and has at most {LONGEST} "
+        "seconds.",
         examples=["https://example.com/start.mp4"],
     )
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(

@@ -23,7 +23,7 @@ from serve_app.schemas import GenerationRequest
 from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.plan import Draft, ModelDefaults, Plan
 from serve_app.schemas.tolerant import UPSAMPLING
-from serve_app.schemas.video import DraftEnhanceRequest
+from serve_app.schemas.video import LONGEST, SHORTEST, DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
 from serve_app.submission.input_storage import UPLOAD, DraftProblem, find_draft, read_upload
 from serve_app.tasks.store import TaskStore
@@ -110,7 +110,8 @@ async def prepare(
     images = await _load_images(dependencies, caller, body)
     request_images = await _prepare_images(dependencies.inputs, caller, body, images)
     video = await _load_video(dependencies, caller, body)
-    inputs: list[Input] = [*request_images, *video]
+    video_inputs: list[Input] = [("start_video", each) for each in video]
+    inputs: list[Input] = [*request_images, *video_inputs]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
@@ -118,7 +119,9 @@ async def prepare(
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    plan = plan.resolve(defaults, _pixels([*images, *video]))
+    for start in video:
+        _check_length(start, plan)
+    plan = plan.resolve(defaults, _pixels([*images, *video_inputs]))
     price = endpoint.get_price(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
     warnings = (*body.ignored_fields(), *_rewriting_warnings(dependencies, body, inputs))
     return PreparedRequest(defaults, inputs, plan, price, tolerance, adapter, draft, warnings)
@@ -175,15 +178,26 @@ async def _open_upload(dependencies: Dependencies, caller: Caller, value: str, l
     return await read_upload(dependencies.tasks, dependencies.objects, caller.project.id, value, limits)
 
 
-async def _load_video(dependencies: Dependencies, caller: Caller, body: GenerationRequest) -> list[Input]:
+async def _load_video(dependencies: Dependencies, caller: Caller, body: GenerationRequest) -> list[InputVideo]:
     value = body.video_input()
     if value is None:
         return []
     try:
         file = await _open_upload(dependencies, caller, value, VIDEOS)
-        return [("start_video", await dependencies.inputs.video(file, caller.organization))]
+        return [await dependencies.inputs.video(file, caller.organization)]
     except BadVideo as problem:
         raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
+
+
+def _check_length(start: InputVideo, plan: Plan) -> None:
+    """Raises Invalid where a start video and what follows it are longer than a video may be."""
+    longest = int(LONGEST - start.seconds)
+    if plan.seconds > longest:
+        most = f"{longest} s may follow" if longest >= SHORTEST else f"it may have {LONGEST - SHORTEST} s"
+        message = (
+            f"A start video of {start.seconds:.4g} s and {plan.seconds} s are more than {LONGEST} s; at most {most}"
+        )
+        raise Invalid(["body", "duration"], message, "video_too_long", max_seconds=LONGEST)
 
 
 async def _load_images(dependencies: Dependencies, caller: Caller, body: GenerationRequest) -> list[RequestImage]:

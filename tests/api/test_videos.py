@@ -188,6 +188,33 @@ def test_a_start_that_is_no_video(client: Client, service: Service, video: str) 
     assert (loc, kind) == (["start_video"], "video_invalid")
 
 
+@promise("Decided: video", "A start video plus `duration` over 20 s is a 422 on `duration`")
+@pytest.mark.parametrize(
+    ("frames", "duration", "advice"),
+    [
+        (360, 5, None),
+        (360, "auto", None),
+        (240, 10, None),
+        (241, 10, "at most 9 s may follow"),
+        (120, 15, None),
+        (144, 15, "at most 14 s may follow"),
+        (361, "auto", "at most it may have 15 s"),
+        (480, 5, "at most it may have 15 s"),
+    ],
+)
+def test_a_continuation_has_twenty_seconds_with_its_start(
+    client: Client, service: Service, frames: int, duration: int | str, advice: str | None
+) -> None:
+    start = to_base64(video_file(64, 64, frames / 24))
+    body = {"mode": "v2v", "prompt": "x", "start_video": start, "duration": duration}
+    if advice is None:
+        client.order_task(VIDEO, **body)
+        return
+    loc, kind, message = problem(client, service, **body)
+    assert (loc, kind) == (["duration"], "video_too_long")
+    assert advice in message
+
+
 @promise("Decided: video", "0 to 4, default 2")
 def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
     assert service.worker.job(client.order_task(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2

@@ -1014,7 +1014,8 @@ class VideoToVideoRequest(Request):
     """The same seed with the same request gives the same video. Random when left out."""
     start_video: str
     """The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most
-    50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it."""
+    50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it, and has at
+    most 20 seconds."""
 
 
 Endpoint: TypeAlias = Literal[

@@ -192,7 +192,7 @@ async def test_every_way_to_send_a_video(inputs: Inputs, web: Website) -> None:
     text = to_base64(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/video"), f" {web.url('/video')} "):
         video = await inputs.video(value, "us")
-        assert video == InputVideo(VIDEO, 96, 64)
+        assert video == InputVideo(VIDEO, 96, 64, video.seconds)
     assert (video.content_type, video.extension) == ("video/mp4", "mp4")
     assert "data" not in repr(video)
 
