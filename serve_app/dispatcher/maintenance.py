@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.background import rest
-from serve_app.dispatcher.generation import checkpoint_key, stored_files
+from serve_app.dispatcher.generation import RESULTS, checkpoint_key, stored_files
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -65,16 +65,35 @@ class Maintenance:
         while True:
             await self._watch_memory()
             try:
-                await self._drop_tasks()
+                await self.drop_tasks()
             except UNREACHABLE as problem:
                 logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
             await rest(_SWEEP_EVERY_S)
 
-    async def _drop_tasks(self) -> None:
+    async def drop_tasks(self) -> None:
+        """Deletes the objects and records of the tasks that are due now."""
         ids = await self._store.sweep()
         while ids:
-            ids = await self._store.sweep(await self._without_objects(ids))
+            needed = await self._store.find_needed(ids)
+            await self._delete_readable(list(needed))
+            gone = await self._without_objects([task_id for task_id in ids if task_id not in needed])
+            ids = await self._store.sweep(gone)
             await rest(0)
+
+    async def _delete_readable(self, ids: Sequence[str]) -> None:
+        """Deletes the results of deleted drafts, but for the latents that videos are being made of.
+
+        What can't be deleted now keeps nothing else: the sweep names these tasks again.
+        """
+        for task in await self._store.get_many(ids):
+            if task is None:
+                continue
+            latents = ((task.result or {}).get("draft") or {}).get("key")
+            try:
+                keys = await self._objects.keys(f"{RESULTS}{task.id}")
+                await self._objects.delete([key for key in keys if key != latents])
+            except UNREACHABLE as problem:
+                logger.warning("a deleted draft is not deleted yet: %s", type(problem).__name__)
 
     async def _without_objects(self, ids: Sequence[str]) -> Sequence[str]:
         """Those whose objects are gone now: one that can't be deleted keeps none of the others. Raises what the object

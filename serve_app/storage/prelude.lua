@@ -23,6 +23,8 @@ end
 
 local function task_key(id) return P .. 'task:' .. id end
 
+local function needed_key(id) return P .. 'needed:' .. id end
+
 -- Lua numbers lose digits when Redis turns them into text; scores keep all 17 this way.
 local function score(x) return string.format('%.17g', x) end
 

@@ -120,6 +120,9 @@ _TASK: Final = re.compile(_ID, re.IGNORECASE)
 _KEY: Final = re.compile(rf"(?:^|/)results/({_ID})/\d+/draft\.safetensors\Z", re.IGNORECASE)
 
 
+UNKNOWN_DRAFT: Final = "There is no such task in this project, or it is no longer kept"
+
+
 class DraftProblem(ValueError):
     """There is no such draft to go on from. The message is fit for the client's eyes."""
 
@@ -179,7 +182,7 @@ async def find_draft(tasks: TaskStore, objects: ObjectStore, project: str, endpo
     task_id = parse_draft_reference(reference)
     task = await tasks.get(task_id) if task_id else None
     if task is None or task.project != project:
-        raise DraftProblem("There is no such task in this project, or it is no longer kept", "draft_unknown")
+        raise DraftProblem(UNKNOWN_DRAFT, "draft_unknown")
     job = _decode_job(task) if task.endpoint == endpoint else None
     if job is None or job.video is None or not job.video.draft:
         raise DraftProblem(f"This task is no draft; a draft is a task of {endpoint} with `draft` true", "not_a_draft")

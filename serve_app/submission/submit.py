@@ -24,9 +24,10 @@ from serve_app.accounts.api_key_auth import Caller
 from serve_app.config.catalog import Endpoint
 from serve_app.inputs.url_guard import parse_destination
 from serve_app.schemas import GenerationRequest
-from serve_app.submission.input_storage import File, discard, store
+from serve_app.submission.errors import Invalid
+from serve_app.submission.input_storage import UNKNOWN_DRAFT, File, discard, store
 from serve_app.submission.prepare import Dependencies, PreparedRequest, ServedEndpoint, prepare
-from serve_app.tasks.limits import Refused
+from serve_app.tasks.limits import NeededTaskGone, Refused
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import AcceptedTask, Job, NewTask, Webhook
 
@@ -118,9 +119,11 @@ async def _submit(dependencies: Dependencies, task: NewTask, files: Mapping[str,
     await store(tasks, objects, task.project, task.id, files)
     try:
         result = await tasks.submit(task)
-    except Refused:
+    except Refused as refusal:
         if files:
             await discard(tasks, objects, task.id, files)
+        if isinstance(refusal, NeededTaskGone):
+            raise Invalid(["body", "draft_cache"], UNKNOWN_DRAFT, "draft_unknown") from None
         raise
     if files and not result.created:
         await discard(tasks, objects, task.id, files)

@@ -69,6 +69,10 @@ class TooManyUploads(Refused):
         self.wait_s = wait_s
 
 
+class NeededTaskGone(Refused):
+    """The task that this one is made of was deleted while this one was prepared."""
+
+
 class InsufficientCredits(Refused):
     """The organization has less than the price. In milli-credits."""
 
@@ -138,6 +142,8 @@ def refusal(why: str, *about: int) -> Refused:
             return ProjectClosed()
         case "late":
             return TooLate()
+        case "needs":
+            return NeededTaskGone()
         case "full":
             return StoreFull()
         case "credits":

@@ -54,10 +54,12 @@ class TaskReader:
         self._at_rest = at_rest
 
     async def get(self, task_id: str) -> Task | None:
+        """Returns None where there is no such task, or its owner deleted it."""
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"task:{task_id}")))
-        return self._task(raw) if raw else None
+        return self._task(raw) if raw and "deleted" not in raw else None
 
     async def get_many(self, ids: Sequence[str]) -> list[Task | None]:
+        """Returns the tasks, those that their owners deleted as well; None where there is none."""
         pipe = self.redis.pipeline(transaction=False)
         for task_id in ids:
             pipe.hgetall(self._key(f"task:{task_id}"))

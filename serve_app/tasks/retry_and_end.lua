@@ -4,7 +4,7 @@
 -- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled', 'work')
+  local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled', 'work', 'needs')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now)
@@ -22,6 +22,13 @@ local function finish(id, status, retention_ms)
     redis.call('HINCRBYFLOAT', DEMAND, 'unfinished', '-' .. h[10])
   end
   redis.call('ZREM', P .. 'active:' .. project, id)
+  if h[11] then
+    redis.call('SREM', needed_key(h[11]), id)
+    -- Its owner deleted it meanwhile, and it was kept for the last time.
+    if redis.call('EXISTS', needed_key(h[11])) == 0 and redis.call('HEXISTS', task_key(h[11]), 'deleted') == 1 then
+      redis.call('ZADD', RETENTION, 'XX', 'LT', now, h[11])
+    end
+  end
   redis.call('ZADD', RETENTION, now + retention_ms, id)
   -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
   redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)

@@ -28,6 +28,7 @@ Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of 
 | `gen:uploads:{project}` | hash | bytes of each upload that is in `reserved`, or the most that it may have |
 | `gen:upload:{id}` | string | project of an upload whose file has not begun to come; expires |
 | `gen:reserved:{project}` | zset | ids of tasks not submitted yet whose inputs are being stored, by when they go, ms |
+| `gen:needed:{id}` | set | tasks that are made of objects of this one and have not ended |
 | `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:dispatcher` | string | there while any dispatcher is at work, and a few seconds more |
@@ -51,7 +52,7 @@ A task's hash: who and what (`id queue organization project endpoint key_id user
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
 while it is quarantined), what came of it (`progress preview result details cancelled`), its price while it is
 `held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`), by
-which token its result is `shared`.
+which token its result is `shared`, whether its owner `deleted` it, and the task whose objects it `needs`.
 `job` is the record of `tasks.task.Job`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
 clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
 `details`, and `reply` of an idempotency key; `webhook_destination` is a keyed hash then. No script reads any of them.
@@ -69,6 +70,8 @@ Invariants, each held by every script; tests call them by these names:
 6. `one_clock`: times are Redis' own (`TIME`); no two clocks are compared.
 7. `held_until_ended`: the price of a task is held exactly while the task has not ended. Then it is settled, or given
    back, once.
+8. `kept_while_needed`: a task is in `needed` of the task that it `needs` exactly while it has not ended; meanwhile the
+   sweep deletes no object that it is made of.
 
 Scripts build key names from ids, so all keys of one prefix live on one server.
 """
@@ -116,7 +119,10 @@ class TaskStore(Admission):
         return await self._scripts.run_replicated("cancel", [queue, task_id, project, self._retention])
 
     async def delete(self, task_id: str, project: str) -> int:
-        """Has the next sweep delete an ended task. Returns 1; 2 when it has not ended, 0 when the project has none."""
+        """Has the next sweep delete an ended task, which can't be read from now on.
+
+        Returns 1; 2 when it has not ended, 0 when the project has none.
+        """
         return await self._scripts.run_replicated("delete", ["", task_id, project, milliseconds(LATE_S)])
 
     async def share(self, task_id: str, project: str) -> str:
@@ -286,6 +292,14 @@ class TaskStore(Admission):
             if ids or not more or not limit:
                 return ids
             deleted = ()
+
+    async def find_needed(self, ids: Sequence[str]) -> set[str]:
+        """Returns those of the tasks that others, which have not ended, are made of."""
+        pipe = self.redis.pipeline(transaction=False)
+        for task_id in ids:
+            pipe.exists(self._key(f"needed:{task_id}"))
+        answers = await pipe.execute() if ids else []
+        return {task_id for task_id, is_needed in zip(ids, answers, strict=True) if is_needed}
 
     async def memory(self) -> tuple[int, int]:
         """Bytes that the server uses, and may use; 0 for no limit."""

@@ -1,9 +1,9 @@
 -- Creates a task, holds its price and queues it, or changes nothing at all.
 -- id project work weight max_queued max_active queue_ms idempotency_ms idempotency_key body_hash reply
 -- organization price endpoint key_id every_ms burst not_after_ms max_memory needs keep_ms, then field value ...
--- `needs`: the ended task whose objects this one needs, so long, or empty.
+-- `needs`: the ended task whose objects this one needs, until it ends and at least so long, or empty.
 -- Returns {1, reply, requests left} created, {2, reply} the same request came before, {3} same key but another body,
--- {0, 'late', 0} its time was over, {0, why, ...} refused; the latter three as admission.lua says.
+-- {0, 'late', 0} its time was over, {0, 'needs', 0} what it needs is deleted, {0, why, ...} refused; the latter three as admission.lua says.
 local id, project, share = ARGV[3], ARGV[4], compute_share(tonumber(ARGV[5]), tonumber(ARGV[6]))
 local reply, key, idem = ARGV[13], task_key(ARGV[3]), ARGV[11]
 local organization, price, endpoint, key_id = ARGV[14], tonumber(ARGV[15]), ARGV[16], ARGV[17]
@@ -17,6 +17,10 @@ if redis.call('EXISTS', key) == 1 then return { 1, reply, 0 } end
 
 -- Whoever asked may have gone by the time that a server which stood still gets to it.
 if now > tonumber(ARGV[20]) then return { 0, 'late', 0 } end
+if ARGV[22] ~= '' then
+  local needs = redis.call('HMGET', task_key(ARGV[22]), 'id', 'deleted')
+  if not needs[1] or needs[2] then return { 0, 'needs', 0 } end
+end
 local refusal, remaining, due = check_limits(project, organization, price, tonumber(ARGV[7]), tonumber(ARGV[8]), key_id,
   tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[21]), now)
 if refusal then return refusal end
@@ -36,8 +40,12 @@ redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)
 redis.call('ZADD', P .. 'active:' .. project, now, id)
 redis.call('ZADD', P .. 'tasks:' .. project, now, id)
 redis.call('ZREM', RETENTION, id)
-if ARGV[22] ~= '' and redis.call('ZSCORE', RETENTION, ARGV[22]) then
-  redis.call('ZADD', RETENTION, 'GT', now + tonumber(ARGV[23]), ARGV[22])
+if ARGV[22] ~= '' then
+  redis.call('HSET', key, 'needs', ARGV[22])
+  redis.call('SADD', needed_key(ARGV[22]), id)
+  if redis.call('ZSCORE', RETENTION, ARGV[22]) then
+    redis.call('ZADD', RETENTION, 'GT', now + tonumber(ARGV[23]), ARGV[22])
+  end
 end
 redis.call('ZREM', P .. 'reserved:' .. project, id)
 redis.call('HINCRBY', STATS, 'accepted', 1)

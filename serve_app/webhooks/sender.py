@@ -240,7 +240,7 @@ class Sender:
             logger.exception("a delivery failed in the sender itself")
 
     async def _attempt(self, claim: Claim) -> None:
-        task = await self._tasks.get(claim.id)
+        (task,) = await self._tasks.get_many([claim.id])  # it is told of, though it was deleted meanwhile
         if task is None or task.webhook is None:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", down=None)
             return

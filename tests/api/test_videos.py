@@ -294,6 +294,22 @@ def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> N
     assert (small["width"], small["height"]) == (704, 1280)
 
 
+def test_a_draft_may_be_deleted_while_a_video_is_made_of_it(client: Client, service: Service) -> None:
+    draft = create_draft(client, service, b"the latents")
+    link, task_id = client.poll(draft).json()["result"]["sample"], enhance(client, draft)
+    assert client.delete(f"/v1/tasks/{draft}/result").status_code == 204
+    assert client.poll(draft).status_code == 404
+    assert client.get(f"/v1/tasks/{draft}").status_code == 404
+    assert get_draft_problem(client, service, draft)[0] == "draft_unknown"
+    worker, latents = service.worker, f"results/{draft}/1/draft.safetensors"
+    worker.sweep()
+    assert client.get(link).status_code == 404
+    assert worker.run(worker.objects.get(latents)) == b"the latents"
+    worker.deliver_video(task_id, FILE)
+    worker.sweep()
+    assert worker.run(worker.objects.keys(f"results/{draft}")) == []
+
+
 def test_what_it_was_made_of_is_used_again(client: Client, service: Service) -> None:
     keyframes = [[0.5, IMAGE], [4, IMAGE]]
     pinned = create_draft(client, service, mode="i2v", keyframes=keyframes)

@@ -18,6 +18,7 @@ from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 from serve_app.dispatcher.generation import build_result, generation_job
+from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
@@ -165,6 +166,10 @@ class Worker:
         draft_key = None if latents is None else draft
         output = Output(key, "video/mp4", generation.width, generation.height, len(data), draft_key)
         self.end(task_id, Status.READY, result=build_result(generation, output, took_s=1.5))
+
+    def sweep(self) -> None:
+        """Deletes what is due, as the dispatcher does every few seconds."""
+        self.run(Maintenance(self.tasks, self.objects, []).drop_tasks())
 
     def job(self, task_id: str) -> dict[str, Any]:
         """What submission decided of the task, as its record has it."""

@@ -156,8 +156,9 @@ def _summary(services: Services, task: Task, prompt: str | None, thumbnail: str 
 async def delete_result(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
     """Deletes what is kept of an ended task before its retention is over: its result, its inputs and its record.
 
-    It leaves the list at once. A result is gone within seconds, or once its webhook was delivered; what is kept of a
-    task without one within an hour. Charges stay in the ledger.
+    It can't be read any more. A result is gone within seconds, or once its webhook was delivered; what is kept of a
+    task without one within an hour. What a video that is being made of it needs goes with the end of that video.
+    Charges stay in the ledger.
     """
     outcome = await services.tasks.delete(task_id, caller.project.id)
     if outcome == 0:

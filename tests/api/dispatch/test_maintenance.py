@@ -130,6 +130,30 @@ async def test_sweeping_deletes_objects_records_and_folders_past_what_can_not_be
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["locked", "new"]
 
 
+async def test_a_deleted_draft_keeps_what_a_video_is_made_of(redis: Redis, prefix: str) -> None:
+    store, objects = TaskStore(redis, prefix), ObjectStore("memory:///")
+    names = ["video.mp4", "thumbnail.jpeg", "draft.safetensors"]
+    folder = "results/draft/1"
+    sizes = {"frames": 120, "width": 640, "height": 352, "audio": True}
+    result = {"key": f"{folder}/{names[0]}", "files": names, "draft": {"key": f"{folder}/{names[2]}", **sizes}}
+    await store.submit(new_task(id="draft", job=new_job(references=("inputs/draft/0.png",)).encode()))
+    await store.lease(QUEUE, 1, 10)
+    for key in ("inputs/draft/0.png", *(f"{folder}/{name}" for name in names)):
+        await objects.put(key, b"x", "image/png")
+    await store.complete(QUEUE, "draft", 1, Status.READY, result=result)
+    await store.submit(new_task(id="video", needs="draft"))
+    await store.delete("draft", "p")
+    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
+        while len(await objects.keys("")) > 2:
+            await asyncio.sleep(0.02)
+    assert sorted(await objects.keys("")) == ["inputs/draft/0.png", f"{folder}/draft.safetensors"]
+    await store.lease(QUEUE, 1, 10)
+    await store.complete(QUEUE, "video", 1, Status.READY, result={})
+    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
+        while await objects.keys("") or await store.get_many(["draft"]) != [None]:
+            await asyncio.sleep(0.02)
+
+
 class Unlisted(ObjectStore):
     """Says which folders are listed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,8 @@ from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage.pages import page
-from serve_app.tasks.store import TaskStore
+from serve_app.tasks.limits import NeededTaskGone
+from serve_app.tasks.store import TaskEraser, TaskStore
 from serve_app.tasks.task import Status
 from serve_app.tasks.views import WAIT, WORK, timings
 
@@ -153,9 +155,49 @@ async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) 
     await with_limits(store, queue_s=1, run_s=1).submit(new_task(needs=draft.id))
     assert await store.redis.zscore(key, draft.id) == until, "never sooner"
     await make_due(store, "retention")
+    assert await store.sweep() == [other.id], "never before they have ended"
+    for task_id in cast(list[str], await store.redis.zrange(f"{store.prefix}active:p", 0, -1)):
+        await quick.cancel(task_id, "p")
+    await make_due(store, "retention")
     await store.sweep(await store.sweep())
-    await store.submit(new_task(needs=draft.id))
+    with pytest.raises(NeededTaskGone):
+        await store.submit(new_task(needs=draft.id))
     assert await store.redis.zscore(key, draft.id) is None, "what is gone is not listed again"
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel", "crash", "overdue", "erase"])
+async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore, end: str) -> None:
+    draft, first, second = new_task(), new_task(), new_task()
+    await store.submit(draft)
+    await store.complete(QUEUE, (await lease_one(store)).id, 1, Status.READY)
+    for task in (first, second):
+        await store.submit(replace(task, needs=draft.id))
+    assert [await store.delete(draft.id, "p") for _ in range(2)] == [1, 1]
+    assert await store.get(draft.id) is None
+    with pytest.raises(NeededTaskGone):
+        await store.submit(new_task(needs=draft.id))
+    assert await store.cancel(first.id, "p") == 1
+    assert await store.sweep() == [draft.id], "for what the second does not need"
+    assert await store.find_needed([draft.id, first.id]) == {draft.id}
+    lease = await lease_one(store)
+    match end:
+        case "complete":
+            await store.complete(QUEUE, lease.id, 1, Status.ERROR)
+        case "cancel":
+            await store.cancel(lease.id, "p")
+        case "crash":
+            limits = with_limits(store, max_crashes=1)
+            assert await limits.release(QUEUE, lease.id, 1, crash=True, alone=True) == 2
+        case "overdue":
+            await make_due(store, f"deadlines:{QUEUE}")
+            assert await store.end_overdue(QUEUE) == 1
+        case _:
+            await TaskEraser(store.redis, store.prefix).end("p", [lease.id])
+    assert await store.find_needed([draft.id]) == set()
+    assert await store.sweep() == [draft.id]
+    assert await store.sweep([draft.id]) == []
+    assert await store.get_many([draft.id]) == [None]
+    assert not [key async for key in store.redis.scan_iter(f"{store.prefix}needed:*")]
 
 
 class Growing:
