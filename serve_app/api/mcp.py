@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.storage import connection
+from serve_app.submission.input_storage import UPLOAD, upload_key
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks.task import TERMINAL, Status
 
@@ -250,7 +252,7 @@ async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
 
 
 async def _image(call: Call, image: str) -> str:
-    """What a field of an endpoint takes. A task's result goes in as it is stored: its link may lead to this machine."""
+    """Returns what a field takes. A task's result becomes an upload: its link may lead to this machine."""
     task = await call.services.tasks.get(image) if len(image) <= _ID_CHARS else None
     if task is None:
         return image
@@ -258,7 +260,11 @@ async def _image(call: Call, image: str) -> str:
         raise NotDone(f"The task {image} has no image: it is {task.status.value}")
     if not media_type(task.result["key"]).startswith("image/"):
         raise NotDone(f"The task {image} made no image")
-    return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
+    key, upload_id, objects = task.result["key"], str(uuid.uuid4()), call.services.objects
+    extension = key.rpartition(".")[2]
+    await call.services.tasks.reserve(upload_id, call.caller.project.id)
+    await objects.put(upload_key(upload_id, extension), await objects.get(key), media_type(key))
+    return f"{UPLOAD}{upload_id}.{extension}"
 
 
 def _image_arguments(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final
 
+import pybase64
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from deployments.contract.objects import UNREACHABLE
 from serve_app.accounts.api_key_auth import Caller
@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 _GONE: Final = 499
 """The status for a client that is not there to read it."""
+_PIECE_BYTES: Final = 3 * 2**16
+"""Bytes of a file that are encoded at once; a multiple of three."""
 _FILE: Final = {"type": "string", "format": "binary"}
 _FILES: Final = ("image", "images", "mask")
 _MASK: Final = "An image as large as the first; what is transparent in it is painted anew."
@@ -206,8 +208,10 @@ async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *,
         raise _refusal(tasks[0])
     if not as_links:
         files = await asyncio.gather(*(_file(call.services, task) for task in ready))
-        content = await asyncio.to_thread(_with_files, _images(ready), files)
-        return Response(content, media_type="application/json", headers=headers)
+        pieces = list(_pieces(_images(ready), files))
+        length = sum(len(piece) if isinstance(piece, bytes) else 4 * -(-piece.nbytes // 3) for piece in pieces)
+        headers |= {"Content-Length": str(length)}
+        return StreamingResponse(_encode(pieces), media_type="application/json", headers=headers)
     answer = _images(ready)
     for image, task in zip(answer.data, ready, strict=True):
         view = await call.services.presenter.body(task, call.base)
@@ -244,14 +248,20 @@ async def _file(services: Services, task: Task) -> bytes:
         raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
 
 
-def _with_files(answer: ImagesResponse, files: Sequence[bytes]) -> bytes:
-    """The answer as JSON, put together by hand: images may be large, and encoding JSON would hold up all others."""
+def _pieces(answer: ImagesResponse, files: Sequence[bytes]) -> Iterator[bytes | memoryview]:
+    """Yields the answer as JSON, with files as they are: they may be large, and encoding all would hold up others."""
     body = answer.model_dump(exclude_none=True)
-    data = [
-        b'{"b64_json":"' + base64.b64encode(file) + b'",' + json.dumps(image).encode().removeprefix(b"{")
-        for image, file in zip(body.pop("data"), files, strict=True)
-    ]
-    return b'{"data":[' + b",".join(data) + b"]," + json.dumps(body).encode().removeprefix(b"{")
+    opening = b'{"data":['
+    for image, file in zip(body.pop("data"), files, strict=True):
+        yield opening + b'{"b64_json":"'
+        yield from (memoryview(file)[start : start + _PIECE_BYTES] for start in range(0, len(file), _PIECE_BYTES))
+        opening = b'",' + json.dumps(image).encode().removeprefix(b"{") + b","
+    yield opening.removesuffix(b",") + b"]," + json.dumps(body).encode().removeprefix(b"{")
+
+
+async def _encode(pieces: Iterable[bytes | memoryview]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece if isinstance(piece, bytes) else pybase64.b64encode(piece)
 
 
 def _generation_body() -> dict[str, Any]:
