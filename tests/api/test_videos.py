@@ -294,7 +294,7 @@ def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> N
     assert (small["width"], small["height"]) == (704, 1280)
 
 
-def test_a_draft_may_be_deleted_while_a_video_is_made_of_it(client: Client, service: Service) -> None:
+def test_a_draft_is_deleted_while_a_video_needs_it(client: Client, service: Service) -> None:
     draft = create_draft(client, service, b"the latents")
     link, task_id = client.poll(draft).json()["result"]["sample"], enhance(client, draft)
     assert client.delete(f"/v1/tasks/{draft}/result").status_code == 204
