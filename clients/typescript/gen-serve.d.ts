@@ -40,6 +40,8 @@ export interface CreateLinkRequest {
 
 export interface CreateUploadRequest {
   content_type: "image/jpeg" | "image/png" | "image/webp" | "video/mp4";
+  /** Bytes of the file, where they are known. The address takes no more */
+  size?: number | null;
 }
 
 export interface Credits {

@@ -64,6 +64,8 @@ class CreateLinkRequest(TypedDict):
 
 class CreateUploadRequest(TypedDict):
     content_type: Literal["image/jpeg", "image/png", "image/webp", "video/mp4"]
+    size: NotRequired[int | None]
+    """Bytes of the file, where they are known. The address takes no more"""
 
 
 class Credits(TypedDict):
