@@ -23,7 +23,7 @@ from serve_app.api.errors import STORE_UNREACHABLE
 from serve_app.api.hosts import CrossOrigin, TrustedHosts
 from serve_app.api.mcp import McpServer
 from serve_app.api.metrics import RequestMetrics
-from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, notices
+from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, PrivateByDefault, notices
 from serve_app.api.openai.schema import translate_error
 from serve_app.api.pages import PATH, add_pages, guide, shared
 from serve_app.api.routes import (
@@ -97,6 +97,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH, guide.PATH))
+    app.add_middleware(PrivateByDefault, prefix="/v1/")
     app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (
         results.router,

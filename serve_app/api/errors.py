@@ -167,6 +167,8 @@ _MESSAGE_CHARS = 1000
 
 _PLAIN_TYPES: Final = frozenset(("int_type", "float_type", "bool_type"))
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,10})?|true|false", re.IGNORECASE)
+_ENUM_MEMBER: Final = re.compile(r"<\w+\.\w+: ('[^']*')>")
+"""A member of an enumeration as Python prints it; its value is what clients send."""
 _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
@@ -319,7 +321,7 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
     entry = _shorten({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MESSAGE_CHARS)})
     context = {
-        k: _cut(v, _MESSAGE_CHARS) if isinstance(v, str) else v
+        k: _cut(_ENUM_MEMBER.sub(r"\1", v), _MESSAGE_CHARS) if isinstance(v, str) else v
         for k, v in error.get("ctx", {}).items()
         if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
     }
@@ -333,7 +335,7 @@ def _message(error: Mapping[str, Any]) -> str:
     value = error.get("input")
     if error["type"] in _PLAIN_TYPES and isinstance(value, str) and _PLAIN.fullmatch(value):
         return f'"{value}" is a string; send {value.lower()}'
-    return error["msg"]
+    return _ENUM_MEMBER.sub(r"\1", error["msg"])
 
 
 def _encodable(name: str) -> str:

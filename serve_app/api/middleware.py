@@ -95,6 +95,29 @@ def _start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
+class PrivateByDefault:
+    """ASGI middleware: answers below `prefix` that say nothing of caches are for nobody but who asked.
+
+    A key in `x-key` is no sign of privacy to a shared cache, as `Authorization` is.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self.app = app
+        self.prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(self.prefix):
+            await self.app(scope, receive, send)
+            return
+
+        async def send_private(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault("Cache-Control", "private, no-store")
+            await send(message)
+
+        await self.app(scope, receive, send_private)
+
+
 class DeprecationNotices:
     """ASGI middleware: adds those of `headers_by_path` to every answer there, errors included."""
 

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 
-from serve_app.api.pages import read_page
+from serve_app.api.pages import HEADERS, policy, read_page
 
 PUBLIC: Final = "/openapi.json"
 ADMIN: Final = "/openapi-admin.json"
@@ -122,11 +122,14 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 _PAGE: Final = Template(read_page("reference.html"))
+_PAGE_HEADERS: Final = HEADERS | {
+    "Content-Security-Policy": policy(style_src="'self' 'unsafe-inline'")  # Swagger sets styles of single elements
+}
 
 
 def _page(title: str, document: str) -> HTMLResponse:
     """Its scripts are served from here: it renders without internet."""
-    return HTMLResponse(_PAGE.substitute(title=title, document=document, assets=ASSETS))
+    return HTMLResponse(_PAGE.substitute(title=title, document=document, assets=ASSETS), headers=_PAGE_HEADERS)
 
 
 def _list_endpoints(app: FastAPI) -> str:

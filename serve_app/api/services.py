@@ -319,6 +319,7 @@ class Services:
     licences: LicenceStore
     audit: AuditLog
     objects: ObjectStore
+    sealer: Sealer
     links: LinkSigner
     presenter: Presenter
     outbox: Outbox
@@ -380,6 +381,7 @@ async def open_services(
         licences=LicenceStore(redis, prefix),
         audit=AuditLog(redis, prefix),
         objects=objects,
+        sealer=sealer,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, settings.webhooks, at_rest),

@@ -235,7 +235,7 @@ class UrlGuard:
         self._networks: list[_Network] = []
         for entry in allow:
             try:
-                self._networks.append(ip_network(entry, strict=False))
+                self._networks.append(ip_network(entry.strip("[]"), strict=False))
             except ValueError:
                 self._hosts.add(_plain(entry))
 

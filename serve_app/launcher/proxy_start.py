@@ -106,6 +106,7 @@ def _return_rule(status: int, detail: str, condition: str, header: str = "") -> 
     return f"http-request return {action} {condition}"
 
 
+_REQUEST_ID_CHARS = 128
 _METHOD_LIST = ", ".join(_METHODS)
 _ALLOW = f"hdr Allow '{_METHOD_LIST}'"
 _RULES = (
@@ -113,6 +114,8 @@ _RULES = (
     f"http-request return status 204 {_ALLOW} if METH_OPTIONS {{ url -m str * }}",
     _return_rule(405, f"Method Not Allowed: only {_METHOD_LIST}", f"if !{{ method {' '.join(_METHODS)} }}", _ALLOW),
     _return_rule(400, "The request names no path: it has to begin with /", "if !{ path_beg / }"),
+    # An id that long is nobody's: the service makes one of its own.
+    f"http-request del-header x-request-id if {{ req.hdr(x-request-id),length gt {_REQUEST_ID_CHARS} }}",
     _return_rule(414, f"The URL is too long: at most {_URL_BYTES} bytes", f"if {{ url,length gt {_URL_BYTES} }}"),
     _return_rule(
         431,

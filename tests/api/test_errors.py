@@ -265,3 +265,33 @@ def test_an_unknown_field_and_the_one_it_is_like(
     assert (entry["type"], entry["msg"]) == ("extra_forbidden", f"Extra inputs are not permitted{advice}")
     priced = client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": {**body, field: 1}})
     assert priced.json()["detail"][0]["msg"] == entry["msg"]
+
+
+def test_a_choice_is_told_by_what_clients_send(administrator: Client) -> None:
+    response = administrator.post("/v1/invitations", json={"role": "king"})
+    assert problems(response) == [(["body", "role"], "literal_error")]
+    assert "'administrator', 'developer'" in response.json()["detail"][0]["msg"]
+    assert "<" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/tasks", "private, no-store"),
+        ("/v1/session", "private, no-store"),
+        ("/v1/admin/keys", "private, no-store"),
+        ("/v1/nothing", "private, no-store"),
+        ("/v1/get_result?id=none", "private, no-store"),
+        ("/healthz", None),
+    ],
+)
+def test_private_answers_are_kept_by_no_shared_cache(client: Client, path: str, expected: str | None) -> None:
+    assert client.get(path).headers.get("cache-control") == expected
+
+
+@pytest.mark.parametrize("path", ["/docs", "/docs/admin"])
+def test_the_reference_is_framed_by_nobody(client: Client, path: str) -> None:
+    headers = client.get(path).headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert "script-src 'self';" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"

@@ -13,13 +13,14 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.client import ENDPOINT, Client, refusal
+from support.client import ENDPOINT, Client, problems, refusal
 from support.http_service import Service, running
 from support.images import image_file
 from support.promises import promise
 from support.worker import QUEUE, Worker
 
 from serve_app.accounts.roles import MEMBER_ROLES, Role
+from serve_app.api.routes.schemas import conceal_id
 from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 
@@ -208,9 +209,85 @@ def test_idempotency_keys_of_different_projects_do_not_meet(owner: Client, outsi
 def test_neighbours_administer_each_other(owner: Client, neighbour: Client) -> None:
     path = f"/v1/admin/projects/{owner.project}"
     assert neighbour.get(path).json() == owner.get(path).json()
-    tasks = neighbour.get("/v1/admin/tasks", params={"project": owner.project}).json()["tasks"]
-    # What is asked for and what it shows is the project's own.
-    assert tasks == [row | {"prompt": None, "thumbnail": None} for row in owner.get("/v1/tasks").json()["tasks"]]
+    query = {"project": owner.project, "limit": "1"}
+    first = neighbour.get("/v1/admin/tasks", params=query).json()
+    second = neighbour.get("/v1/admin/tasks", params=query | {"cursor": first["next"]}).json()
+    # What is asked for and what it shows is the project's own, and so are ids, by which anyone reads results.
+    concealed = [
+        row | {"prompt": None, "thumbnail": None, "id": conceal_id(row["id"])}
+        for row in owner.get("/v1/tasks").json()["tasks"]
+    ]
+    assert first["tasks"] + second["tasks"] == concealed
+    own = owner.get("/v1/admin/tasks", params={"project": owner.project}).json()["tasks"]
+    assert [row["id"] for row in own] == [row["id"] for row in owner.get("/v1/tasks").json()["tasks"]]
+    wrong = neighbour.get("/v1/admin/tasks", params=query | {"cursor": "1-2"})
+    assert problems(wrong)[0][0] == ["query", "cursor"]
+
+
+@pytest.mark.parametrize("role", MEMBER_ROLES)
+def test_no_id_of_a_neighbours_task_is_given_out(owner: Client, service: Service, role: Role) -> None:
+    ids = [row["id"] for row in owner.get("/v1/tasks").json()["tasks"]]
+    with service.client(role=role, organization=owner.organization) as neighbour:
+        for path in EVERY_READING_PATH:
+            if response := ask_if_readable(neighbour, path, get_names(owner)):
+                assert [each for each in ids if each in response.text] == [], path
+
+
+EVERY_READING_PATH: list[Request] = [
+    *((method, path, query, body) for (method, path, query, body), _ in NAMING_ANOTHER if method == "GET"),
+    *(("GET", path, {}, None) for path in LISTS),
+    ("GET", "/v1/admin/tasks", {**PROJECT_QUERY, "limit": "1"}, None),
+    ("GET", "/v1/admin/ledger", {"limit": "1000"}, None),
+    ("GET", "/v1/authorizations", {}, None),
+    ("GET", "/v1/videos", {}, None),
+]
+
+
+def ask_if_readable(client: Client, request: Request, names: Mapping[str, str]) -> httpx2.Response | None:
+    response = ask(client, request, names)
+    return response if response.status_code == 200 else None
+
+
+NAMING_A_PERSON_OR_TASK: list[Request] = [
+    ("GET", "/v1/tasks/{task}", {}, None),
+    ("DELETE", "/v1/tasks/{task}", {}, None),
+    ("DELETE", "/v1/tasks/{task}/result", {}, None),
+    ("GET", "/v1/tasks/{task}/deliveries", {}, None),
+    ("POST", "/v1/tasks/{task}/deliveries/replay", {}, {}),
+    ("POST", "/v1/tasks/{task}/links", {}, {}),
+    ("DELETE", "/v1/tasks/{task}/links", {}, None),
+    ("GET", "/v1/videos/{task}", {}, None),
+    ("GET", "/v1/videos/{task}/content", {}, None),
+    ("DELETE", "/v1/videos/{task}", {}, None),
+    ("GET", "/v1/finetune_details", {"finetune_id": "{finetune}"}, None),
+    ("POST", "/v1/delete_finetune", {}, {"finetune_id": "{finetune}"}),
+    ("GET", "/v1/admin/projects/{project}/erasure", {}, None),
+    ("PUT", "/v1/admin/members/{person}", {}, {"role": "viewer"}),
+    ("DELETE", "/v1/admin/members/{person}", {}, None),
+    ("DELETE", "/v1/admin/people/{person}", {}, None),
+    ("PUT", "/v1/session", {}, {"project": "{project}"}),
+]
+
+
+@pytest.mark.parametrize("role", MEMBER_ROLES)
+@pytest.mark.parametrize(
+    "request_", [*NAMING_A_PERSON_OR_TASK, *(request for request, _ in NAMING_ANOTHER)], ids=make_id
+)
+def test_no_role_does_anything_to_another_organization(
+    owner: Client, service: Service, worker: Worker, request_: Request, role: Role
+) -> None:
+    names = get_names(owner) | {
+        "task": owner.get("/v1/tasks").json()["tasks"][0]["id"],
+        "finetune": get_finetune_id(owner),
+        "person": "ann",
+    }
+    with service.client(role=role, organization=worker.new_organization(credits=100)) as stranger:
+        with service.assert_unchanged():
+            response = ask(stranger, request_, names)
+        assert response.status_code in (400, 403, 404, 409), response.text
+        asked = [str(value) for value in names.values()]
+        assert "prompt" not in response.text
+        assert len([each for each in asked if each in response.text]) == 0, response.text
 
 
 MANY = 1_000_000

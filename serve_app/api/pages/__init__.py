@@ -36,22 +36,27 @@ PAGES: Final = {
     "/consent": "consent.html",
 }
 
-_POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        # Results may be in an object store of another origin, by signed links.
-        "img-src 'self' data: blob: https:",
-        "media-src 'self' blob: https:",
-        "connect-src 'self' https:",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
+
+def policy(style_src: str = "'self'") -> str:
+    """The content security policy of a page."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            f"style-src {style_src}",
+            # Results may be in an object store of another origin, by signed links.
+            "img-src 'self' data: blob: https:",
+            "media-src 'self' blob: https:",
+            "connect-src 'self' https:",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
     )
-)
+
+
 HEADERS: Final = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": policy(),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",

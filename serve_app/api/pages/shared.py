@@ -24,6 +24,7 @@ _TITLE_CHARS, _PROMPT_CHARS = 100, 2000
 """Of a prompt, in the title and in the address of the playground."""
 _FILE_LIFE_S: Final = 3600.0
 """Of the link to the file, which can't be revoked."""
+_HEADERS: Final = HEADERS | {"Cache-Control": "private, no-cache", "X-Robots-Tag": "noindex"}
 _EXPIRED: Final = message_page(
     "This link no longer works", "It has expired or was revoked. Ask whoever sent it for another one.", status=403
 )
@@ -63,5 +64,5 @@ async def show_shared(
             endpoint=escape(task.endpoint),
             like=escape(urlencode({"endpoint": task.endpoint, "prompt": prompt[:_PROMPT_CHARS]})),
         ),
-        headers=HEADERS,
+        headers=_HEADERS,
     )

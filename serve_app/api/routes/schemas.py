@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import time
@@ -129,6 +130,11 @@ class TaskResult(BaseModel):
     )
     preview: dict[str, Any] | None = None
     cost: float | None = Field(default=None, description="Settled cost in credits, once known")
+
+
+def conceal_id(task_id: str) -> str:
+    """Returns what stands for the id of a task whose result the caller may not read: the id alone opens it."""
+    return f"sha256:{hashlib.sha256(task_id.encode()).hexdigest()[:16]}"
 
 
 class TaskSummary(BaseModel):

@@ -23,6 +23,9 @@ _PROMPT_CHARS: Final = 500
 """Of a prompt in a list."""
 
 
+NO_CURSOR: Final = "Not a cursor: pass `next` of the page before, unchanged"
+
+
 class TaskQuery(BaseModel):
     """Which tasks are listed."""
 
@@ -109,7 +112,7 @@ async def list_page(
             text=text,
         )
     except ValueError:
-        raise Invalid(["query", "cursor"], "Not a cursor: pass `next` of the page before, unchanged") from None
+        raise Invalid(["query", "cursor"], NO_CURSOR) from None
 
 
 def without_content(services: Services, tasks: list[Task], following: str | None) -> TaskPage:

@@ -37,7 +37,9 @@ function byTask(entries) {
 }
 
 function row({ at, kind, credits: change, balance, about }) {
-  const what = about.task ? [`${SAID[kind]} · ${about.endpoint} · `, el("a", { href: `/gallery#${about.task}` }, about.task.slice(0, 8))] : [SAID[kind], about.note].filter(Boolean).join(" · ");
+  const own = about.task && !about.task.startsWith("sha256:");
+  const task = own ? el("a", { href: `/gallery#${about.task}` }, about.task.slice(0, 8)) : about.project;
+  const what = about.task ? [`${SAID[kind]} · ${about.endpoint} · `, task] : [SAID[kind], about.note].filter(Boolean).join(" · ");
   const sum = about.cost === undefined ? change : -Number(about.cost);
   return [moment(at), el("span", {}, what), signed(sum), balance.toLocaleString()];
 }

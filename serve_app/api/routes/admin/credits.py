@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
-from serve_app.accounts.credits import TooLittle, format_credits
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.accounts.credits import Entry, TooLittle, format_credits
 from serve_app.api.auth import AccountReader, MoneyReader, Operator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import Before, Day, OrganizationId, PageLimit, days_between, resolve_organization
-from serve_app.api.routes.schemas import errors
+from serve_app.api.routes.schemas import conceal_id, errors
 from serve_app.api.services import Deps
 
 router = APIRouter(route_class=JsonRoute)
@@ -44,7 +45,9 @@ class LedgerEntry(BaseModel):
     kind: str = Field(description="grant, hold, settle or return")
     credits: float = Field(description="The change of the balance")
     balance: float = Field(description="After it")
-    about: dict[str, str] = Field(description="Of a task: task, project, endpoint; of a grant: grant, by, note")
+    about: dict[str, str] = Field(
+        description="Of a task: task (sha256:… of another project), project, endpoint; of a grant: grant, by, note"
+    )
 
 
 class LedgerPage(BaseModel):
@@ -95,7 +98,7 @@ async def list_ledger_entries(
                 kind=entry.kind,
                 credits=entry.amount / 1000,
                 balance=entry.balance / 1000,
-                about={name: _in_credits(name, value) for name, value in entry.about.items()},
+                about={name: _shown(name, value, entry, caller) for name, value in entry.about.items()},
             )
             for entry in entries
         ],
@@ -103,8 +106,14 @@ async def list_ledger_entries(
     )
 
 
-def _in_credits(name: str, value: str) -> str:
-    return format_credits(int(value)) if name == "cost" else value
+def _shown(name: str, value: str, entry: Entry, caller: Caller) -> str:
+    match name:
+        case "cost":
+            return format_credits(int(value))
+        case "task" if entry.about.get("project") != caller.project.id:
+            return conceal_id(value)
+        case _:
+            return value
 
 
 Model = Annotated[str, Path(max_length=100)]

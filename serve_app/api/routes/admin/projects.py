@@ -17,8 +17,8 @@ from serve_app.accounts.roles import Permission
 from serve_app.api.auth import AccountReader, ProjectMaker
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import LATER, OrganizationId, project_within, resolve_organization
-from serve_app.api.routes.schemas import TaskPage, errors
-from serve_app.api.routes.tasks import TaskQuery, list_page, without_content
+from serve_app.api.routes.schemas import TaskPage, conceal_id, errors
+from serve_app.api.routes.tasks import NO_CURSOR, TaskQuery, list_page, without_content
 from serve_app.api.services import Deps
 from serve_app.submission.errors import Invalid
 
@@ -202,12 +202,26 @@ async def get_erasure(services: Deps, caller: ProjectMaker, project: ProjectPath
 
 class ProjectTaskQuery(TaskQuery):
     project: str = Field(max_length=64)
+    cursor: str | None = Field(default=None, max_length=400, description="`next` of the page before")
 
 
 @router.get("/tasks", responses=errors(403, 404, 503))
 async def list_project_tasks(
     services: Deps, caller: AccountReader, query: Annotated[ProjectTaskQuery, Query()]
 ) -> TaskPage:
-    """The tasks of a project that are still kept, newest first; their prompts and images are its own keys' to see."""
+    """The tasks of a project that are still kept, newest first.
+
+    Their prompts and images are its own keys' to see, and so are their ids, by which results are read: others get
+    `sha256:…` in place of them.
+    """
     chosen = await project_within(services, caller, query.project)
-    return without_content(services, *await list_page(services, chosen.id, query))
+    if chosen.id == caller.project.id:
+        return without_content(services, *await list_page(services, chosen.id, query))
+    # A cursor has an id in it, too.
+    cursor = query.cursor and services.sealer.open_or_none(query.cursor)
+    if query.cursor and not cursor:
+        raise Invalid(["query", "cursor"], NO_CURSOR)
+    tasks, following = await list_page(services, chosen.id, query.model_copy(update={"cursor": cursor}))
+    page = without_content(services, tasks, following and services.sealer.seal(following))
+    rows = [row.model_copy(update={"id": conceal_id(row.id)}) for row in page.tasks]
+    return page.model_copy(update={"tasks": rows})
