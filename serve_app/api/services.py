@@ -114,7 +114,7 @@ class SingleFlightCache(Generic[T]):
 
 
 NO_STORE: Final = "the task store is out of reach"
-STORE_REFUSES: Final = "the task store does not do what it is asked to"
+STORE_REFUSES: Final = "the task store refuses requests"
 STORE_FULL: Final = "the task store is full"
 NO_OBJECTS: Final = "the object store takes no objects"
 NO_DISPATCHER: Final = "no dispatcher is running"
