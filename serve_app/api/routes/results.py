@@ -80,8 +80,6 @@ router = APIRouter(tags=["results"])
 
 FILES = "/v1/results/"
 """Where result files are, for everyone who has a link."""
-LONGEST_POLL_S: Final = 55.0
-"""Load balancers usually give up after 60 s without a byte, so a poll that asks for more is answered before."""
 _LOOK_EVERY_S: Final = 25.0
 """On average; waits that end soon after go without."""
 _QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
@@ -107,20 +105,13 @@ async def get_result(
     services: Deps,
     task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
     wait: Annotated[
-        float,
-        Query(
-            ge=0,
-            le=60,
-            allow_inf_nan=False,
-            description="Seconds to wait for the task to end; the answer comes after 55 at the latest",
-        ),
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
     ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task_id = task_id.lower()  # some clients write ids in capitals
     with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
-        give_up_s = min(wait, LONGEST_POLL_S) if may_wait else 0
-        *_, task = [look async for look in task_views(services, task_id, give_up_s)]
+        *_, task = [look async for look in task_views(services, task_id, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(not_found(task_id), status_code=404)
 
