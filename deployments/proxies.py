@@ -13,14 +13,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
-_PROVIDERS: Final = {
-    "s3": "amazonaws.com",
-    "gs": "googleapis.com",
-    "az": "core.windows.net",
-    "azure": "core.windows.net",
-}
-"""The hosts of object stores that have no endpoint of their own, by the scheme of their URL."""
-
 ENVIRONMENT: Final = "environment"
 """The proxies that the environment of each process names."""
 NONE: Final = "none"
@@ -28,9 +20,16 @@ NONE: Final = "none"
 
 _VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
 _EVERY_ADDRESS: Final = "0.0.0.0/0,::/0"
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_PORTS: Final = {"http": 80, "https": 443}
 _INTERNAL_SUFFIXES: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc")
 """Ends of names that no public resolver knows: RFC 6761, 6762, 8375, ICANN's `.internal`, and Kubernetes' services."""
+_INTERNAL: Final = (
+    *("localhost", "127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"),
+    # Libraries compare addresses with networks, or only with addresses.
+    *("127.0.0.1", "169.254.169.254"),
+    *_INTERNAL_SUFFIXES,
+)
+"""Hosts that libraries call directly, too, as `no_proxy` has them."""
 
 
 def apply_proxy(setting: str, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -46,11 +45,8 @@ def apply_proxy(setting: str, environ: MutableMapping[str, str] = os.environ) ->
         if setting == NONE:
             return
         environ.update(http_proxy=setting, https_proxy=setting)
-    if not any(environ.get(name) or environ.get(name.upper()) for name in _VARIABLES):
-        return
-    excluded = [host for name in ("no_proxy", "NO_PROXY") for host in environ.get(name, "").split(",") if host]
-    excluded += _LOOPBACK
-    environ["no_proxy"] = environ["NO_PROXY"] = ",".join(dict.fromkeys(host.strip() for host in excluded))
+    excluded = [host.strip() for name in ("no_proxy", "NO_PROXY") for host in environ.get(name, "").split(",")]
+    environ["no_proxy"] = environ["NO_PROXY"] = ",".join(dict.fromkeys(filter(None, (*excluded, *_INTERNAL))))
 
 
 def proxy_for(url: str) -> str | None:
@@ -59,18 +55,22 @@ def proxy_for(url: str) -> str | None:
     SOCKS proxies are left out: none of the clients speaks to them.
     """
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    if is_internal(host) or _is_excluded(host, parts.port):
+    host = (parts.hostname or "").rstrip(".")
+    if is_internal(host) or _is_excluded(host, parts.port or _PORTS.get(parts.scheme)):
         return None
+    return _environment_proxy(parts.scheme)
+
+
+def _environment_proxy(scheme: str) -> str | None:
     proxies = getproxies_environment()
-    for proxy in (proxies.get(parts.scheme), proxies.get("all")):
+    for proxy in (proxies.get(scheme), proxies.get("all")):
         if proxy and (address := proxy if "://" in proxy else f"http://{proxy}").startswith(("http://", "https://")):
             return address
     return None
 
 
 def is_internal(host: str) -> bool:
-    """Whether a host is on this machine or network by its name: a private address, or a name without public suffix."""
+    """Returns whether a host is on this machine or network by its name: a private address, or no public name."""
     try:
         return not ip_address(host.partition("%")[0]).is_global
     except ValueError:
@@ -79,31 +79,29 @@ def is_internal(host: str) -> bool:
 
 
 def object_store_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an object store with its proxy stated, since its client would read the environment by itself."""
-    client_options = options.get("client_options") or {}
-    if "proxy_url" in client_options or not getproxies_environment():
-        return dict(options)
-    own = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or url
+    """Returns the options of an object store, with an internal endpoint ruled out from the proxy.
+
+    The store's client reads the environment by itself, where `no_proxy` can't say that names without a dot are
+    internal.
+    """
+    own = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") if url.startswith("s3") else None
     endpoints = (str(value) for name, value in options.items() if name.lower().endswith(("endpoint", "endpoint_url")))
-    address = next(endpoints, own if own.startswith("http") else f"https://{_PROVIDERS.get(urlsplit(url).scheme, '')}")
-    proxy = proxy_for(address)
-    # No option says "no proxy": one that may not be used for this host says the same.
-    stated = (
-        {"proxy_url": proxy}
-        if proxy
-        else {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": urlsplit(address).hostname}
-    )
-    return {**options, "client_options": {**client_options, **stated}}
+    endpoint = urlsplit(next(endpoints, own or ""))
+    proxy, client_options = _environment_proxy(endpoint.scheme), options.get("client_options") or {}
+    if proxy is None or not endpoint.hostname or not is_internal(endpoint.hostname) or "proxy_url" in client_options:
+        return dict(options)
+    excluded = ",".join((endpoint.hostname, getproxies_environment().get("no", "")))
+    return {**options, "client_options": {**client_options, "proxy_url": proxy, "proxy_excludes": excluded}}
 
 
 def _is_excluded(host: str, port: int | None) -> bool:
-    """Whether `no_proxy` names the host: by its name or the end of it, with its port, or by a network as in curl."""
+    """Returns whether `no_proxy` names the host: by its name or the end of it, with its port, or by a network."""
     for entry in getproxies_environment().get("no", "").lower().split(","):
-        name = entry.strip().removeprefix("*").removeprefix(".")
+        name = entry.strip().removeprefix("*").strip(".[]")
         if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}") or f"{host}:{port}" == name)):
             return True
         try:
-            if ip_address(host) in ip_network(entry.strip(), strict=False):
+            if ip_address(host) in ip_network(name, strict=False):
                 return True
         except ValueError:
             continue

@@ -304,7 +304,7 @@ class ModelSpec(ModelConfig):
     tracing: TracingSpec | None = None
     logs: LogSpec = USUAL_LOGS
     proxy: str = ENVIRONMENT
-    """As in `proxies.apply_proxy`."""
+    """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class RewriterSpec:
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
     proxy: str = ENVIRONMENT
-    """As in `proxies.apply_proxy`."""
+    """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class TextEncoderSpec:
     max_batch: int = 8
     logs: LogSpec = USUAL_LOGS
     proxy: str = ENVIRONMENT
-    """As in `proxies.apply_proxy`."""
+    """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
 
 BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"

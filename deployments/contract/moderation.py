@@ -76,7 +76,7 @@ class ModeratorSpec:
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
     proxy: str = ENVIRONMENT
-    """As in `proxies.apply_proxy`."""
+    """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
     def split(self) -> tuple[ModeratorSpec, ModeratorSpec]:
         """The classifiers for the dispatchers' own process, and those for a deployment."""

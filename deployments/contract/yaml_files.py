@@ -15,8 +15,8 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 def read_yaml(path: Path) -> Any:
     """Returns what the file holds, None for an empty one.
 
-    Raises OSError, or ValueError that names file and line for what is no YAML and for a key that stands twice: YAML
-    readers take the last one, so all that stands below the first would be lost.
+    Raises OSError, or ValueError with file and line for broken YAML and for a key that stands twice: YAML readers take
+    the last one, so all that stands below the first would be lost.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def _line(node: Node) -> int:
 
 
 def _entries(node: Node) -> Iterator[tuple[ScalarNode, Node]]:
-    """A mapping's own entries, then those that it merges (`<<`)."""
+    """Yields a mapping's own entries, then those that it merges (`<<`)."""
     merged: list[Node] = []
     for key, value in node.value if isinstance(node, MappingNode) else ():
         if key.tag == _MERGE:
@@ -60,7 +60,7 @@ def _entries(node: Node) -> Iterator[tuple[ScalarNode, Node]]:
 
 
 def _repeated_keys(root: Node) -> Iterator[tuple[ScalarNode, ScalarNode]]:
-    """Each key that its mapping has already, and the one that it has."""
+    """Yields each key that its mapping has already, and the first one."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()

@@ -16,6 +16,8 @@ from redis.asyncio import Redis
 WINDOW_S: Final = 900
 LONGEST_WAIT_S: Final = 900
 """The longest wait between two attempts that `count_and_delay` counts."""
+_COUNT_LIFE_S: Final = 24 * 3600
+"""Life of a count after the last attempt: longer than the wait, which would begin anew otherwise."""
 _DELAY: Final = Path(__file__).with_name("delay.lua").read_text()
 
 
@@ -47,7 +49,9 @@ class AttemptLimiter:
 
         Raises TooOften.
         """
-        wait_s = await self._delay(keys=[self._key(what), self._wait_key(what)], args=[free, LONGEST_WAIT_S, WINDOW_S])
+        wait_s = await self._delay(
+            keys=[self._key(what), self._wait_key(what)], args=[free, LONGEST_WAIT_S, _COUNT_LIFE_S]
+        )
         if wait_s:
             raise TooOften(wait_s)
 

@@ -29,7 +29,7 @@ from serve_app.accounts.sessions import Kind, SessionStore
 
 FREE_FAILURES: Final = 10
 """Failed sign-ins as one person from one address without a wait. Then the right password has to wait there, too; from
-other addresses the person signs in as before, so nobody can lock them out."""
+other addresses the person signs in as before. Where addresses are unknown, all count as one."""
 MOST_FROM_AN_ADDRESS: Final = 50
 SHORTEST_PASSWORD: Final = 10
 LONGEST_PASSWORD: Final = 200

@@ -1,17 +1,19 @@
 """Names of people. An e-mail address is one person, however its letters are written.
 
 Stores keep addresses in lower case. Earlier releases kept them as they were written: `fold_stored_names` rewrites those
-at the start of the service. Where an organization has one person by two spellings with different roles, nobody knows
-which role is meant: both stay, the lower-case one counts, and `find_clashes` names them for `gen-serve check`.
+at the start of the service. Where an organization has one person by two spellings with different roles, the lower-case
+one counts, the other stays, and `find_clashes` names it for `gen-serve check`.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import cast
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
@@ -22,10 +24,10 @@ def fold_name(name: str) -> str:
 
 
 async def fold_stored_names(redis: Redis, prefix: str) -> None:
-    """Rewrites the names that an earlier release stored in other letters. Idempotent, also when it was cut short."""
+    """Rewrites the names that an earlier release stored in other letters. Idempotent, also after it was cut short."""
     for members, person, role in await _unfolded_members(redis, prefix):
         folded = fold_name(person)
-        if await redis.exists(f"{prefix}person:{person}"):
+        with suppress(ResponseError):  # there is no such key, or no longer: another process was faster
             await redis.renamenx(f"{prefix}person:{person}", f"{prefix}person:{folded}")
         own, old = f"{prefix}sessions:person:{folded}", f"{prefix}sessions:person:{person}"
         if digests := await cast(Awaitable[set[str]], redis.smembers(old)):

@@ -118,6 +118,13 @@ class OrganizationStore:
             reads.hexists(self._members(each), fold_name(person))
         return [each for each, is_member in zip(ids, await reads.execute(), strict=True) if is_member]
 
+    async def get_home(self, person: str) -> str | None:
+        """Returns the organization that a person was last in, else the first that they were made a member of."""
+        return await cast(Awaitable[str | None], self._redis.get(self._home(person)))
+
+    async def set_home(self, person: str, organization_id: str) -> None:
+        await self._redis.set(self._home(person), organization_id)
+
     async def has_room(self, organization_id: str, person: str, most: int) -> bool:
         """Whether they are a member, or there are fewer than `most`."""
         look = self._redis.pipeline(transaction=False)
@@ -130,6 +137,8 @@ class OrganizationStore:
         person = fold_name(person)
         earlier = await self.list_for_person(person)
         transaction = self._redis.pipeline(transaction=True)
+        for each in await self._spellings(organization_id, person):
+            transaction.hdel(self._members(organization_id), each)
         transaction.hset(self._members(organization_id), person, role.value)
         transaction.set(self._home(person), [*earlier, organization_id][0], nx=True)
         self._audit.note(transaction, organization_id, actor, "set member", person, role=role.value)
@@ -137,23 +146,23 @@ class OrganizationStore:
 
     async def remove_member(self, organization_id: str, person: str, actor: str) -> bool:
         """False when there is no such member."""
-        person = fold_name(person)
-        if await self.get_role(organization_id, person) is None:
+        spellings = await self._spellings(organization_id, person)
+        if not spellings:
             return False
         transaction = self._redis.pipeline(transaction=True)
-        transaction.hdel(self._members(organization_id), person)
-        self._audit.note(transaction, organization_id, actor, "remove member", person)
+        transaction.hdel(self._members(organization_id), *spellings)
+        if await self.list_for_person(person) == [organization_id]:
+            transaction.delete(self._home(person))
+        self._audit.note(transaction, organization_id, actor, "remove member", fold_name(person))
         return bool((await transaction.execute())[0])
+
+    async def _spellings(self, organization_id: str, person: str) -> list[str]:
+        """Returns the names of a member as they are stored: an earlier release stored them as they were written."""
+        own = fold_name(person)
+        return [each for each in await self.members(organization_id) if fold_name(each) == own]
 
     def _key(self, organization_id: str) -> str:
         return f"{self._prefix}organization:{organization_id}"
-
-    async def home(self, person: str) -> str | None:
-        """Returns the organization that a person was in last, else the first that they were made a member of."""
-        return await cast(Awaitable[str | None], self._redis.get(self._home(person)))
-
-    async def set_home(self, person: str, organization_id: str) -> None:
-        await self._redis.set(self._home(person), organization_id)
 
     def _home(self, person: str) -> str:
         return f"{self._prefix}home:{fold_name(person)}"

@@ -50,6 +50,7 @@ from serve_app.config.replicas import installed_release
 from serve_app.config.settings import Settings
 from serve_app.inputs.links import PREFIXES
 from serve_app.storage.connection import UNREACHABLE
+from serve_app.storage.refusals import StoreRefused
 from serve_app.storage.tally import CounterBuffer
 
 
@@ -144,8 +145,9 @@ def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]
         permission = Permission.READ_CREDITS if request.scope["path"] == account.PRICING else Permission.GENERATE
         try:
             await authenticate(app.state.services, request, permission)
-        except UNREACHABLE:
-            raise HTTPException(503, STORE_UNREACHABLE, errors.SHORTLY) from None
+        except UNREACHABLE as problem:
+            detail = errors.STORE_REFUSES if isinstance(problem, StoreRefused) else STORE_UNREACHABLE
+            raise HTTPException(503, detail, errors.SHORTLY) from None
 
     return check
 

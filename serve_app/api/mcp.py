@@ -48,12 +48,14 @@ from serve_app.accounts.roles import Permission
 from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticate, has_key_or_token, quote_string
 from serve_app.api.errors import http_error_response
 from serve_app.api.hosts import public_base
+from serve_app.api.routes.schemas import answer_refusals
 from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.storage import connection
 from serve_app.submission.input_storage import UPLOAD, upload_key
 from serve_app.submission.prepare import ServedEndpoint
+from serve_app.tasks.limits import Refused
 from serve_app.tasks.task import TERMINAL, Status
 
 logger = logging.getLogger(__name__)
@@ -103,6 +105,8 @@ Tell: TypeAlias = Callable[[float, str], Awaitable[None]]
 """Progress from 0 to 1, and what is going on."""
 DEFAULT_ENDPOINT: Final = "gen-3-image-klein"
 _LONGEST_S: Final = 300.0
+_LONGEST_SILENCE_S: Final = 50.0
+"""Less than load balancers wait for the beginning of an answer."""
 _LOOK_S: Final = 1.0
 """How long a look at a task waits for it to end: so often its progress is told."""
 _ID_CHARS: Final = 64
@@ -123,6 +127,8 @@ class Call:
     served_endpoints: Mapping[str, ServedEndpoint]
     caller: Caller
     tell: Tell
+    longest_wait_s: float
+    """Time limit of the answer: one without events shows no sign of life before."""
 
 
 class _Arguments(BaseModel):
@@ -237,7 +243,7 @@ async def _run_task(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: 
 
 async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
     """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
-    give_up = time.monotonic() + wait_s
+    give_up = time.monotonic() + min(wait_s, call.longest_wait_s)
     while True:
         began = time.monotonic()
         task = await call.itself.poll(task_id, wait=_LOOK_S)
@@ -262,8 +268,15 @@ async def _image(call: Call, image: str) -> str:
         raise NotDone(f"The task {image} made no image")
     key, upload_id, objects = task.result["key"], str(uuid.uuid4()), call.services.objects
     extension = key.rpartition(".")[2]
-    await call.services.tasks.reserve(upload_id, call.caller.project.id)
-    await objects.put(upload_key(upload_id, extension), await objects.get(key), media_type(key))
+    data, tasks, caller = await objects.get(key), call.services.tasks, call.caller
+    try:
+        await tasks.reserve_upload(
+            upload_id, caller.project.id, caller.organization, len(data), call.services.catalog.least_price
+        )
+    except Refused as refusal:
+        raise NotDone(str(answer_refusals(refusal, "uploads", call.services))) from None
+    await objects.put(upload_key(upload_id, extension), data, media_type(key))
+    await tasks.end_upload(upload_id, caller.project.id, len(data))
     return f"{UPLOAD}{upload_id}.{extension}"
 
 
@@ -394,6 +407,7 @@ class McpServer:
         except HTTPException as refusal:
             await _challenge(request, services, refusal)(scope, receive, send)
             return
+        request.state.longest_wait_s = _LONGEST_S if media_type == _EVENTS else _LONGEST_SILENCE_S
         # The SDK answers in events only those who accept both.
         accept = _JSON if media_type == _JSON else f"{_JSON}, {_EVENTS}"
         headers = [each for each in scope["headers"] if each[0] != b"accept"]
@@ -415,9 +429,9 @@ class McpServer:
             arguments = tool.arguments.model_validate(params.arguments or {})
             async with self._client(context.request) as http:
                 itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
-                call = Call(
-                    itself, self._app.state.services, self._served_endpoints, context.request.state.caller, tell
-                )
+                state = context.request.state
+                services, endpoints = self._app.state.services, self._served_endpoints
+                call = Call(itself, services, endpoints, state.caller, tell, state.longest_wait_s)
                 return CallToolResult(content=await tool.run(call, arguments))
         except (NotDone, GenServeError) as refusal:
             return _error_result(str(refusal))

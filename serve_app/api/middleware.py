@@ -96,7 +96,7 @@ def _start(day: date) -> datetime:
 
 
 class PrivateByDefault:
-    """ASGI middleware: answers below `prefix` that say nothing of caches are for nobody but who asked.
+    """ASGI middleware: keeps answers below `prefix` out of caches, unless they say otherwise.
 
     A key in `x-key` is no sign of privacy to a shared cache, as `Authorization` is.
     """

@@ -295,6 +295,12 @@ class Catalog(StrictSettings):
         return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
 
     @property
+    def least_price(self) -> int:
+        """The price, in milli-credits, that no task of any endpoint falls below."""
+        endpoints = self.endpoints.values()
+        return min((each.get_price(mode).least for each in endpoints for mode in each.modes_or_default), default=0)
+
+    @property
     def names(self) -> dict[str, str]:
         """Every name that requests may have for an endpoint, and by it the endpoint's own."""
         others = {other: name for name, endpoint in self.endpoints.items() for other in endpoint.other_names}

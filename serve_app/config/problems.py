@@ -68,12 +68,12 @@ def _describe(problem: ValidationError, files: Sequence[Path], secrets: Mapping[
 
 
 def _place(error: ErrorDetails) -> Place:
-    """Where the setting stands: pydantic names the section alone of one that is unknown."""
+    """Returns where the setting stands; of an unknown one pydantic names the section alone."""
     return (*error["loc"], error.get("ctx", {})["name"]) if error["type"] == UNKNOWN_SETTING else error["loc"]
 
 
 def _source(place: Place, files: Sequence[Path], secrets: Mapping[str, Path]) -> str:
-    """The variable or file and line that set it, with a colon; empty where none did."""
+    """Returns the variable, or the file and line, that set it, with a colon; empty where none did."""
     for depth in range(len(place), 0, -1):
         variable = PREFIX + _DELIMITER.join(map(str, place[:depth])).upper()
         if variable in os.environ:

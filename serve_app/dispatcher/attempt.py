@@ -151,7 +151,7 @@ class Dependencies:
 
 MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"
-NOT_REWRITTEN = "prompt_upsampling had no effect: the prompt was used as it was sent"
+NOT_REWRITTEN = "The prompt was used as it was sent: rewriting it had no effect"
 UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
 

@@ -89,6 +89,8 @@ class Maintenance:
             if task is None:
                 continue
             latents = ((task.result or {}).get("draft") or {}).get("key")
+            if latents is None:  # sealed with a key that is gone: what the videos need is not known
+                continue
             try:
                 keys = await self._objects.keys(f"{RESULTS}{task.id}")
                 await self._objects.delete([key for key in keys if key != latents])

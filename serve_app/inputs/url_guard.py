@@ -365,7 +365,7 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
         self._verify = verify
         self._limits = limits
         self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}
-        """By the proxy that is called through."""
+        """One for each proxy, by its URL; None is the direct one."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_parts(request.url)

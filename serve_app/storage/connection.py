@@ -31,10 +31,10 @@ from serve_app.storage.refusals import StoreRefused
 from serve_app.storage.scripts import Replication
 
 NO_ANSWER = (ConnectionError, TimeoutError)
-"""Problems after which nobody knows whether the server did what it was asked to."""
+"""Problems after which it is unknown whether the server carried out the command."""
 
 UNREACHABLE = (*NO_ANSWER, *TRY_AGAIN, StoreRefused)
-"""What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries, or refused."""
+"""Problems that callers see when Redis stayed out of reach, full or read-only through all retries, or refused."""
 
 _SENTINEL: Final = "+sentinel"
 _SENTINEL_PORT: Final = 26379
@@ -60,7 +60,7 @@ def connect(
         "retry": Retry(ExponentialBackoff(cap=0.5, base=0.02), retries),
         "retry_on_error": [*NO_ANSWER, *TRY_AGAIN],
     }
-    if urlsplit(url).scheme.endswith(_SENTINEL):
+    if url.partition("://")[0].endswith(_SENTINEL):
         pool = _primary(url, max_connections, options)
     else:
         pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
@@ -77,16 +77,19 @@ def connect(
 
 def _primary(url: str, max_connections: int, options: dict[str, Any]) -> SentinelConnectionPool:
     """Connections to whichever server the sentinels say is the primary, asked anew at each connection."""
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
+    # Python's own reader refuses several hosts where one is an IPv6 address.
+    scheme, _, rest = url.partition("://")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    credentials, _, hosts = netloc.rpartition("@")
+    parts = urlsplit(f"redis://sentinels{rest[len(netloc) :]}")
     name = parts.path.strip("/")
     sentinels = [_ADDRESS.fullmatch(host) for host in hosts.split(",")]
     if not name or not all(sentinels):
         raise ValueError("a sentinel URL names its sentinels and the primary: redis+sentinel://host:26379/name")
     addresses = [(match[1].strip("[]"), int(match[2] or _SENTINEL_PORT)) for match in sentinels if match]
     # The client library reads the options of a URL of one server: TLS, user and database are the same here.
-    scheme = parts.scheme.removesuffix(_SENTINEL)
-    own: dict[str, Any] = {**parse_url(f"{scheme}://{credentials}@sentinels/?{parts.query}")}
+    one_server = f"{scheme.removesuffix(_SENTINEL)}://{credentials}@sentinels/?{parts.query}"
+    own: dict[str, Any] = {**parse_url(one_server)}
     uses_tls = own.pop("connection_class", None) is not None
     del own["host"]
     sentinel_options = {name: value for name, value in own.items() if name.startswith("ssl_")}

@@ -1,4 +1,4 @@
-"""Refusals of a Redis server that answers but does not do what it is asked to, and the probe that finds them."""
+"""Refusals of a Redis server that answers but carries nothing out, and the probe that finds them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def probe(redis: Redis, prefix: str) -> list[str]:
 
 
 async def probe_subscription(redis: Redis, prefix: str) -> list[str]:
-    """As `probe`, of subscriptions."""
+    """Subscribes as the service does. Returns what `probe` does."""
     async with redis.pubsub() as pubsub:
         try:
             await pubsub.subscribe(f"{prefix}done")

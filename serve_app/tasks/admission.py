@@ -37,6 +37,10 @@ RESERVATION_S = 3600
 """How long inputs may wait in the object store for their submission before they are swept."""
 
 
+STORING_S = 300
+"""Time that one process has to store an uploaded file, in seconds, before another may begin."""
+
+
 class Admission(TaskReader):
     def __init__(
         self,
@@ -115,29 +119,39 @@ class Admission(TaskReader):
         await pipe.execute()
         return due / 1000
 
-    async def reserve_upload(self, upload_id: str, project: str, organization: str, max_bytes: int) -> float:
+    async def reserve_upload(
+        self, upload_id: str, project: str, organization: str, max_bytes: int, least_price: int
+    ) -> float:
         """Reserves a file that a client is about to upload. Returns when it goes, epoch seconds.
 
-        Raises TooManyUploads, or InsufficientCredits or SpendingLimitReached where the project can't pay for any task.
+        `least_price` is in milli-credits. Raises TooManyUploads, or InsufficientCredits or SpendingLimitReached where
+        the project can't pay so much.
         """
         limits, due = self.limits, milliseconds(await self._clock.now() + RESERVATION_S)
         bounds = [limits.max_uploads, limits.max_uploads_mb * 2**20]
         _parse_answer(
-            await self._run("reserve_upload", "", [upload_id, project, organization, max_bytes, due, *bounds])
+            await self._run(
+                "reserve_upload", "", [upload_id, project, organization, max_bytes, due, *bounds, least_price]
+            )
         )
         return due / 1000
 
-    async def take_upload(self, upload_id: str) -> str | None:
-        """Returns the project of an upload whose file may come now; None where it is coming or has come already."""
-        return await cast(Awaitable[str | None], self.redis.getdel(self._key(f"upload:{upload_id}")))
+    async def begin_upload(self, upload_id: str) -> str | None:
+        """Returns the project of an upload whose file may come now; None where one is coming or has come already.
 
-    async def return_upload(self, upload_id: str, project: str) -> None:
+        A process that dies while the file comes holds it up for `STORING_S`.
+        """
+        if not await self.redis.set(self._key(f"storing:{upload_id}"), 1, nx=True, ex=STORING_S):
+            return None
+        return await cast(Awaitable[str | None], self.redis.get(self._key(f"upload:{upload_id}")))
+
+    async def abort_upload(self, upload_id: str) -> None:
         """Lets the file come another time, after one that broke off."""
-        await self.redis.set(self._key(f"upload:{upload_id}"), project, ex=RESERVATION_S)
+        await self.redis.delete(self._key(f"storing:{upload_id}"))
 
-    async def set_upload_size(self, upload_id: str, project: str, size: int) -> None:
-        """Notes how large the file is, in bytes: until then it counts with the most that it might have had."""
-        await cast(Awaitable[int], self.redis.hset(self._key(f"uploads:{project}"), upload_id, str(size)))
+    async def end_upload(self, upload_id: str, project: str, size: int) -> None:
+        """Notes that the file has come, and its bytes."""
+        await self._run("end_upload", "", [upload_id, project, size])
 
     async def is_reserved(self, task_id: str, project: str) -> bool:
         due = await self.redis.zscore(self._key(f"reserved:{project}"), task_id)

@@ -14,7 +14,7 @@ for i = 5, #ARGV do
     end
     for _, index in ipairs({ 'tasks:', 'active:', 'reserved:' }) do redis.call('ZREM', P .. index .. project, id) end
     redis.call('HDEL', P .. 'uploads:' .. project, id)
-    redis.call('DEL', P .. 'upload:' .. id)
+    redis.call('DEL', P .. 'upload:' .. id, P .. 'storing:' .. id)
   end
 end
 return 1

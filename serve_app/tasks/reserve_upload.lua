@@ -1,10 +1,10 @@
 -- Reserves room for a file that a client of a project is about to upload, or changes nothing.
--- id project organization bytes due_ms max_uploads max_bytes
+-- id project organization bytes due_ms max_uploads max_bytes least_price
 -- Returns {1}, or {0, why, ...}: what `unaffordable` says, or 'uploads', ms until the first of the project's goes.
 local id, project, due, now = ARGV[3], ARGV[4], tonumber(ARGV[7]), now_ms()
 local reserved, sizes = P .. 'reserved:' .. project, P .. 'uploads:' .. project
 if redis.call('HEXISTS', sizes, id) == 1 then return { 1 } end
-local obstacle = unaffordable(ARGV[5], project, 1, now)
+local obstacle = unaffordable(ARGV[5], project, tonumber(ARGV[10]), now)
 if obstacle then return { 0, unpack(obstacle) } end
 
 redis.call('ZREMRANGEBYSCORE', reserved, '-inf', now)

@@ -26,7 +26,8 @@ Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of 
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id` of a request with such a key, `reply` once accepted; expires |
 | `gen:uploads:{project}` | hash | bytes of each upload that is in `reserved`, or the most that it may have |
-| `gen:upload:{id}` | string | project of an upload whose file has not begun to come; expires |
+| `gen:upload:{id}` | string | project of an upload whose file has not come; expires |
+| `gen:storing:{id}` | string | there while the file of an upload comes; expires |
 | `gen:reserved:{project}` | zset | ids of tasks not submitted yet whose inputs are being stored, by when they go, ms |
 | `gen:needed:{id}` | set | tasks that are made of objects of this one and have not ended |
 | `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |

@@ -14,6 +14,11 @@ for i = 5, #ARGV do
   forget_delivery(ARGV[i])
 end
 local function is_kept(id)
+  -- A dispatcher of an earlier release ends tasks without taking them out here.
+  for _, each in ipairs(redis.call('SMEMBERS', needed_key(id))) do
+    local status = redis.call('HGET', task_key(each), 'status')
+    if not status or TERMINAL[status] then redis.call('SREM', needed_key(id), each) end
+  end
   if redis.call('EXISTS', needed_key(id)) == 0 then return is_on_its_way(id) end
   return redis.call('HEXISTS', task_key(id), 'deleted') == 0 or is_on_its_way(id)
 end

@@ -14,6 +14,7 @@ from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.api.routes.schemas import conceal_id
 from serve_app.encryption import AtRest, new_key
 from serve_app.tasks.task import Status
 
@@ -211,4 +212,4 @@ def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
         # Nor can they find out by searching.
         query = {"project": client.project, "status": "Ready", "prompt": "something else"}
         (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
-    assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)
+    assert (task["id"], task["prompt"], task["thumbnail"]) == (conceal_id(task_id), None, None)

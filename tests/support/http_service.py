@@ -108,7 +108,7 @@ class Service:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
-        passing = ("keys:used", "memory", "rate:", "report:", "retention", "reserved:", "tally:", "upload")
+        passing = ("keys:used", "memory", "rate:", "report:", "retention", "reserved:", "storing:", "tally:", "upload")
         changed = {key for key in keys if not key.startswith(passing)}
         # Kept for a request while it was checked, and given up with it.
         changed -= {key for key in changed if key.startswith("idempotency:") and not self.worker.has(key)}

@@ -11,7 +11,7 @@ from support.website import Website, serving
 
 from deployments.contract.model import EngineConfig
 from deployments.contract.objects import ObjectStore
-from deployments.proxies import ENVIRONMENT, NONE, apply_proxy, is_internal, proxy_for
+from deployments.proxies import ENVIRONMENT, NONE, apply_proxy, is_internal, object_store_options, proxy_for
 from deployments.remote_engine.client import EngineClient
 
 PROXY = "http://proxy.example.com:3128"
@@ -56,6 +56,9 @@ def proxy(environment: pytest.MonkeyPatch) -> Iterator[Website]:
         ("https://badexample.com/", "example.com", PROXY),
         ("http://8.8.8.8/", "8.8.8.0/24", None),
         ("https://hooks.example.com/", "*", None),
+        ("https://hooks.example.com/", "hooks.example.com:443", None),
+        ("https://hooks.example.com./", "hooks.example.com.", None),
+        ("http://[2606:4700::1111]/", "[2606:4700::1111]", None),
     ],
 )
 def test_calls_outward_alone_go_through_the_proxy(
@@ -84,7 +87,9 @@ def test_the_setting_decides_over_the_environment() -> None:
     environ = {"HTTPS_PROXY": PROXY, "no_proxy": "inside.example.com"}
     apply_proxy(ENVIRONMENT, environ)
     assert environ["HTTPS_PROXY"] == PROXY
-    assert environ["no_proxy"].split(",") == ["inside.example.com", "localhost", "127.0.0.1", "::1"]
+    excluded = environ["no_proxy"].split(",")
+    assert excluded[0] == "inside.example.com"
+    assert {"localhost", "127.0.0.1", "::1", "169.254.169.254", ".internal", "10.0.0.0/8"} <= set(excluded)
     apply_proxy("http://other:3128", environ)
     assert "HTTPS_PROXY" not in environ
     assert (environ["http_proxy"], environ["https_proxy"]) == ("http://other:3128", "http://other:3128")
@@ -104,6 +109,24 @@ async def test_an_inference_server_beside_is_called_directly(proxy: Website) -> 
         assert await client.is_healthy()
         await client.close()
     assert not proxy.paths
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket", "gs://bucket", "az://c", "abfss://c@a.dfs.core.windows.net", "memory:///"]
+)
+def test_the_stores_of_providers_are_left_to_the_environment(environment: pytest.MonkeyPatch, url: str) -> None:
+    apply_proxy(ENVIRONMENT)
+    assert object_store_options(url, {"region": "x"}) == {"region": "x"}
+    environment.delenv("http_proxy")
+    environment.delenv("https_proxy")
+    assert object_store_options("s3://b", {"endpoint": "http://minio:9000"}) == {"endpoint": "http://minio:9000"}
+
+
+def test_a_store_by_a_name_without_a_dot_is_called_directly() -> None:
+    apply_proxy(ENVIRONMENT)
+    options = object_store_options("s3://b", {"endpoint": "http://minio:9000"})["client_options"]
+    assert options["proxy_url"] == PROXY
+    assert {"minio", "169.254.169.254"} <= set(options["proxy_excludes"].split(","))
 
 
 async def test_an_object_store_on_this_network_is_called_directly(proxy: Website) -> None:

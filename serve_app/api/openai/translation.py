@@ -37,6 +37,9 @@ from serve_app.schemas.video import BaseVideoRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
 
+_CHARSETS: Final = re.compile(r"us-ascii|utf-?(8|16|16le|16be)|iso-8859-[0-9]{1,2}|windows-125[0-8]|latin-?1")
+"""Charsets of texts in forms. Python knows more, some of which take long to decode."""
+
 Fits: TypeAlias = Callable[[ServedEndpoint], bool]
 
 
@@ -198,6 +201,10 @@ async def _read_form(request: Request) -> RequestFields:
         form = await parser.parse()
     except MultiPartException as problem:
         raise HTTPException(400, problem.message) from None
+    except Invalid:
+        for file in parser._files_to_close_on_error:
+            file.close()
+        raise
     try:
         for name, value in form.multi_items():
             indexed = _INDEXED.fullmatch(name)
@@ -254,6 +261,8 @@ class _FormParser(MultiPartParser):
 def _decode(field: str, data: bytes, charset: str, default: str) -> str:
     """Raises Invalid where a part is not in the charset that it names."""
     try:
+        if charset and not _CHARSETS.fullmatch(charset.lower()):
+            raise LookupError(charset)
         return data.decode(charset or default)
     except (UnicodeError, LookupError):
         if not charset:

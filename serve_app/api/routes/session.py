@@ -170,7 +170,7 @@ async def _check_password(services: Services, name: str, password: SecretStr, re
 async def find_first_project(services: Services, person: str) -> Project | None:
     """Returns where their session begins: in the organization that they were in last, else in the first of theirs that
     has a project. Another organization that makes them a member changes nothing of it."""
-    own, home = await services.organizations.list_for_person(person), await services.organizations.home(person)
+    own, home = await services.organizations.list_for_person(person), await services.organizations.get_home(person)
     for organization in sorted(own, key=lambda each: each != home):
         if projects := await services.projects.list(organization):
             return projects[0]

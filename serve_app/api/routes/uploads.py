@@ -61,7 +61,9 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     key = upload_key(upload_id, body.content_type.rpartition("/")[2])
     try:
         await services.tasks.count_request(caller.id)
-        expires = await services.tasks.reserve_upload(upload_id, caller.project.id, caller.organization, max_bytes)
+        expires = await services.tasks.reserve_upload(
+            upload_id, caller.project.id, caller.organization, max_bytes, services.catalog.least_price
+        )
     except Refused as refusal:
         raise answer_refusals(refusal, "uploads", services) from None
     base = public_base(request, services.settings.service)
@@ -75,23 +77,26 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     )
 
 
-@router.put("/{key:path}/{max_bytes}", status_code=204, include_in_schema=False)
-async def store_upload(request: Request, services: Deps, key: str, max_bytes: int) -> None:
+@router.put("/{key:path}", status_code=204, include_in_schema=False)  # addresses that 0.2.0 made, until they expire
+@router.put("/{key:path}/{max_bytes:int}", status_code=204, include_in_schema=False)
+async def store_upload(request: Request, services: Deps, key: str, max_bytes: int = IMAGES.max_bytes) -> None:
     """Stores the file of an upload, once."""
     check_signature(services, request)
     upload_id = key.split("/")[1]
-    project = await services.tasks.take_upload(upload_id)
+    project = await services.tasks.begin_upload(upload_id)
     if project is None:
-        raise ApiError(409, "conflict", "This address has taken a file already; create another upload", _CLOSE)
+        raise ApiError(
+            409, "conflict", "This address takes a file now, or has taken one; create another upload", _CLOSE
+        )
     body = _CountedBody(request.stream(), max_bytes)
     try:
         await services.objects.put_stream(key, body.chunks())
     except BaseException as problem:
-        await services.tasks.return_upload(upload_id, project)
+        await services.tasks.abort_upload(upload_id)
         if isinstance(problem, ClientDisconnect):
             raise HTTPException(400, "The body ended early") from None  # that nobody hears
         raise
-    await services.tasks.set_upload_size(upload_id, project, body.size)
+    await services.tasks.end_upload(upload_id, project, body.size)
 
 
 def check_signature(services: Services, request: HTTPConnection) -> None:

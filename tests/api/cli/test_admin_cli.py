@@ -74,7 +74,9 @@ def test_a_project_is_erased(operator: GenServe, service: Service, acme: str) ->
     assert "closed" not in operator("projects", "set", project, "--open").out
 
 
-def test_members_come_change_and_go(operator: GenServe) -> None:
+def test_members_change_and_go(operator: GenServe, service: Service, acme: str) -> None:
+    assert "invitation" in operator("members", "set", "ada@acme.test", "viewer").err
+    service.worker.run(service.worker.organizations.set_member(acme, "ada@acme.test", Role.DEVELOPER, "test"))
     for role in ("viewer", "administrator"):
         assert operator("members", "set", "ada@acme.test", role).out == f"ada@acme.test is {role}\n"
     assert operator("members", "list").table == [["ada@acme.test", "administrator"]]
