@@ -34,7 +34,7 @@ from serve_app.config.replicas import BoundSettings, MissingSecret, installed_re
 from serve_app.config.settings import Settings
 from serve_app.ray_internals import list_serve_actors
 from serve_app.storage import connection
-from serve_app.storage.refusals import describe_store_problem, probe, probe_subscription
+from serve_app.storage.refusals import MissingPermissions, check_permissions, describe_store_problem
 
 _VITAL: Final = frozenset(
     (
@@ -160,7 +160,6 @@ _STORE_WHAT: Final = "Redis"
 
 
 _CLASH: Final = "another member has this name in other letters and another role: take one of both out"
-_GRANT: Final = "ACL SETUSER … ~{prefix}* &{prefix}* +@all -@dangerous +info"
 
 
 async def check_redis(settings: Settings, where: str) -> list[Finding]:
@@ -170,15 +169,14 @@ async def check_redis(settings: Settings, where: str) -> list[Finding]:
     except ValueError as problem:
         return [refusal(_STORE_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
     try:
-        missing = await probe(redis, settings.redis.prefix) + await probe_subscription(redis, settings.redis.prefix)
-        if missing:
-            message = f"its user lacks permissions: {'; '.join(dict.fromkeys(missing))}"
-            return [refusal(_STORE_WHAT, where, message, _GRANT.format(prefix=settings.redis.prefix))]
+        await check_permissions(redis, settings.redis.prefix)
         return [
             *_persistence_findings(await redis.info("all"), settings, where),
             *await _latency_findings(redis, where),
             *[warning("members", where, each, _CLASH) for each in await find_clashes(redis, settings.redis.prefix)],
         ]
+    except MissingPermissions as problem:
+        return [refusal(_STORE_WHAT, where, problem.problem, problem.remedy)]
     except RedisError as problem:
         reason = describe_store_problem(problem)
         remedy = (

@@ -29,6 +29,7 @@ from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.launcher.first_start import with_key
 from serve_app.launcher.running import MetricsServer, listen
 from serve_app.storage import connection
+from serve_app.storage.refusals import check_permissions
 
 logger = logging.getLogger(__name__)
 
@@ -218,6 +219,7 @@ async def _make_keys(settings: Settings) -> bool:
     """Returns whether the API key is new."""
     redis = connection.connect(settings.redis_url)
     try:
+        await check_permissions(redis, settings.redis.prefix)
         return (await first_start.make_keys(settings, redis))[0].is_new
     finally:
         await redis.aclose()

@@ -83,6 +83,22 @@ async def probe_subscription(redis: Redis, prefix: str) -> list[str]:
     return []
 
 
+class MissingPermissions(ValueError):
+    """The server's user may not do what the service needs."""
+
+    def __init__(self, missing: list[str], prefix: str) -> None:
+        """`missing` is in the server's words."""
+        self.problem = f"the user of redis.url lacks permissions: {'; '.join(dict.fromkeys(missing))}"
+        self.remedy = f"ACL SETUSER … ~{prefix}* &{prefix}* +@all -@dangerous +info"
+        super().__init__(f"{self.problem}. Grant them: {self.remedy}")
+
+
+async def check_permissions(redis: Redis, prefix: str) -> None:
+    """Raises MissingPermissions, or RedisError for what stops all writes."""
+    if missing := await probe(redis, prefix) + await probe_subscription(redis, prefix):
+        raise MissingPermissions(missing, prefix)
+
+
 def describe_store_problem(problem: BaseException) -> str | None:
     """Why the server refuses, fit for anyone's eyes; None for a server that is out of reach."""
     match problem:

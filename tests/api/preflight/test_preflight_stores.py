@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,3 +140,21 @@ async def test_the_user_that_is_recommended_is_fit(redis_url: str) -> None:
         await administrator.execute_command("ACL", "DELUSER", "app")
         await administrator.aclose()
     assert Verdict.REFUSED not in verdicts.values()
+
+
+async def test_up_names_missing_permissions_before_it_serves(redis_url: str, tmp_path: Path) -> None:
+    administrator = Redis.from_url(redis_url)
+    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", "~gen:*", "+@all")
+    try:
+        environ = os.environ | {"GEN_REDIS__URL": re.sub("//.*@", "//app:x@", redis_url)}
+        command = [Path(sys.executable).with_name("gen-serve"), "up", "--config", "configs/local.yaml"]
+        environ |= {"GEN_SERVICE__PORT": str(free_port())}
+        ended = await asyncio.to_thread(
+            subprocess.run, command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        await administrator.execute_command("ACL", "DELUSER", "app")
+        await administrator.aclose()
+    assert ended.returncode == 2, ended.stderr
+    assert "permissions to access a channel" in ended.stderr
+    assert "ACL SETUSER" in ended.stderr
