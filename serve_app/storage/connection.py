@@ -22,7 +22,7 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
 
 from deployments.contract.strict_settings import StrictSettings
@@ -95,10 +95,14 @@ def _primary(url: str, max_connections: int, options: dict[str, Any]) -> Sentine
     sentinel_options = {name: value for name, value in own.items() if name.startswith("ssl_")}
     for option in ("username", "password"):
         sentinel_options[option] = own.pop(f"sentinel_{option}", None)
-    finder = Sentinel(
-        addresses,
-        sentinel_kwargs={"ssl": uses_tls, "socket_timeout": 1.0, "decode_responses": True, **sentinel_options},
-    )
+    # One that is gone is asked once: the next one knows.
+    sentinel_options |= {
+        "ssl": uses_tls,
+        "socket_timeout": 1.0,
+        "decode_responses": True,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    finder = Sentinel(addresses, sentinel_kwargs=sentinel_options)
     return _PrimaryPool(
         name, finder, max_connections=_POOL_FACTOR * max_connections, ssl=uses_tls, **{**own, **options}
     )

@@ -88,9 +88,12 @@ class CounterBuffer:
     async def keep_adding(self, redis: Redis, prefix: str) -> None:
         while True:
             await rest(_EVERY_S)
-            with suppress(RedisError):
-                # Not to be broken off: nobody would know whether it was done. `add_rest` waits for it.
-                await asyncio.shield(self.add_to(redis, prefix))
+            # Not to be broken off: it would be unknown whether it was done. `add_rest` waits for it.
+            await asyncio.shield(self._try_add_to(redis, prefix))
+
+    async def _try_add_to(self, redis: Redis, prefix: str) -> None:
+        with suppress(RedisError):
+            await self.add_to(redis, prefix)
 
     async def add_rest(self, redis: Redis, prefix: str) -> None:
         """Before the process ends."""
