@@ -260,7 +260,7 @@ def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> 
 CAROL = "carol@example.com"
 
 
-def test_a_stranger_who_enrolled_by_an_address_is_granted_nothing_by_it(
+def test_nothing_is_granted_to_a_stranger_by_an_address(
     administrator: Client, service: Service, browser: httpx2.Client
 ) -> None:
     """Anyone may have enrolled by an address: what others grant to it must not be theirs."""
@@ -309,7 +309,7 @@ def test_a_grant_elsewhere_does_not_move_where_people_begin(
         assert session["organization"] == administrator.organization
 
 
-def test_a_person_of_an_earlier_release_signs_in_in_any_case(
+def test_people_of_an_earlier_release_in_any_case(
     administrator: Client, service: Service, browser: httpx2.Client, start_service: StartService
 ) -> None:
     name = f"Ann-{administrator.project}@Example.com"

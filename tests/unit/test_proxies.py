@@ -122,7 +122,7 @@ def test_the_stores_of_providers_are_left_to_the_environment(environment: pytest
     assert object_store_options("s3://b", {"endpoint": "http://minio:9000"}) == {"endpoint": "http://minio:9000"}
 
 
-def test_a_store_by_a_name_without_a_dot_is_called_directly() -> None:
+def test_a_store_named_without_a_dot_is_called_directly() -> None:
     apply_proxy(ENVIRONMENT)
     options = object_store_options("s3://b", {"endpoint": "http://minio:9000"})["client_options"]
     assert options["proxy_url"] == PROXY

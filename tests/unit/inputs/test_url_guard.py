@@ -293,7 +293,7 @@ async def _unknown(host: str, port: int) -> Sequence[str]:
     raise OSError("no such host")
 
 
-async def test_a_name_that_the_proxy_alone_knows_is_called_through_it(proxy: Website) -> None:
+async def test_a_name_that_only_the_proxy_knows(proxy: Website) -> None:
     url = "http://hooks.example.com/called"
     proxy.set_page(url, b"by proxy")
     guard = UrlGuard(resolve=_unknown)

@@ -98,7 +98,7 @@ async def list_ledger_entries(
                 kind=entry.kind,
                 credits=entry.amount / 1000,
                 balance=entry.balance / 1000,
-                about={name: _shown(name, value, entry, caller) for name, value in entry.about.items()},
+                about={name: _format_about(name, value, entry, caller) for name, value in entry.about.items()},
             )
             for entry in entries
         ],
@@ -106,7 +106,7 @@ async def list_ledger_entries(
     )
 
 
-def _shown(name: str, value: str, entry: Entry, caller: Caller) -> str:
+def _format_about(name: str, value: str, entry: Entry, caller: Caller) -> str:
     match name:
         case "cost":
             return format_credits(int(value))

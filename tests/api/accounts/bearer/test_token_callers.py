@@ -38,7 +38,7 @@ async def test_a_token_that_a_published_key_signed_is_accepted(
     assert "ada" in caller.id
 
 
-async def test_a_slash_at_the_end_of_an_issuer_makes_no_difference(
+async def test_a_slash_at_the_end_of_an_issuer(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
     for configured, claimed in ((ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (f"{ISSUER}/", f"{ISSUER}/")):
