@@ -159,7 +159,7 @@ _WRONG_CLOCK_S: Final = 30.0
 _STORE_WHAT: Final = "Redis"
 
 
-_CLASH: Final = "another member has this name in other letters and another role: take one of both out"
+_CLASH: Final = "another member has this name in other letters: gen-serve members set NAME ROLE makes them one"
 
 
 async def check_redis(settings: Settings, where: str) -> list[Finding]:
