@@ -22,6 +22,13 @@ class JobError(Exception):
     """The job itself is at fault; its text is fit for the client. Ends that job alone."""
 
 
+class ContentFlagged(JobError):
+    """The model's own safety checker withholds the result."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's safety checker withheld the result")
+
+
 class Unavailable(Exception):
     """Something the job needs is out of reach: the object store, say. No fault of the job; another attempt may do."""
 
@@ -75,8 +82,6 @@ class StateLike(Protocol):
 
 
 S = TypeVar("S", bound=StateLike)
-
-
 P = TypeVar("P")
 """What a backend makes of a job before it is encoded: the job with all that it needs from elsewhere."""
 
@@ -120,4 +125,29 @@ class Backend(Protocol[P, S]):
     def preview(self, state: S) -> Callable[[], Preview] | None:
         """A small image of the state as it is, or None where the family makes none. What is returned stores it: from
         any thread, raising Unavailable."""
+        ...
+
+
+S_contra = TypeVar("S_contra", bound=StateLike, contravariant=True)
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class Call(Protocol):
+    """What a backend makes of jobs that it encoded together: they take every step together."""
+
+    @property
+    def kind(self) -> Hashable: ...
+
+
+class StaticBatching(Protocol[P_contra, S_contra]):
+    """How a backend batches whose batches can't grow. Jobs of one kind can share a call."""
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether calls may take turns between steps."""
+        ...
+
+    def call_of(self, state: S_contra) -> Call: ...
+    def kind_of(self, prepared: P_contra) -> Hashable | None:
+        """Returns None for a job that has a call of its own."""
         ...

@@ -22,7 +22,8 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 from safetensors import SafetensorError
 
-from deployments.backends.diffusers import PipelineSignature, denoisers_of
+from deployments.backends.diffusers import denoisers_of
+from deployments.backends.pipeline_signature import PipelineSignature
 from deployments.checkpoint_files import CheckpointError, pipeline_folder, read_index, single_file
 from deployments.contract.model import ModelConfig, Quantization
 from deployments.native_loading import device_for, device_name, precision_for

@@ -370,7 +370,7 @@ def _diffusers_backend(spec: ModelSpec) -> tuple[Backend[Any, Any], dict[str, An
         threads=spec.threads,
         setup=loaded.setup,
     )
-    return backend, {"batch_of": lambda state: state.call, "interleave": loaded.interleaves}
+    return backend, {"batching": backend}
 
 
 def _cost_store(spec: ModelSpec, setup: Mapping[str, str]) -> StepCostStore | None:

@@ -52,3 +52,10 @@ def wait_for(stream: Any) -> None:
     event = torch.cuda.Event(blocking=True)
     event.record(stream)
     event.synchronize()
+
+
+def wait_for_devices() -> None:
+    """Returns when the work that the present thread has queued on CUDA devices is done; at once where there is none."""
+    if torch.cuda.is_initialized():
+        for device in range(torch.cuda.device_count()):
+            wait_for(torch.cuda.current_stream(device))

@@ -1,121 +1,49 @@
 """The diffusers backend: any diffusers pipeline, one call per batch that the engine drives step by step.
 
-Jobs that are encoded together and agree in size and settings go in one call (static batching). Calls interleave between
-steps. A call that fails is replaced by calls for each of its jobs alone, which catch up: seeds make them repeatable.
+Jobs that are encoded together and agree in size and settings go in one call (static batching). Calls interleave
+between steps, but for pipelines whose hooks keep state. A call that fails is replaced by calls for each of its jobs
+alone, which catch up: seeds make them repeatable.
 """
 
 from __future__ import annotations
 
-import inspect
+import logging
 import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-import numpy as np
 import torch
-from PIL import Image
 
-from deployments.backend import JobError, NotFinite, OutOfMemory
+from deployments.backend import ContentFlagged, DeviceBroken, JobError, OutOfMemory
+from deployments.backends.exclusive_autoencoder import make_autoencoders_exclusive
 from deployments.backends.inputs import InputFetcher
+from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun, stop_before_steps
+from deployments.backends.pipeline_signature import PipelineSignature
 from deployments.contract import counts
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.scheduler import MemoryLimit
 from deployments.families.device_errors import translate_device_errors
-from deployments.images import Pixels, fit, open_image
+from deployments.images import Pixels, fit
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
 from deployments.lora.weights import AdapterCache
 from deployments.lru_cache import MB
 from deployments.outputs import Outputs
 from deployments.video.writer import Audio, VideoWriter
 
+log = logging.getLogger(__name__)
+
 _PIXELS_PER_TOKEN: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineSignature:
-    """The parameters of a pipeline's `__call__`, by what they mean here. None: the pipeline has no such parameter."""
-
-    parameters: frozenset[str]
-    guidance: str | None
-    image: str | None
-    fps: str | None
-    frame_group: int = 1
-
-    @classmethod
-    def from_pipeline(cls, pipeline: Any) -> PipelineSignature:
-        """`pipeline` may be the class."""
-        parameters = inspect.signature(pipeline.__call__).parameters
-        names = frozenset(parameters)
-        group = int(
-            getattr(pipeline, "vae_scale_factor_temporal", getattr(pipeline, "vae_temporal_compression_ratio", 1))
-        )
-        # Pipelines with both are distilled (guidance_scale feeds the network), unless CFG is on by default.
-        cfg = parameters.get("true_cfg_scale")
-        if cfg is not None and isinstance(cfg.default, (int, float)) and cfg.default > 1:
-            guidance: str | None = "true_cfg_scale"
-        else:
-            guidance = _first(names, "guidance_scale")
-        return cls(names, guidance, _first(names, "image", "images"), _first(names, "frame_rate", "fps"), group)
-
-    def check(self, job: GenerationJob) -> None:
-        """Raises JobError naming what the pipeline can't take."""
-        needed = {
-            "images": bool(job.references) and self.image is None,
-            "mask": job.mask is not None and "mask_image" not in self.parameters,
-            "control image": job.control is not None and "control_image" not in self.parameters,
-            "image prompt": job.image_prompt is not None,
-            "layout": bool(job.layout),
-            "edge thresholds": job.canny is not None,
-            "transparent background": job.transparent,
-            "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in self.parameters,
-            "guidance": job.guidance is not None and self.guidance is None,
-            "strength": job.strength is not None and "strength" not in self.parameters,
-            "frames": job.video is not None and "num_frames" not in self.parameters,
-        }
-        missing = [name for name, lacks in needed.items() if lacks]
-        if missing:
-            raise JobError(f"this model takes no {' and no '.join(missing)}")
-
-    def arguments(self, jobs: Sequence[GenerationJob], images: Mapping[str, bytes]) -> dict[str, Any]:
-        """Of one call for `jobs`, which agree in all but prompts and seeds; only a single job may have images."""
-        job = jobs[0]
-        generators = [torch.Generator("cpu").manual_seed(each.seed) for each in jobs]
-        arguments: dict[str, Any] = {
-            "prompt": _one_or_list([each.prompt for each in jobs]),
-            "generator": _one_or_list(generators),
-            "width": job.width,
-            "height": job.height,
-            "num_inference_steps": job.steps,
-            "output_type": "np",
-        }
-        if "negative_prompt" in self.parameters and (job.negative_prompt or self.guidance == "true_cfg_scale"):
-            # True CFG is off without one; an empty prompt has no tokens for some encoders.
-            arguments["negative_prompt"] = _one_or_list([each.negative_prompt or " " for each in jobs])
-        if self.guidance is not None and job.guidance is not None:
-            arguments[self.guidance] = job.guidance
-        if job.strength is not None:
-            arguments["strength"] = job.strength
-        if job.references and self.image is not None:
-            arguments[self.image] = _one_or_list([_rgb(images[key]) for key in job.references])
-        if job.mask is not None:
-            arguments["mask_image"] = open_image(images[job.mask]).convert("L")
-        if job.control is not None:
-            arguments["control_image"] = _rgb(images[job.control])
-        if job.video is not None:
-            # Encoders of videos take one frame and whole groups of frames; what is too much is cut off.
-            arguments["num_frames"] = 1 + -(-(job.video.frames - 1) // self.frame_group) * self.frame_group
-            if self.fps is not None:
-                arguments[self.fps] = float(job.video.fps)
-        return {name: value for name, value in arguments.items() if name in self.parameters}
+_UNSAFE: Final = "Guardrail detected unsafe"
+"""What the checker of Cosmos' pipelines says of a prompt or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +54,44 @@ class FetchedJob:
 
 
 @dataclass(eq=False)
-class _Call:
+class PipelineCall:
     """A run and the adapter it has; the run ends with the last state that refers to this."""
 
     run: PipelineRun
     adapter: AppliedAdapter | None
     size: int
     """How many jobs it is for."""
+    kind: Hashable
+    """Calls of one kind take the same number of steps."""
     lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, self.run.abort)
+
+
+class _Turn:
+    """Which call of a hooked pipeline is between its beginning and its end."""
+
+    def __init__(self) -> None:
+        self._run: PipelineRun | None = None
+        self._call: weakref.ref[PipelineCall] | None = None
+
+    def other(self, call: PipelineCall) -> PipelineCall | None:
+        """Returns the call whose turn it is, if that is another than `call` and somebody still wants its result."""
+        current = self._call() if self._call else None
+        return None if current is call else current
+
+    def take(self, call: PipelineCall) -> bool:
+        """Gives the turn to `call`. Returns whether the call before was not carried to its end."""
+        abandoned, self._run, self._call = self._run, call.run, weakref.ref(call)
+        if abandoned is None or abandoned is call.run:
+            return False
+        abandoned.end()
+        return True
+
+    def end(self, call: PipelineCall) -> None:
+        if call.run is self._run:
+            self._run = self._call = None
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +99,7 @@ class PipelineState:
     """One job of a call: its `index`-th."""
 
     fetched: FetchedJob
-    call: _Call
+    call: PipelineCall
     index: int
     done_steps: int = 0
 
@@ -163,7 +118,7 @@ class PipelineState:
 
     @property
     def total_steps(self) -> int:
-        return max(self.call.run.total_steps, 1)
+        return self.call.run.total_steps
 
     @property
     def steps_alike(self) -> int:
@@ -187,18 +142,23 @@ class DiffusersBackend:
         setup: Mapping[str, str] | None = None,
     ) -> None:
         """`pipeline_kwargs` are constants of every call. `preview_decoder` is an `AutoencoderTiny` for the pipeline's
-        latents. `hooked`: the pipeline moves its networks between devices, so that only one may run at a time."""
+        latents. `hooked`: hooks keep state of a call, or move networks between devices, so that one call must end
+        before the next begins."""
         pipeline.set_progress_bar_config(disable=True)
         self._pipeline = pipeline
         self._signature = PipelineSignature.from_pipeline(pipeline)
         self._constants = dict(pipeline_kwargs or {})
         self._preview_decoder = preview_decoder
-        self._turn: AbstractContextManager[Any] = Lock() if hooked else nullcontext()
+        self.interleaves = not hooked
+        self._turn = _Turn()
+        self._steps_taken: dict[Hashable, int] = {}
+        """By calls of pipelines with sections, which don't say beforehand."""
         self._denoising = Lock()
         """Adapters change the networks for the call that takes a step: no other may take one meanwhile."""
         self._outputs, self._fetcher = Outputs(store), InputFetcher(store)
         denoisers = denoisers_of(pipeline)
         stop_before_steps(denoisers)
+        make_autoencoders_exclusive(pipeline)
         self._layers = AdaptedLayers(denoisers[0]) if denoisers else None
         self._adapters = AdapterCache(denoisers[0], store, adapters_mb * MB) if denoisers else None
         self._limit = MemoryLimit(max_batch)
@@ -208,6 +168,12 @@ class DiffusersBackend:
     @property
     def setup(self) -> Mapping[str, str]:
         return self._setup
+
+    def call_of(self, state: PipelineState) -> PipelineCall:
+        return state.call
+
+    def kind_of(self, prepared: FetchedJob) -> Hashable | None:
+        return None if prepared.job.inputs else _call_kind(prepared)
 
     def counts(self) -> Mapping[str, float]:
         return counts.cache_counts("adapters", self._adapters.stats) if self._adapters else {}
@@ -247,7 +213,10 @@ class DiffusersBackend:
             if state.call.run.error is not None:
                 self._restart(state)
         call = states[0].call
-        self._advance(call)
+        if not call.run.began:
+            self._prepare(call)
+        if not call.run.ended:
+            self._advance(call)
         for state in states:
             state.done_steps = call.run.done_steps
 
@@ -258,18 +227,15 @@ class DiffusersBackend:
         with call.lock:
             while not call.run.ended:
                 self._advance(call)
-        frames = _frames(call.run.output)[state.index]
-        if not np.isfinite(frames).all():
-            raise NotFinite("the pipeline's result is not finite")
-        if state.job.video is not None:
-            frames = frames[: state.job.video.frames]
-        pixels: Pixels = (frames * 255).round().clip(0, 255).astype(np.uint8)
-        if state.job.video is None:
-            image = pixels[0] if pixels.ndim == 4 else pixels
-            return partial(
-                self._outputs.store_image, state.job, fit(image, state.job.width, state.job.height, "smooth")
-            )
-        return partial(self._store_video, state.job, pixels, _audio(self._pipeline, call.run.output, state.index))
+        output = PipelineOutput(call.run.output)
+        with translate_device_errors():
+            pixels = output.pixels(state.index)
+            if state.job.video is not None:
+                sound = output.audio(self._pipeline, state.index)
+                return partial(self._store_video, state.job, pixels[: state.job.video.frames], sound)
+        layers = len(pixels) if pixels.ndim == 4 else 1
+        image = fit(pixels.reshape(-1, *pixels.shape[-2:]), state.job.width, state.job.height * layers, "smooth")
+        return partial(self._outputs.store_image, state.job, image)
 
     def preview(self, state: PipelineState) -> Callable[[], Preview] | None:
         latents = state.call.run.latents
@@ -288,24 +254,56 @@ class DiffusersBackend:
         pixels = colours.permute(1, 2, 0).cpu().numpy()
         return partial(self._outputs.store_preview, state.job, pixels, state.done_steps, state.total_steps)
 
-    def _begin(self, jobs: Sequence[FetchedJob]) -> _Call:
-        """A call that waits for its first step. Raises JobError for arguments that the pipeline refuses."""
+    def _begin(self, jobs: Sequence[FetchedJob]) -> PipelineCall:
+        """Returns a call that waits for its first step. One of a hooked pipeline waits for its turn, before everything.
+
+        Raises JobError for arguments that the pipeline refuses.
+        """
+        job, kind = jobs[0].job, _call_kind(jobs[0])
         arguments = self._constants | self._signature.arguments([each.job for each in jobs], jobs[0].images)
-        call = _Call(PipelineRun(self._pipeline, arguments), jobs[0].adapter, len(jobs))
+        expected = self._steps_taken.get(kind)
+        run = PipelineRun(self._pipeline, arguments, to_the_end=not self.interleaves, expected_steps=expected)
+        if job.guidance is not None and self._signature.guidance is None:
+            run.guide(job.guidance)
+        call = PipelineCall(run, jobs[0].adapter, len(jobs), kind)
+        if self.interleaves:
+            self._prepare(call)
+        return call
+
+    def _prepare(self, call: PipelineCall) -> None:
+        """Runs to the first step. In a hooked pipeline the call before comes to its end first."""
+        if not self.interleaves:
+            if (other := self._turn.other(call)) is not None:
+                self._end(other)
+            if self._turn.take(call):
+                self._pipeline.maybe_free_model_hooks()
         try:
             self._advance(call)
         except (ValueError, TypeError) as error:
+            if _UNSAFE in str(error):
+                raise ContentFlagged from None
             raise JobError(f"the model refuses this request: {error}".partition("\n")[0]) from None
-        return call
+
+    def _end(self, call: PipelineCall) -> None:
+        """Runs to the end. An error is left to the call's own next step."""
+        try:
+            while not call.run.ended:
+                self._advance(call)
+        except DeviceBroken:
+            raise
+        except Exception:
+            log.warning("a call failed while another waited for its end", exc_info=True)
 
     def _restart(self, state: PipelineState) -> None:
         """A call for this job alone, as far as the job was."""
         state.call, state.index = self._begin([state.fetched]), 0
+        if not state.call.run.began:
+            self._prepare(state.call)
         while state.call.run.done_steps < state.done_steps:
             self._advance(state.call)
 
-    def _advance(self, call: _Call) -> None:
-        with self._errors(call.size), self._turn, ExitStack() as stack:
+    def _advance(self, call: PipelineCall) -> None:
+        with self._errors(call.size), ExitStack() as stack:
             if call.run.is_denoising:
                 stack.enter_context(self._denoising)
                 if call.adapter is not None and self._layers is not None:
@@ -313,6 +311,9 @@ class DiffusersBackend:
             call.run.advance()
         if call.run.ended:
             self._limit.record_success(call.size)
+            self._turn.end(call)
+            if call.run.to_the_end:
+                self._steps_taken[call.kind] = call.run.done_steps
 
     @contextmanager
     def _errors(self, size: int = 1) -> Iterator[None]:
@@ -348,10 +349,13 @@ class DiffusersBackend:
 
 
 def _batch_key(fetched: FetchedJob, index: int) -> Hashable:
-    """Jobs of equal keys go in one call. Those with images go alone."""
+    """Returns a key that jobs of one call have in common. Those with images go alone."""
+    return index if fetched.job.inputs else _call_kind(fetched)
+
+
+def _call_kind(fetched: FetchedJob) -> Hashable:
+    """Returns all of a job that its call depends on, but for prompt, seed and images."""
     job = fetched.job
-    if job.inputs:
-        return index
     adapter = (job.adapter.id, job.adapter.strength) if job.adapter else None
     video = (job.video.frames, job.video.fps) if job.video else None
     return job.width, job.height, job.steps, job.guidance, job.strength, bool(job.negative_prompt), video, adapter
@@ -362,34 +366,3 @@ def denoisers_of(pipeline: Any) -> list[torch.nn.Module]:
     names = ("transformer", "unet", "transformer_2", "unet_2")
     modules = [pipeline.components.get(name) for name in names]
     return [module for module in modules if isinstance(module, torch.nn.Module)]
-
-
-def _frames(output: Any) -> Any:
-    """Float images (B, H, W, C), or videos (B, F, H, W, C), in 0 to 1."""
-    for name in ("frames", "images"):
-        if name in output:
-            return np.asarray(output[name])
-    raise NotFinite(f"the pipeline answers with {type(output).__name__}, which has neither images nor frames")
-
-
-def _audio(pipeline: Any, output: Any, index: int) -> Audio | None:
-    samples = output.get("audio") if hasattr(output, "get") else None
-    vocoder = getattr(pipeline, "vocoder", None)
-    if samples is None or vocoder is None:
-        return None
-    channels = samples[index].float().cpu().numpy()
-    if channels.ndim == 1 or len(channels) == 1:
-        channels = np.broadcast_to(channels, (2, channels.shape[-1]))
-    return Audio(np.ascontiguousarray(channels.clip(-1, 1), np.float32), int(vocoder.config.output_sampling_rate))
-
-
-def _rgb(data: bytes) -> Image.Image:
-    return open_image(data).convert("RGB")
-
-
-def _one_or_list(values: list[Any]) -> Any:
-    return values[0] if len(values) == 1 else values
-
-
-def _first(names: frozenset[str], *candidates: str) -> str | None:
-    return next((name for name in candidates if name in names), None)

@@ -1,19 +1,27 @@
 """Pipeline run: one call of a diffusers pipeline that stops after every denoising step.
 
 The call has a thread of its own, which waits before its first step and after each one, so that the engine can report,
-preview, cancel and interleave calls. Each run has a scheduler of its own; all share the pipeline's networks.
+preview, cancel and interleave calls. Each run has schedulers and guiders of its own, as these keep state from one step
+to the next; all runs share the pipeline's networks.
 """
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import logging
+import textwrap
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, cast
 
+from diffusers.guiders.guider_utils import BaseGuidance
+from diffusers.schedulers.scheduling_utils import SchedulerMixin
 from torch import Tensor, nn
+
+from deployments.torch_process import wait_for_devices
 
 log = logging.getLogger(__name__)
 
@@ -25,31 +33,54 @@ class _Aborted(BaseException):
 
 
 class PipelineRun:
-    """Used from one thread at a time."""
+    """Used from one thread at a time.
 
-    def __init__(self, pipeline: Any, arguments: Mapping[str, Any]) -> None:
-        """`arguments` are those of the call."""
+    The loop of most pipelines takes each step once, so that the run is denoised after `total_steps`. A pipeline with
+    sections takes its steps once a section, and works on between them: only the end of the call tells that it is done.
+    """
+
+    def __init__(
+        self,
+        pipeline: Any,
+        arguments: Mapping[str, Any],
+        *,
+        to_the_end: bool = False,
+        expected_steps: int | None = None,
+    ) -> None:
+        """`arguments` are those of the call. `to_the_end`: steps are left as long as the call has not ended, as with
+        every pipeline with sections. `expected_steps` is how many steps a call like this one took before."""
         self.done_steps = 0
-        self.total_steps = int(arguments.get("num_inference_steps", 1))
-        """Those that the scheduler takes, once the run has stopped before its first step."""
+        """The steps that were taken, of all sections."""
         self.latents: Tensor | None = None
         """After the last step, in the pipeline's own layout."""
         self.output: Any = None
         """What the call returned."""
         self.error: Exception | None = None
+        self.to_the_end = to_the_end or has_sections(type(pipeline))
+        self._expected_steps = expected_steps
+        self._section_steps = int(arguments.get("num_inference_steps", 1))
+        self._frames = int(arguments.get("num_frames", 1))
+        self._frame_group = frame_group(pipeline)
         self._pipeline = copy.copy(pipeline)
-        scheduler = getattr(pipeline, "scheduler", None)
-        if scheduler is not None:
-            self._pipeline.scheduler = type(scheduler).from_config(scheduler.config)
+        for name, component in pipeline.components.items():
+            if isinstance(component, SchedulerMixin):
+                setattr(self._pipeline, name, cast(Any, type(component)).from_config(cast(Any, component).config))
+            elif isinstance(component, BaseGuidance):
+                setattr(self._pipeline, name, component.new())
         self._arguments = dict(arguments)
         if "callback_on_step_end" in inspect.signature(pipeline.__call__).parameters:
             self._arguments["callback_on_step_end"] = self._after_step
-        elif scheduler is not None:
+        elif getattr(self._pipeline, "scheduler", None) is not None:
             self._stop_after(self._pipeline.scheduler)
         self._prepared = False
         self._aborted = False
+        self._pause: Exception | None = None
         self._resume, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._call, name="pipeline", daemon=True)
+
+    @property
+    def began(self) -> bool:
+        return self._thread.ident is not None
 
     @property
     def ended(self) -> bool:
@@ -57,18 +88,32 @@ class PipelineRun:
         return self.output is not None or self.error is not None
 
     @property
+    def total_steps(self) -> int:
+        """The steps of the whole call: known before the first one, or expected of a pipeline with sections."""
+        if not self.to_the_end:
+            return max(1, self._section_steps, self.done_steps)
+        if self.ended:
+            return max(1, self.done_steps)
+        return max(self._expected_steps or self._section_steps * self._sections, self.done_steps + 1)
+
+    @property
     def is_denoising(self) -> bool:
         """Whether the networks that take steps run until the next stop."""
-        return self._prepared and self.done_steps < self.total_steps
+        return self._prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)
 
     def advance(self) -> None:
-        """Runs on to the next stop: before the first step, after a step, or the end of the call. Raises what the
-        pipeline raises."""
-        if self._thread.ident is None:
-            self._thread.start()
-        else:
+        """Runs on to the next stop: before the first step, after a step, or the end of the call.
+
+        Raises what the pipeline raises, and what the call paused with: it goes on from there at the next advance.
+        """
+        if self.began:
             self._resume.release()
+        else:
+            self._thread.start()
         self._stopped.acquire()
+        if self._pause is not None:
+            pause, self._pause = self._pause, None
+            raise pause
         if self.error is not None:
             raise self.error
 
@@ -77,17 +122,46 @@ class PipelineRun:
         self._aborted = True
         self._resume.release()
 
+    def end(self) -> None:
+        """Aborts the call and waits until its thread has left the pipeline."""
+        self.abort()
+        if self.began:
+            self._thread.join()
+
     def before_forward(self) -> None:
         """Stops before the first step. The networks that take steps call it."""
         if not self._prepared:
             self._prepared = True
-            self.total_steps = max(1, getattr(self._pipeline, "_num_timesteps", None) or self.total_steps)
+            self._section_steps = max(1, getattr(self._pipeline, "_num_timesteps", None) or self._section_steps)
             self._stop()
+
+    def pause(self, error: Exception) -> None:
+        """Stops the call where it is, and has `advance` raise `error`. Called from within the call."""
+        self._pause = error
+        self._stop()
+
+    def guide(self, scale: float) -> None:
+        """Sets the guidance of a pipeline whose guider has it, before the call begins."""
+        self._pipeline.guider = self._pipeline.guider.new(guidance_scale=scale)
+
+    def skip_steps(self) -> None:
+        """Leaves out the steps still to come, where the pipeline can be interrupted."""
+        self._pipeline._interrupt = True
+
+    @property
+    def _sections(self) -> int:
+        """By the frames of the job and those of the latents that steps are taken with."""
+        if self.latents is None or self.latents.ndim != 5:
+            return 1
+        window = (self.latents.shape[2] - 1) * self._frame_group + 1
+        return max(1, -(-self._frames // window))
 
     def _call(self) -> None:
         _CURRENT.run = self
         try:
-            self.output = self._pipeline(**self._arguments)
+            output = self._pipeline(**self._arguments)
+            wait_for_devices()
+            self.output = output
         except _Aborted:
             pass
         except Exception as error:
@@ -95,15 +169,14 @@ class PipelineRun:
             # Its frames hold the failed call's tensors.
             self.error = error.with_traceback(None)
         finally:
-            if self.output is not None:
+            if self.output is not None and not self.to_the_end:
                 self.done_steps = self.total_steps
             self._arguments.clear()
             self._stopped.release()
 
     def _after_step(self, pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         self._prepared = True
-        self.done_steps = step + 1
-        self.total_steps = max(self.total_steps, self.done_steps)
+        self.done_steps += 1
         self.latents = tensors.get("latents")
         self._stop()
         return tensors
@@ -120,19 +193,53 @@ class PipelineRun:
         scheduler.step = step_and_stop
 
     def _stop(self) -> None:
+        wait_for_devices()
         self._stopped.release()
         self._resume.acquire()
         if self._aborted:
             raise _Aborted
 
 
+def current_run() -> PipelineRun | None:
+    """Returns the run whose call the present thread is, if it is one's."""
+    return getattr(_CURRENT, "run", None)
+
+
 def stop_before_steps(denoisers: list[nn.Module]) -> None:
     """Has the runs of a pipeline stop before the first forward of any of `denoisers`."""
 
     def hook(module: nn.Module, inputs: Any) -> None:
-        run = getattr(_CURRENT, "run", None)
+        run = current_run()
         if run is not None:
             run.before_forward()
 
     for denoiser in denoisers:
         denoiser.register_forward_pre_hook(hook)
+
+
+def frame_group(pipeline: Any) -> int:
+    """Returns how many frames one latent frame stands for, after the first; 1 for images. `pipeline` may be a class."""
+    names = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
+    found = (getattr(pipeline, name, None) for name in names)
+    return next((int(each) for each in found if isinstance(each, (int, float))), 1)
+
+
+@cache
+def has_sections(kind: type) -> bool:
+    """Whether a pipeline class takes its steps in a loop within another loop, such as one for each part of a video."""
+    return max(_loops_around_steps(statement, 0) for statement in call_body(kind)) > 1
+
+
+def call_body(kind: type) -> list[ast.stmt]:
+    """Returns the statements of a pipeline class's `__call__`."""
+    [function] = ast.parse(textwrap.dedent(inspect.getsource(kind.__call__))).body
+    assert isinstance(function, ast.FunctionDef)
+    return function.body
+
+
+def _loops_around_steps(node: ast.AST, loops: int) -> int:
+    """Returns the largest number of loops around a call of the step callback, or of the scheduler's step."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("callback_on_step_end", "scheduler.step")):
+        return loops
+    inner = loops + isinstance(node, (ast.For, ast.While))
+    return max((_loops_around_steps(child, inner) for child in ast.iter_child_nodes(node)), default=0)

@@ -20,12 +20,27 @@ _NOT_IN_ENGINES: Final = frozenset(
 )
 _PIPELINE_PARAMETERS: Final = {
     "negative_prompt": ("negative_prompt",),
-    "guidance": ("guidance_scale", "true_cfg_scale"),
+    "guidance": ("guidance_scale", "true_cfg_scale", "distilled_guidance_scale"),
     "strength": ("strength",),
-    "mask": ("mask_image",),
+    "mask": ("mask_image", "mask"),
     "control_image": ("control_image",),
 }
 """By a field of requests, the parameters of a pipeline that take it."""
+
+
+_SEVERAL_IMAGES: Final = frozenset(
+    (
+        *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
+        *("QwenImage21Pipeline", "GlmImagePipeline", "JoyImageEditPlusPipeline", "ZImageOmniPipeline"),
+        "BriaFibo2Pipeline",
+    )
+)
+"""Classes of which a list of images is one request with several; to others it is a request for each."""
+
+
+def takes_several_images(name: str) -> bool:
+    """Whether the pipeline class `name` makes one result of several input images."""
+    return name in _SEVERAL_IMAGES
 
 
 def unsupported_fields(config: ModelConfig) -> frozenset[str]:

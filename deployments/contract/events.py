@@ -82,10 +82,19 @@ class Done(_Last):
 
 @dataclass(frozen=True, slots=True)
 class Failed(_Last):
-    """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes."""
+    """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes.
+
+    `moderated`: there is a result, but the model's own safety checker withholds it.
+    """
 
     reason: str
     device_s: float = field(default=0.0, compare=False, kw_only=True)
+    moderated: bool = field(default=False, kw_only=True)
+
+    @property
+    def was_moderated(self) -> bool:
+        """Returns `moderated`; False for an event of a release that had no such field."""
+        return getattr(self, "moderated", False)
 
 
 @dataclass(frozen=True, slots=True)

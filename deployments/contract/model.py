@@ -151,6 +151,16 @@ class StepCache(StrictSettings):
     """Those of diffusers' configuration of the method, such as `threshold`."""
 
 
+class Trial(StrictSettings):
+    """The call by which a pipeline proves at load that it works here."""
+
+    width: int = Field(default=256, ge=16)
+    height: int = Field(default=256, ge=16)
+    frames: int = Field(default=9, ge=1)
+    steps: int = Field(default=2, ge=1)
+    """The steps that are asked for. Where the pipeline can be interrupted, two of them are taken."""
+
+
 EngineKind: TypeAlias = Literal["vllm-omni", "sglang", "gen-serve"]
 _SAMPLING: Final = {"seed": "seed", "steps": "num_inference_steps", "guidance": "guidance_scale"}
 _SAMPLING_AND_FRAMES: Final = {**_SAMPLING, "negative_prompt": "negative_prompt", "frames": "num_frames", "fps": "fps"}

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol
 
-from deployments.backend import Backend, DeviceBroken, P, S
+from deployments.backend import Backend, DeviceBroken, P, S, StaticBatching
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Order
@@ -51,8 +51,7 @@ class Engine(Generic[P, S]):
         preview_every: float | None = None,
         preview_interval_s: float = 0.0,
         device_priority: DevicePriority | None = None,
-        batch_of: Callable[[S], object] | None = None,
-        interleave: bool = True,
+        batching: StaticBatching[P, S] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
@@ -60,8 +59,7 @@ class Engine(Generic[P, S]):
         expected to take, in seconds. `initial_costs` is what another engine `learned`. `preview_every` is the share of
         the steps between two previews, None for none; no two of a job are made within `preview_interval_s`, nor one so
         soon after its admission. `device_priority` says when steps may be taken on a device that
-        others use, too. States of equal `batch_of` take every step together, as one call
-        of a backend makes them. Without `interleave` no job is admitted while others run. `clock` times waits and
+        others use, too. `batching` is that of a backend whose batches can't grow. `clock` times waits and
         steps. Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
@@ -70,7 +68,7 @@ class Engine(Generic[P, S]):
         self._context = EngineContext(backend, requests, Health(clock), DeviceGate(), IoPool(_WAITERS), clock)
         self._costs = StepCosts(max_batch, goal_s=step_goal_s, initial=initial_costs)
         self._fetcher = Fetcher(self._context, ahead=max_running)
-        self._encoder = Encoder(self._context, max_running=max_running, max_batch=max_batch, interleave=interleave)
+        self._encoder = Encoder(self._context, max_running=max_running, max_batch=max_batch, batching=batching)
         self._stepper = Stepper(
             self._context,
             costs=self._costs,
@@ -78,7 +76,7 @@ class Engine(Generic[P, S]):
             priority=device_priority or Unshared(),
             preview_every=preview_every,
             preview_interval_s=preview_interval_s,
-            batch_of=batch_of,
+            batching=batching,
         )
         self._finisher = Finisher(self._context)
         self._threads: list[threading.Thread] = []

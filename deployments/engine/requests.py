@@ -16,12 +16,21 @@ from enum import Enum, IntEnum, auto
 from itertools import islice
 from typing import Generic
 
-from deployments.backend import JobError, NotFinite, OutOfMemory, P, S, TextEncoderUnavailable, Unavailable
+from deployments.backend import (
+    ContentFlagged,
+    JobError,
+    NotFinite,
+    OutOfMemory,
+    P,
+    S,
+    TextEncoderUnavailable,
+    Unavailable,
+)
 from deployments.contract import counts
 from deployments.contract.counts import sum_field
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
-from deployments.engine.scheduler import admit
+from deployments.engine.scheduler import admit, is_fetched
 
 log = logging.getLogger(__name__)
 
@@ -209,13 +218,21 @@ class RequestTable(Generic[P, S]):
             request.prepared = prepared
             self._notify()
 
-    def admit(self, *, max_running: int, at_most: int, interleave: bool = True) -> list[WaitingRequest[P]]:
+    def admit(
+        self,
+        *,
+        max_running: int,
+        at_most: int,
+        interleave: bool = True,
+        ready: Callable[[WaitingRequest[P]], bool] = is_fetched,
+    ) -> list[WaitingRequest[P]]:
         """Moves those that may join now from waiting to encoding, `at_most` at once and `max_running` in all; see
-        `scheduler.admit`; none while others run, without `interleave`. What only has to be stored runs no longer."""
+        `scheduler.admit`; none while others run, without `interleave`. What only has to be stored runs no longer.
+        `ready` is called with the lock held."""
         with self._condition:
             active = [*(request.job for request in self._active), *(handle.job for handle in self._storing)]
             room = min(at_most, max_running - len(self._active)) if interleave or not self._active else 0
-            self._encoding = admit(self._waiting, active, room=room)
+            self._encoding = admit(self._waiting, active, room=room, ready=ready)
             for request in self._encoding:
                 self._waiting.remove(request)
             return list(self._encoding)
@@ -285,6 +302,11 @@ class RequestTable(Generic[P, S]):
         """Sleeps until `reason` holds or the table is closed. `reason` is called with the lock held."""
         with self._condition:
             self._condition.wait_for(lambda: self._closed or reason())
+
+    def wake(self) -> None:
+        """Has sleeping threads look again at what there is to do."""
+        with self._condition:
+            self._notify()
 
     def _notify(self) -> None:
         self._changes += 1
@@ -429,7 +451,7 @@ def failure_event(error: Exception, *, blame: bool, fits: bool = False) -> Faile
     """
     match error:
         case JobError():
-            return Failed(str(error))
+            return Failed(str(error), moderated=isinstance(error, ContentFlagged))
         case OutOfMemory(others_hold_memory=crowded):
             return NO_ROOM if crowded or fits else NO_MEMORY
         case TextEncoderUnavailable():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
@@ -247,11 +247,17 @@ def _rank(member: Member, now: float, seconds_per_step: float | None, order: Ord
     return (1.0 if remaining <= left else 2.0), left, member.submitted
 
 
-def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -> list[C]:
+def is_fetched(candidate: Candidate) -> bool:
+    return candidate.fetched
+
+
+def admit(
+    waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int, ready: Callable[[C], bool] = is_fetched
+) -> list[C]:
     """The first of `waiting` that may join `active` now, in order, `room` of them at most.
 
-    Who still fetches something is passed. An exclusive job joins only an empty engine, and nothing joins it. Nothing
-    passes it while it waits at the head, or a steady stream of others would keep it out for good.
+    Who is not `ready`, as it still fetches something, is passed. An exclusive job joins only an empty engine, and
+    nothing joins it. Nothing passes it while it waits at the head, or a steady stream of others would keep it out.
     """
     if any(job.exclusive for job in active):
         return []
@@ -260,8 +266,8 @@ def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -
         if len(admitted) >= room:
             break
         if one.job.exclusive:
-            return [one] if one.fetched and not (active or admitted) else admitted
-        if one.fetched:
+            return [one] if ready(one) and not (active or admitted) else admitted
+        if ready(one):
             admitted.append(one)
     return admitted
 

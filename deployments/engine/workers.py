@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Generic
 
-from deployments.backend import Backend, DeviceBroken, JobError, OutOfMemory, P, S
+from deployments.backend import Backend, Call, DeviceBroken, JobError, OutOfMemory, P, S, StateLike, StaticBatching
 from deployments.contract.events import Done, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Order
@@ -77,10 +78,11 @@ class Stepper(Generic[P, S]):
         priority: DevicePriority,
         preview_every: float | None,
         preview_interval_s: float,
-        batch_of: Callable[[S], object] | None,
+        batching: StaticBatching[P, S] | None,
     ) -> None:
         """The settings of `Engine`."""
-        self._batch_of = batch_of
+        self._batching = batching
+        self._last_call: weakref.ref[Call] | None = None
         self._context = context
         self._costs = costs
         self._order: Order = order
@@ -103,13 +105,18 @@ class Stepper(Generic[P, S]):
         return True
 
     def _select(self) -> list[ActiveRequest[S]]:
-        """Who takes the next step together. Where the backend has made batches, the first in order brings its own."""
+        """Returns who takes the next step together. Where the backend has made batches, the first in order brings its
+        own; where these don't take turns, the one goes on that took the last step."""
         stepping = self._context.requests.stepping()
         batch = select_batch(stepping, self._context.clock(), self._costs, self._order)
-        if self._batch_of is None or not batch:
+        if self._batching is None or not batch:
             return batch
-        own = self._batch_of(batch[0].state)
-        return [request for request in stepping if self._batch_of(request.state) is own]
+        calls = {request: self._batching.call_of(request.state) for request in stepping}
+        own = self._last_call() if self._last_call and not self._batching.interleaves else None
+        if own not in calls.values():
+            own = calls[batch[0]]
+            self._last_call = weakref.ref(own)
+        return [request for request, call in calls.items() if call is own]
 
     def _expire(self) -> bool:
         """Whether there was any. What only has to be finished is let through."""
@@ -162,6 +169,8 @@ class Stepper(Generic[P, S]):
             self._report(request, len(batch), step_s)
             if request.state.done_steps >= request.state.total_steps:
                 self._context.requests.move(request, Stage.DENOISED)
+        if self._batching is not None and _steps_left(states[0]) == 1:
+            self._context.requests.wake()  # the next call of this kind is encoded meanwhile
         return True
 
     def _run_step(self, batch: Sequence[ActiveRequest[S]]) -> float:
@@ -225,9 +234,16 @@ class Stepper(Generic[P, S]):
 class Encoder(Generic[P, S]):
     """Admits and encodes requests. Used from one thread alone, while another one takes steps."""
 
-    def __init__(self, context: EngineContext[P, S], *, max_running: int, max_batch: int, interleave: bool) -> None:
+    def __init__(
+        self,
+        context: EngineContext[P, S],
+        *,
+        max_running: int,
+        max_batch: int,
+        batching: StaticBatching[P, S] | None,
+    ) -> None:
         """Raises ValueError for `max_batch` below one."""
-        self._interleave = interleave
+        self._batching = batching
         self._context = context
         self._max_running = max_running
         self._limit = MemoryLimit(max_batch)
@@ -235,9 +251,7 @@ class Encoder(Generic[P, S]):
     def work(self) -> bool:
         """Admits who may join, as many as are believed to fit into memory together, and encodes them. Raises
         DeviceBroken."""
-        admitted = self._context.requests.admit(
-            max_running=self._max_running, at_most=self._limit.size, interleave=self._interleave
-        )
+        admitted = self._admit()
         if not admitted:
             return False
         now = self._context.clock()
@@ -259,6 +273,21 @@ class Encoder(Generic[P, S]):
         finally:
             self._context.requests.encoded(encoded)
         return True
+
+    def _admit(self) -> list[WaitingRequest[P]]:
+        """Admits those whose time it is. As the call of a backend can't grow, a job waits for the end of one that it
+        could have shared, and meets others there."""
+        requests, most, batching = self._context.requests, self._limit.size, self._batching
+        if batching is None:
+            return requests.admit(max_running=self._max_running, at_most=most)
+        states = [request.state for request in requests.stepping()]
+        busy = {batching.call_of(state).kind for state in states if _steps_left(state) > 1}
+        return requests.admit(
+            max_running=self._max_running,
+            at_most=most,
+            interleave=batching.interleaves,
+            ready=lambda request: request.prepared is not None and batching.kind_of(request.prepared) not in busy,
+        )
 
     def _encode(self, admitted: Sequence[WaitingRequest[P]]) -> list[ActiveRequest[S]]:
         """Makes images of jobs that were fetched. A batch that fails is tried again in parts, so that only bad jobs
@@ -384,3 +413,7 @@ class Finisher(Generic[P, S]):
             self._context.health.succeeded(handle.job)
             handle.end(Done(output))
         self._context.requests.stored(handle)
+
+
+def _steps_left(state: StateLike) -> int:
+    return state.total_steps - state.done_steps

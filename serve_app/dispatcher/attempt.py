@@ -150,6 +150,8 @@ class Dependencies:
 
 
 MODERATION_REASONS = "Moderation Reasons"
+SAFETY_CHECKER = "Safety Checker"
+"""The reason where the model's own checker withholds a result."""
 WARNINGS = "warnings"
 NOT_REWRITTEN = "The prompt was used as it was sent: rewriting it had no effect"
 UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
@@ -323,6 +325,9 @@ async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_star
                     await writer.note(preview={"key": key, "step": step, "steps": steps})
             case Done(output):
                 return output
+            case Failed(reason) if event.was_moderated:
+                await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: [SAFETY_CHECKER]})
+                return None
             case Failed(reason):
                 await writer.publish(Status.ERROR, details={"error": reason})
                 return None

@@ -13,7 +13,7 @@ from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.openai_calls import EDITS, GENERATIONS, waiting
 
-from deployments.backends.diffusers import PipelineSignature
+from deployments.backends.pipeline_signature import PipelineSignature
 
 IMAGE = image_file(64, 64)
 FIELDS = {"side": 512, "max_side": 1024, "multiple": 32, "steps": {"min": 1, "max": 8}, "max_images": 2}

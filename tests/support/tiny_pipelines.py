@@ -16,6 +16,7 @@ import diffusers
 import torch
 import transformers
 from diffusers.pipelines import ltx2
+from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from torch import nn
 
 from deployments.contract.model import BUNDLED
@@ -41,8 +42,8 @@ _CHAT: Final = (
 
 
 def build(name: str, folder: Path) -> Path:
-    """Writes the checkpoint `name`, one of `PIPELINES`, which is the same each time. Returns its folder."""
-    PIPELINES[name](folder)
+    """Writes the checkpoint `name`, of `PIPELINES` or `SPECIAL_PIPELINES`: the same each time. Returns its folder."""
+    (PIPELINES | SPECIAL_PIPELINES)[name](folder)
     return folder
 
 
@@ -305,6 +306,81 @@ def _ltx2() -> Any:
     )
 
 
+def _stable_diffusion() -> Any:
+    """With the safety checker that the first checkpoints have."""
+    levels = {"block_out_channels": (8, 16), "layers_per_block": 1, "norm_num_groups": 2}
+    downs = ("DownBlock2D", "CrossAttnDownBlock2D")
+    ups = ("CrossAttnUpBlock2D", "UpBlock2D")
+    unet = {"sample_size": 8, "down_block_types": downs, "up_block_types": ups, "cross_attention_dim": _HALF}
+    vision = {"hidden_size": _HALF, "intermediate_size": _HALF, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = _T.CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 8}, projection_dim=_HALF)
+    return _D.StableDiffusionPipeline(
+        unet=_D.UNet2DConditionModel(**levels, **unet, attention_head_dim=2),
+        vae=_image_vae(),
+        scheduler=_D.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"),
+        safety_checker=StableDiffusionSafetyChecker(config),
+        feature_extractor=_clip_image_processor(),
+        **_clip(),
+    )
+
+
+def _clip_image_processor() -> Any:
+    kind = getattr(_T, "CLIPImageProcessorPil", _T.CLIPImageProcessor)
+    return kind(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+
+
+def _framepack() -> Any:
+    """Of the pipelines that make a video in sections."""
+    sizes = {"in_channels": _LATENTS, "out_channels": _LATENTS, "num_attention_heads": 2, "attention_head_dim": 16}
+    layers = {"num_layers": 1, "num_single_layers": 1, "num_refiner_layers": 1, "rope_axes_dim": (4, 4, 8)}
+    text = {"text_embed_dim": _WIDTH, "pooled_projection_dim": _HALF, "guidance_embeds": True}
+    image = {"image_condition_type": None, "has_image_proj": True, "image_proj_dim": _WIDTH}
+    vision = {"hidden_size": _WIDTH, "intermediate_size": _WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2}
+    blocks = {
+        "down_block_types": ("HunyuanVideoDownBlock3D",) * 4,
+        "up_block_types": ("HunyuanVideoUpBlock3D",) * 4,
+        "block_out_channels": (8,) * 4,
+        "layers_per_block": 1,
+        "norm_num_groups": 4,
+        "latent_channels": _LATENTS,
+    }
+    llama = _T.LlamaConfig(**_decoder_sizes(vocab_size=2159), pad_token_id=0, eos_token_id=0)
+    extractor = getattr(_T, "SiglipImageProcessorPil", _T.SiglipImageProcessor)
+    return _D.HunyuanVideoFramepackPipeline(
+        transformer=_D.HunyuanVideoFramepackTransformer3DModel(
+            **sizes, **layers, **text, **image, patch_size=2, patch_size_t=1, has_clean_x_embedder=True
+        ),
+        vae=_D.AutoencoderKLHunyuanVideo(**blocks),
+        scheduler=_flow(shift=7.0),
+        image_encoder=_T.SiglipVisionModel(_T.SiglipVisionConfig(**vision, image_size=32, patch_size=8)),
+        feature_extractor=extractor(size={"height": 32, "width": 32}),
+        **_numbered(1, _T.LlamaModel(llama), _tokenizer("flux3/tokenizer")),
+        **_clip(2),
+    )
+
+
+def _kandinsky5() -> Any:
+    """Of the pipelines that call their result `image`."""
+    transformer = _D.Kandinsky5Transformer3DModel(
+        in_visual_dim=_LATENTS,
+        out_visual_dim=_LATENTS,
+        in_text_dim=_WIDTH,
+        in_text_dim2=_HALF,
+        time_dim=_WIDTH,
+        patch_size=(1, 2, 2),
+        model_dim=16,
+        ff_dim=_WIDTH,
+        num_text_blocks=1,
+        num_visual_blocks=1,
+        axes_dims=(1, 1, 2),
+        attention_type="regular",
+    )
+    qwen = _qwen_vl()
+    return _D.Kandinsky5T2IPipeline(
+        transformer=transformer, vae=_image_vae(scaling_factor=0.36), scheduler=_flow(shift=7.0), **qwen, **_clip(2)
+    )
+
+
 def _prefixed(prefix: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"{prefix}_{name}": value for name, value in settings.items()}
 
@@ -327,3 +403,12 @@ PIPELINES: Final[dict[str, Callable[[Path], None]]] = {
         "ltx2": _ltx2,
     }.items()
 }
+SPECIAL_PIPELINES: Final[dict[str, Callable[[Path], None]]] = {
+    name: partial(_write, make)
+    for name, make in {
+        "stable-diffusion": _stable_diffusion,
+        "framepack": _framepack,
+        "kandinsky5": _kandinsky5,
+    }.items()
+}
+"""Further ones, of which one test each needs what is particular to them."""

@@ -65,12 +65,16 @@ def job_for(name: str, number: int = 0, **fields: Any) -> GenerationJob:
 
 def results(backend: DiffusersBackend, jobs: list[GenerationJob]) -> dict[str, list[Event]]:
     """The events of jobs that run together, by their ids."""
-    engine = Engine(backend, max_running=8, max_batch=4, batch_of=lambda state: state.call)
+    engine = Engine(backend, max_running=8, max_batch=4, batching=backend)
     events: dict[str, list[Event]] = {job.id: [] for job in jobs}
     for job in jobs:
         engine.submit(job, events[job.id].append)
     engine.run_until_idle()
     return events
+
+
+def refuse(*arguments: Any) -> None:
+    raise ValueError("not like this")
 
 
 def stored(store: ObjectStore, events: list[Event]) -> np.ndarray:
@@ -154,7 +158,7 @@ def test_jobs_of_other_sizes_have_calls_of_their_own(folder: Path, store: Object
 
 def test_a_call_that_nobody_holds_ends(folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)
-    engine = Engine(backend, max_running=8, max_batch=4, batch_of=lambda state: state.call)
+    engine = Engine(backend, max_running=8, max_batch=4, batching=backend)
     handle = engine.submit(job_for("sdxl", steps=50), lambda event: None)
     engine.step_once()
     assert [thread.name for thread in threading.enumerate()].count("pipeline") == 1
@@ -219,10 +223,15 @@ def test_an_adapter_changes_the_networks_for_steps_alone(
     assert steps == job.steps
 
 
-def test_what_a_pipeline_refuses_makes_no_call_smaller(folder: Path, store: ObjectStore) -> None:
-    backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)
-    jobs = [job_for("sdxl", number, width=60) for number in range(3)]
-    assert all(isinstance(events[-1], Failed) for _ in range(2) for events in results(backend, jobs).values())
+def test_what_a_pipeline_refuses_makes_no_call_smaller(
+    folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipeline_in(folder, "sdxl")
+    backend = DiffusersBackend(pipeline, store)
+    jobs = [job_for("sdxl", number) for number in range(3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(pipeline), "check_inputs", refuse)
+        assert all(isinstance(events[-1], Failed) for _ in range(2) for events in results(backend, jobs).values())
     states = backend.encode([backend.fetch(job_for("sdxl", number)) for number in range(3)])
     assert len({id(state.call) for state in states if isinstance(state, PipelineState)}) == 1
 

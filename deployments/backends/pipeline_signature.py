@@ -1,0 +1,194 @@
+"""Pipeline signature: the parameters of a diffusers pipeline by what they mean here, and the arguments of a call."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import torch
+from PIL import Image
+
+from deployments.backend import JobError
+from deployments.backends.pipeline_run import call_body, frame_group
+from deployments.contract.capabilities import takes_several_images
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import Trial
+from deployments.images import open_image, stretch
+
+_SPATIAL: Final = ("vae_scale_factor_spatial", "vae_spatial_compression_ratio", "vae_spatial_scale_factor")
+_EMPTY: Final = " "
+"""A prompt without words: an empty one has no tokens for some encoders."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSignature:
+    """The parameters of a pipeline's `__call__`. None: the pipeline has no such parameter."""
+
+    parameters: frozenset[str]
+    guidance: str | None
+    image: str | None
+    mask: str | None
+    fps: str | None
+    guider: Any = None
+    """The component that guides in place of a parameter, for pipelines that have one."""
+    several_images: bool = False
+    needs_image: bool = False
+    """Whether there is no call without an image."""
+    frame_group: int = 1
+    multiple: int = 1
+    """Pixels: what the model divides both sides by."""
+    output_type: str = "np"
+    """`pt` leaves images on the device. Pipelines that don't leave all types to diffusers' processor give their own
+    meaning to it: values of another range, or nothing said about safety."""
+
+    @classmethod
+    def from_pipeline(cls, pipeline: Any) -> PipelineSignature:
+        """`pipeline` may be the class, of which the multiple and the guider are not known."""
+        parameters = inspect.signature(pipeline.__call__).parameters
+        names = frozenset(parameters)
+        kind = pipeline if inspect.isclass(pipeline) else type(pipeline)
+        image = _first(names, "image", "images")
+        return cls(
+            parameters=names,
+            guidance=_guidance(pipeline, parameters),
+            image=image,
+            mask=_first(names, "mask_image", "mask"),
+            fps=_first(names, "frame_rate", "fps"),
+            guider=getattr(pipeline, "guider", None),
+            several_images=takes_several_images(kind.__name__),
+            needs_image=image is not None and parameters[image].default is inspect.Parameter.empty,
+            frame_group=frame_group(pipeline),
+            multiple=_multiple(pipeline),
+            output_type=_output_type(kind),
+        )
+
+    def check(self, job: GenerationJob) -> None:
+        """Raises JobError naming what the pipeline can't take."""
+        needed = {
+            "images": bool(job.references) and self.image is None,
+            "second image": len(job.references) > 1 and not self.several_images,
+            "mask": job.mask is not None and self.mask is None,
+            "control image": job.control is not None and "control_image" not in self.parameters,
+            "image prompt": job.image_prompt is not None,
+            "layout": bool(job.layout),
+            "edge thresholds": job.canny is not None,
+            "transparent background": job.transparent,
+            "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in self.parameters,
+            "guidance": job.guidance is not None and self.guidance is None and self.guider is None,
+            "strength": job.strength is not None and "strength" not in self.parameters,
+            "frames": job.video is not None and "num_frames" not in self.parameters,
+        }
+        missing = [name for name, lacks in needed.items() if lacks]
+        if missing:
+            raise JobError(f"this model takes no {' and no '.join(missing)}")
+
+    def arguments(self, jobs: Sequence[GenerationJob], images: Mapping[str, bytes]) -> dict[str, Any]:
+        """Returns the arguments of one call for `jobs`, which agree in all but prompts and seeds. Only a single job may
+        have images.
+
+        Sides are rounded up to what the model divides them by. A pipeline without parameters for the size works at
+        that of its images, which are therefore brought to the job's.
+        """
+        job = jobs[0]
+        generators = [torch.Generator("cpu").manual_seed(each.seed) for each in jobs]
+        size = (_round_up(job.width, self.multiple), _round_up(job.height, self.multiple))
+        arguments: dict[str, Any] = {
+            "prompt": _one_or_list([each.prompt for each in jobs]),
+            "generator": _one_or_list(generators),
+            "width": size[0],
+            "height": size[1],
+            "num_inference_steps": job.steps,
+            "output_type": self.output_type,
+        }
+        if "negative_prompt" in self.parameters and (job.negative_prompt or self.guidance == "true_cfg_scale"):
+            # True CFG is off without one.
+            arguments["negative_prompt"] = _one_or_list([each.negative_prompt or _EMPTY for each in jobs])
+        if self.guidance is not None and job.guidance is not None:
+            arguments[self.guidance] = job.guidance
+        if job.strength is not None:
+            arguments["strength"] = job.strength
+        inputs = {key: open_image(data) for key, data in images.items()}
+        if not self.parameters.issuperset(("width", "height")):
+            inputs = {key: stretch(image, (size[1], size[0])) for key, image in inputs.items()}
+        if job.references and self.image is not None:
+            references = [inputs[key] for key in job.references]
+            arguments[self.image] = references if self.several_images else references[0]
+        if job.mask is not None and self.mask is not None:
+            arguments[self.mask] = inputs[job.mask].convert("L")
+        if job.control is not None:
+            arguments["control_image"] = inputs[job.control]
+        if job.video is not None:
+            # Encoders of videos take one frame and whole groups of frames; what is too much is cut off.
+            arguments["num_frames"] = 1 + _round_up(job.video.frames - 1, self.frame_group)
+            if self.fps is not None:
+                arguments[self.fps] = float(job.video.fps)
+        return {name: value for name, value in arguments.items() if name in self.parameters}
+
+    def probe_arguments(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> dict[str, Any]:
+        """Returns the arguments of a call that proves a pipeline, with a grey image where `image` is asked for."""
+        width, height = _round_up(trial.width, self.multiple), _round_up(trial.height, self.multiple)
+        grey = Image.new("RGB", (width, height), "grey")
+        arguments: dict[str, Any] = {
+            "prompt": _one_or_list(list(prompts)),
+            "negative_prompt": _one_or_list([_EMPTY for _ in prompts]),
+            "width": width,
+            "height": height,
+            "num_frames": 1 + _round_up(trial.frames - 1, self.frame_group),
+            "num_inference_steps": trial.steps,
+            "strength": 1.0,
+            "generator": _one_or_list([torch.Generator("cpu").manual_seed(seed) for seed, _ in enumerate(prompts)]),
+            "output_type": self.output_type,
+        }
+        if image:
+            mask = Image.new("L", grey.size, "white")
+            arguments |= {self.image or "": [grey] if self.several_images else grey, self.mask or "": mask}
+            arguments["control_image"] = grey
+        return {name: value for name, value in arguments.items() if name in self.parameters}
+
+
+def _guidance(pipeline: Any, parameters: Mapping[str, inspect.Parameter]) -> str | None:
+    """Pipelines with both are distilled (guidance_scale feeds the network), unless CFG is on by default."""
+    cfg = parameters.get("true_cfg_scale")
+    if cfg is not None and (
+        "guidance_scale" not in parameters or (isinstance(cfg.default, (int, float)) and cfg.default > 1)
+    ):
+        return "true_cfg_scale"
+    if "guidance_scale" in parameters:
+        return "guidance_scale"
+    network = getattr(pipeline, "transformer", None)
+    embedded = network is None or bool(network.config.get("guidance_embeds"))
+    return "distilled_guidance_scale" if "distilled_guidance_scale" in parameters and embedded else None
+
+
+def _multiple(pipeline: Any) -> int:
+    """Returns the pixels that one token of the denoiser covers in a row: those of a latent, times its patch."""
+    factors = (getattr(pipeline, name, None) for name in (*_SPATIAL, "vae_scale_factor"))
+    spatial = next((int(each) for each in factors if isinstance(each, (int, float))), 1)
+    network = getattr(pipeline, "transformer", None)
+    config = getattr(network, "config", {})
+    patch = config.get("patch_size") or config.get("all_patch_size") or 1
+    return spatial * int(patch if isinstance(patch, (int, float)) else patch[-1])
+
+
+@cache
+def _output_type(kind: type) -> str:
+    nodes = [node for statement in call_body(kind) for node in ast.walk(statement)]
+    converts = any(isinstance(node, ast.Attribute) and node.attr.startswith("postprocess") for node in nodes)
+    has_own = any(isinstance(node, ast.Constant) and node.value == "np" for node in nodes)
+    return "pt" if converts and not has_own else "np"
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _one_or_list(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def _first(names: frozenset[str], *candidates: str) -> str | None:
+    return next((name for name in candidates if name in names), None)

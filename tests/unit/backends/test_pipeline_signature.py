@@ -1,0 +1,105 @@
+"""The signature of diffusers' pipelines, by their classes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import diffusers
+import pytest
+from support.jobs import make_job
+
+from deployments.backend import JobError
+from deployments.backends.pipeline_run import has_sections
+from deployments.backends.pipeline_signature import PipelineSignature
+
+D: Any = diffusers
+
+
+def signature(name: str, **attributes: Any) -> PipelineSignature:
+    """Of a pipeline with these attributes in place of what loading gives it."""
+    kind = type(name, (getattr(D, name),), {"__init__": lambda self: self.__dict__.update(attributes)})
+    return PipelineSignature.from_pipeline(kind())
+
+
+def network(**config: Any) -> Any:
+    return SimpleNamespace(config=config)
+
+
+@pytest.mark.parametrize(
+    ("name", "guidance"),
+    [
+        ("FluxPipeline", "guidance_scale"),
+        ("QwenImagePipeline", "true_cfg_scale"),
+        ("QwenImage21Pipeline", "true_cfg_scale"),
+        ("HunyuanImagePipeline", "distilled_guidance_scale"),
+    ],
+)
+def test_guidance_goes_to_the_parameter_that_has_effect(name: str, guidance: str | None) -> None:
+    assert PipelineSignature.from_pipeline(getattr(D, name)).guidance == guidance
+
+
+def test_distilled_guidance_needs_a_network_that_reads_it() -> None:
+    assert signature("HunyuanImagePipeline", transformer=network(guidance_embeds=False)).guidance is None
+    assert signature("HunyuanImagePipeline", transformer=network(guidance_embeds=True)).guidance is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "multiple"),
+    [
+        ("WanPipeline", {"vae_scale_factor_spatial": 16, "transformer": network(patch_size=(1, 2, 2))}, 32),
+        ("LTXPipeline", {"vae_spatial_compression_ratio": 32, "transformer": network(patch_size=1)}, 32),
+        ("ZImagePipeline", {"vae_scale_factor": 8, "transformer": network(all_patch_size=(2,))}, 16),
+        ("StableDiffusionXLPipeline", {"vae_scale_factor": 8}, 8),
+    ],
+)
+def test_sides_are_rounded_up_to_the_models_own_multiple(name: str, attributes: dict[str, Any], multiple: int) -> None:
+    own = signature(name, **attributes)
+    assert own.multiple == multiple
+    arguments = own.arguments([make_job("a", width=80, height=8)], {})
+    assert (arguments["width"], arguments["height"]) == (-(-80 // multiple) * multiple, multiple)
+
+
+def test_frames_are_whole_groups_of_any_autoencoder() -> None:
+    assert signature("MochiPipeline", vae_temporal_scale_factor=6).frame_group == 6
+
+
+@pytest.mark.parametrize(("name", "refused"), [("FluxKontextPipeline", True), ("Flux2Pipeline", False)])
+def test_second_image_is_refused_where_one_is_taken(name: str, refused: bool) -> None:
+    job = make_job("a", references=("inputs/a", "inputs/b"))
+    if not refused:
+        PipelineSignature.from_pipeline(getattr(D, name)).check(job)
+        return
+    with pytest.raises(JobError, match="this model takes no second image"):
+        PipelineSignature.from_pipeline(getattr(D, name)).check(job)
+
+
+@pytest.mark.parametrize(
+    ("name", "output_type"),
+    [
+        ("FluxPipeline", "pt"),
+        ("WanPipeline", "pt"),
+        ("IFPipeline", "np"),  # as tensors, nobody looks whether they are safe
+        ("KandinskyPipeline", "np"),  # as tensors, of -1 to 1
+        ("CosmosTextToWorldPipeline", "np"),
+    ],
+)
+def test_results_stay_on_the_device_where_diffusers_converts_them(name: str, output_type: str) -> None:
+    kind = getattr(D, name, None) or getattr(D.pipelines.kandinsky, name)
+    assert PipelineSignature.from_pipeline(kind).output_type == output_type
+
+
+@pytest.mark.parametrize(
+    ("name", "sections"),
+    [
+        ("WanPipeline", False),
+        ("FluxPipeline", False),
+        ("HunyuanVideoFramepackPipeline", True),
+        ("SkyReelsV2DiffusionForcingPipeline", True),
+        ("WanAnimatePipeline", True),
+        ("LTXI2VLongMultiPromptPipeline", True),
+        ("HeliosPipeline", True),
+    ],
+)
+def test_pipelines_with_sections_are_known_by_their_loops(name: str, sections: bool) -> None:
+    assert has_sections(getattr(D, name)) is sections
