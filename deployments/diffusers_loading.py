@@ -19,14 +19,13 @@ from typing import Any, Final, cast
 
 import torch
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
-from PIL import Image
 from safetensors import SafetensorError
 
 from deployments.backends.diffusers import denoisers_of
-from deployments.backends.pipeline_signature import PipelineSignature
 from deployments.checkpoint_files import CheckpointError, pipeline_folder, read_index, single_file
 from deployments.contract.model import ModelConfig, Quantization
 from deployments.native_loading import device_for, device_name, precision_for
+from deployments.pipeline_probe import probe_pipeline
 
 diffusers: Any = import_module("diffusers")
 """Its lazy exports have no types."""
@@ -38,8 +37,6 @@ _NATIVE_ONLY: Final = (
     *("packed_attention", "render_side", "enlarge", "channels_last", "tile_above", "cfg", "redux"),
     *("distilled", "enhance_noise", "video_guidance", "keyframe_crf"),
 )
-_PROBE_SIDE: Final = 256
-"""Pixels of the image that a pipeline proves itself with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,8 @@ class LoadedPipeline:
     preview_decoder: Any
     interleaves: bool
     """Whether calls may take turns between steps: not where hooks keep state of one call, or move networks."""
+    takes_several: bool
+    """Whether a call may have several prompts."""
     setup: Mapping[str, str]
 
 
@@ -92,11 +91,11 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
         "quantization": config.quantization.method if config.quantization else "none",
         "offload": config.offload,
     }
-    setup["attention"] = _use_attention(pipeline, denoisers, config.attention)
-    setup["compiled"] = _compile(pipeline, denoisers) if config.compile else "false"
+    setup["attention"], takes_several = _use_attention(pipeline, denoisers, config)
+    setup["compiled"] = _compile(pipeline, denoisers, config) if config.compile else "false"
     log.info("%s: %s; loaded in %.1f s", config.checkpoint, setup, time.monotonic() - began)
     decoder = _preview_decoder(config, device, dtype) if config.preview_decoder else None
-    return LoadedPipeline(pipeline, decoder, config.offload == "none" and config.cache is None, setup)
+    return LoadedPipeline(pipeline, decoder, config.offload == "none" and config.cache is None, takes_several, setup)
 
 
 def image_processor(folder: Path) -> dict[str, Any]:
@@ -181,26 +180,26 @@ def _cache(method: str, options: Mapping[str, Any]) -> Any:
         raise CheckpointError(f"cache.options: {error}") from error
 
 
-def _use_attention(pipeline: Any, denoisers: list[Any], names: tuple[str, ...]) -> str:
-    """The first of `names` by which the pipeline makes something, by then in use."""
+def _use_attention(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> tuple[str, bool]:
+    """The first name by which the pipeline makes something, by then in use, and whether it takes several prompts."""
     reasons: list[str] = []
     settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
-    for name in names:
+    for name in config.attention:
         try:
             for denoiser in settable:
                 denoiser.set_attention_backend(name)
-            probe(pipeline)
+            takes_several = probe_pipeline(pipeline, config.probe, config.pipeline_kwargs)
         except Exception as error:  # backends come from many packages, each failing in its own way
             reason = f"{error}".partition("\n")[0]
             log.warning("attention backend %s is unusable here: %s", name, reason)
             reasons.append(f"{name} ({reason})")
             gc.collect()
             continue
-        return name if settable else "its own"
+        return (name if settable else "its own"), takes_several
     raise CheckpointError(f"the pipeline makes nothing here: {'; '.join(reasons)}")
 
 
-def _compile(pipeline: Any, denoisers: list[Any]) -> str:
+def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:
     """Compiles the networks that take steps, or leaves them as they are where that fails."""
     try:
         for denoiser in denoisers:
@@ -208,7 +207,7 @@ def _compile(pipeline: Any, denoisers: list[Any]) -> str:
                 denoiser.compile_repeated_blocks(fullgraph=True, dynamic=True)
             else:
                 denoiser.compile()
-        probe(pipeline)
+        probe_pipeline(pipeline, config.probe, config.pipeline_kwargs)
     except Exception as error:  # compilers raise what they like
         log.warning("the model can't be compiled: %s", f"{error}".partition("\n")[0])
         for module in (module for denoiser in denoisers for module in denoiser.modules()):
@@ -216,28 +215,6 @@ def _compile(pipeline: Any, denoisers: list[Any]) -> str:
         torch._dynamo.reset()
         return "failed"
     return "true"
-
-
-def probe(pipeline: Any) -> Any:
-    """The output of a call of two steps at a small size. Raises whatever goes wrong."""
-    signature = PipelineSignature.from_pipeline(pipeline)
-    grey = Image.new("RGB", (_PROBE_SIDE, _PROBE_SIDE), "grey")
-    arguments: dict[str, Any] = {
-        "prompt": "a grey square",
-        "negative_prompt": " ",
-        "width": _PROBE_SIDE,
-        "height": _PROBE_SIDE,
-        "num_frames": 9,
-        "num_inference_steps": 2,
-        "strength": 1.0,
-        "mask_image": Image.new("L", grey.size, "white"),
-        "control_image": grey,
-        "generator": torch.Generator("cpu").manual_seed(0),
-        "output_type": "np",
-    }
-    if signature.image is not None:
-        arguments[signature.image] = grey
-    return pipeline(**{name: value for name, value in arguments.items() if name in signature.parameters})
 
 
 def _preview_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Any:

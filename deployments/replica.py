@@ -365,7 +365,7 @@ def _diffusers_backend(spec: ModelSpec) -> tuple[Backend[Any, Any], dict[str, An
         pipeline_kwargs=spec.pipeline_kwargs,
         preview_decoder=loaded.preview_decoder,
         hooked=not loaded.interleaves,
-        max_batch=spec.max_batch,
+        max_batch=spec.max_batch if loaded.takes_several else 1,
         adapters_mb=spec.caches.adapters_mb,
         threads=spec.threads,
         setup=loaded.setup,

@@ -25,7 +25,7 @@ from deployments.text_encoding import TextEncoder
 from serve_app import ray_internals
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
-from serve_app.config.catalog import Catalog, Model, RewriterModel
+from serve_app.config.catalog import Catalog, RewriterModel
 from serve_app.config.model_settings import AutoscalingSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.replicas import (
     BoundSettings,
@@ -85,7 +85,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
     catalog = catalogs.load(settings)
     version = Versioning(settings, revision)
     encoders = {name: _text_encoder(name, chosen, version) for name, chosen in settings.text_encoders.items()}
-    models = {name: _model(name, model, version, encoders) for name, model in catalog.models.items()}
+    models = {name: _model(name, catalog, version, encoders) for name in catalog.models}
     moderation = catalog.moderation if settings.moderation.enabled else None
     moderators = moderator_spec(moderation, settings, version.withheld) if moderation else None
     logs = settings.logs.spec()
@@ -285,11 +285,11 @@ def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -
 
 
 def _model(
-    name: str, model: Model, version: Versioning, encoders: Mapping[str, serve.Application]
+    name: str, catalog: Catalog, version: Versioning, encoders: Mapping[str, serve.Application]
 ) -> serve.Application:
     settings = version.settings
     chosen = settings.model(name)
-    spec = model_spec(name, model, settings, version.withheld)
+    spec = model_spec(name, catalog, settings, version.withheld)
     deployment = _deployment(
         MediaModel,
         spec.logs,

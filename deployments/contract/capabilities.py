@@ -54,6 +54,12 @@ def unsupported_fields(config: ModelConfig) -> frozenset[str]:
     return frozenset(field for field, names in _PIPELINE_PARAMETERS.items() if parameters.isdisjoint(names))
 
 
+def takes_one_image(config: ModelConfig) -> bool:
+    """Whether the model is known to make a result of one input image alone."""
+    name = pipeline_class(config)
+    return name is not None and not takes_several_images(name)
+
+
 def pipeline_class(config: ModelConfig) -> str | None:
     """The diffusers pipeline that runs the model, as far as it is known here."""
     if config.backend in (ENGINE, *RESTORERS) or config.checkpoint.startswith(SIMULATED):

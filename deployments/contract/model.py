@@ -151,16 +151,6 @@ class StepCache(StrictSettings):
     """Those of diffusers' configuration of the method, such as `threshold`."""
 
 
-class Trial(StrictSettings):
-    """The call by which a pipeline proves at load that it works here."""
-
-    width: int = Field(default=256, ge=16)
-    height: int = Field(default=256, ge=16)
-    frames: int = Field(default=9, ge=1)
-    steps: int = Field(default=2, ge=1)
-    """The steps that are asked for. Where the pipeline can be interrupted, two of them are taken."""
-
-
 EngineKind: TypeAlias = Literal["vllm-omni", "sglang", "gen-serve"]
 _SAMPLING: Final = {"seed": "seed", "steps": "num_inference_steps", "guidance": "guidance_scale"}
 _SAMPLING_AND_FRAMES: Final = {**_SAMPLING, "negative_prompt": "negative_prompt", "frames": "num_frames", "fps": "fps"}
@@ -224,6 +214,16 @@ class EngineConfig(StrictSettings):
 _ENGINE_PARAMETERS: Final = {name for names in ENGINE_FIELDS.values() for name in names} | {"strength"}
 
 
+class Trial(StrictSettings):
+    """The call by which a pipeline proves at load that it works here."""
+
+    width: int = Field(default=256, ge=16)
+    height: int = Field(default=256, ge=16)
+    frames: int = Field(default=9, ge=1)
+    steps: int = Field(default=2, ge=1)
+    """The steps that are asked for. Where the pipeline can be interrupted, two of them are taken."""
+
+
 class ModelConfig(StrictSettings):
     """How a replica loads a model and runs it: from YAML to the loader in one piece."""
 
@@ -258,6 +258,8 @@ class ModelConfig(StrictSettings):
     """Of the diffusers backend: a pipeline class of diffusers. Null: the one that the checkpoint names."""
     pipeline_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Constants of every call of the pipeline."""
+    probe: Trial = Trial()
+    """The call that proves the pipeline at load. What is left out is that of the model and its first endpoint."""
     quantization: Quantization | None = None
     offload: Literal["none", "model", "group"] = "none"
     """Networks that lie in the machine's memory and come to the GPU whole (model) or layer by layer (group)."""

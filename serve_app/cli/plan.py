@@ -129,7 +129,7 @@ def profile(
     from serve_app.planning.profile import ModelProfile
 
     settings, known = _load(model, config)
-    spec, failures = model_spec(model, known.models[model], settings, None), list[str]()
+    spec, failures = model_spec(model, known, settings, None), list[str]()
 
     def emit(event: Event) -> None:
         if isinstance(event, (Failed, Interrupted)):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from deployments.contract.capabilities import unsupported_fields
+from deployments.contract.capabilities import takes_one_image, unsupported_fields
 from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
 from deployments.contract.strict_settings import StrictSettings
 from deployments.contract.yaml_files import find_line, read_yaml
@@ -334,7 +334,10 @@ class Catalog(StrictSettings):
             config = self.models[defaults.model].config(profile)
             # Native families take more than the pipelines of their checkpoints, by requests of their own.
             known = config.engine is not None or endpoint.request in FORMS
-            by_mode[name] = replace(defaults, unsupported=unsupported_fields(config)) if known else defaults
+            if known:
+                unsupported, one_image = unsupported_fields(config), takes_one_image(config)
+                defaults = replace(defaults, unsupported=unsupported, one_image=one_image)
+            by_mode[name] = defaults
         return by_mode
 
     def _defaults(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> ModelDefaults:

@@ -20,12 +20,13 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
-from deployments.contract.model import DIFFUSION, ENGINE, SIMULATED, ModelSpec, RewriterSpec
+from deployments.contract.model import DIFFUSION, ENGINE, SIMULATED, ModelConfig, ModelSpec, RewriterSpec, Trial
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.config import settings as all_settings
-from serve_app.config.catalog import Model, RewriterModel
+from serve_app.config.catalog import Catalog, RewriterModel
 from serve_app.config.settings import Settings, embedded_url_file, sealing_key_file, setting_variable
 from serve_app.moderation.settings import ModerationCatalog
+from serve_app.schemas.custom import FORMS
 
 REDIS_URL: Final = "redis.url"
 OBJECT_OPTIONS: Final = "objects.options"
@@ -244,10 +245,10 @@ _ENGINE_SETTINGS: Final = {"backend", "engine", "fps", "max_running"}
 """Of a model's settings, those that are read where an inference server runs it."""
 
 
-def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOptions | None) -> ModelSpec:
+def model_spec(name: str, catalog: Catalog, settings: Settings, withheld: WithheldOptions | None) -> ModelSpec:
     """Raises ValueError for a text encoder, or guidance, where nothing reads prompts, and for an engine without address
     or with settings that it has itself."""
-    profile = settings.model(name)
+    model, profile = catalog.models[name], settings.model(name)
     config = model.config(profile)
     if (config.engine is not None) != (config.backend == ENGINE):
         raise ValueError(f"models.{name}.engine is needed for backend: engine, and for no other")
@@ -260,7 +261,7 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
         field = "text_encoder" if profile.text_encoder else "cfg"
         raise ValueError(f"models.{name}.{field} must be null: {reads_none} reads no prompts")
     return ModelSpec(
-        **dict(config),
+        **dict(config.model_copy(update={"probe": _trial(name, catalog, config, profile.steps or model.steps)})),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,
@@ -268,6 +269,15 @@ def model_spec(name: str, model: Model, settings: Settings, withheld: WithheldOp
         logs=settings.logs.spec(),
         proxy=settings.network.proxy,
     )
+
+
+def _trial(name: str, catalog: Catalog, config: ModelConfig, steps: int | None) -> Trial:
+    """Returns the model's trial: of its own steps, and of the size that its first custom endpoint names."""
+    endpoints = (each.fields for each in catalog.endpoints.values() if name in each.models and each.request in FORMS)
+    side = next((fields.side for fields in endpoints if "side" in fields.model_fields_set), None)
+    known = {"steps": steps, "width": side, "height": side}
+    named = {name: value for name, value in known.items() if value is not None}
+    return Trial.model_validate(named | config.probe.model_dump(exclude_unset=True))
 
 
 def rewriter_tasks(model: RewriterModel | None, settings: Settings) -> frozenset[str]:

@@ -22,6 +22,8 @@ class ModelDefaults:
     """Whether the model reads images as part of a prompt, where the endpoint takes any."""
     unsupported: frozenset[str] = frozenset()
     """Fields of requests that the model does not take."""
+    one_image: bool = False
+    """Whether the model makes one result of one input image alone."""
     demo: bool = False
     """Whether a bundled checkpoint does it, which knows coloured shapes only."""
 

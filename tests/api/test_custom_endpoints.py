@@ -120,6 +120,7 @@ def test_clients_of_openai_find_it(client: Client, service: Service) -> None:
     [
         ({"checkpoint": "owner/name", "pipeline": "FluxPipeline"}, {"strength": 0.5}),
         ({"backend": "engine", "engine": {"kind": "gen-serve", "url": "http://engine"}}, {"negative_prompt": "rain"}),
+        ({"checkpoint": "owner/name", "pipeline": "FluxKontextPipeline"}, {"images": 2 * [to_base64(IMAGE)]}),
     ],
 )
 def test_a_field_that_the_model_lacks_is_named_before_anything_is_charged(

@@ -1,0 +1,94 @@
+"""The probe of a pipeline at load, on tiny checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_pipelines import build
+
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract.model import ModelConfig, Trial
+from deployments.diffusers_loading import load_pipeline
+from deployments.pipeline_probe import probe_pipeline
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
+SMALL = Trial(width=64, height=64)
+
+
+@pytest.fixture(scope="module")
+def sdxl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdxl", tmp_path_factory.mktemp("pipelines") / "sdxl")
+
+
+@pytest.fixture
+def pipeline(sdxl: Path) -> Any:
+    return load(sdxl).pipeline
+
+
+def load(folder: Path, **settings: Any) -> Any:
+    return load_pipeline(ModelConfig(checkpoint=str(folder), device="cpu", probe=SMALL, **settings))
+
+
+def test_checkpoint_that_makes_no_numbers_is_refused_at_load(sdxl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+
+    decode = AutoencoderKL._decode
+
+    def broken(*arguments: Any, **options: Any) -> Any:
+        output = decode(*arguments, **options)
+        output[0].fill_(torch.nan)
+        return output
+
+    monkeypatch.setattr(AutoencoderKL, "_decode", broken)
+    with pytest.raises(CheckpointError, match=r"the pipeline makes nothing here: .* is not finite"):
+        load(sdxl)
+
+
+def test_probe_has_the_arguments_of_the_entry(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    encode = type(pipeline).encode_prompt
+
+    def noted(self: Any, prompt: Any, *arguments: Any, **options: Any) -> Any:
+        called.append((self, prompt, options["clip_skip"]))
+        return encode(self, prompt, *arguments, **options)
+
+    monkeypatch.setattr(type(pipeline), "encode_prompt", noted)
+    shapes: list[Any] = []
+    pipeline.unet.register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
+    assert probe_pipeline(pipeline, Trial(width=64, height=128, steps=30), {"clip_skip": 1})
+    [(run, prompts, clip_skip)] = called
+    assert (len(prompts), clip_skip, run.scheduler.num_inference_steps) == (2, 1, 30)
+    assert [shape[2] * pipeline.vae_scale_factor for shape in shapes] == [128, 128], "two steps of thirty are taken"
+
+
+def test_pipeline_of_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = pipeline.encode_prompt
+
+    def one_alone(prompt: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(prompt, list):
+            raise ValueError("one prompt at a time")
+        return encode(prompt, *arguments, **options)
+
+    monkeypatch.setattr(
+        type(pipeline), "encode_prompt", lambda self, prompt, *rest, **more: one_alone(prompt, *rest, **more)
+    )
+    assert not probe_pipeline(pipeline, SMALL, {})
+
+
+def test_two_prompts_without_memory_say_nothing_against_several(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = pipeline.unet.forward
+
+    def short_of_memory(sample: Any, *arguments: Any, **options: Any) -> Any:
+        if len(sample) > 2:  # CFG doubles a batch
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(sample, *arguments, **options)
+
+    monkeypatch.setattr(pipeline.unet, "forward", short_of_memory)
+    assert probe_pipeline(pipeline, SMALL, {})
+
+
+def test_pipeline_that_needs_an_image_gets_one(sdxl: Path) -> None:
+    assert load(sdxl, pipeline="StableDiffusionXLImg2ImgPipeline").pipeline is not None
