@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 
 from deployments.backends.diffusers import denoisers_of
 from deployments.checkpoint_files import CheckpointError, pipeline_folder, read_index, single_file
-from deployments.contract.model import ModelConfig, Quantization
+from deployments.contract.model import ModelConfig, Quantization, Trial
 from deployments.native_loading import device_for, device_name, precision_for
 from deployments.pipeline_probe import probe_pipeline
 
@@ -188,7 +188,7 @@ def _use_attention(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> 
         try:
             for denoiser in settable:
                 denoiser.set_attention_backend(name)
-            takes_several = probe_pipeline(pipeline, config.probe, config.pipeline_kwargs)
+            takes_several = probe_pipeline(pipeline, config.probe or Trial(), config.pipeline_kwargs)
         except Exception as error:  # backends come from many packages, each failing in its own way
             reason = f"{error}".partition("\n")[0]
             log.warning("attention backend %s is unusable here: %s", name, reason)
@@ -207,7 +207,7 @@ def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:
                 denoiser.compile_repeated_blocks(fullgraph=True, dynamic=True)
             else:
                 denoiser.compile()
-        probe_pipeline(pipeline, config.probe, config.pipeline_kwargs)
+        probe_pipeline(pipeline, config.probe or Trial(), config.pipeline_kwargs)
     except Exception as error:  # compilers raise what they like
         log.warning("the model can't be compiled: %s", f"{error}".partition("\n")[0])
         for module in (module for denoiser in denoisers for module in denoiser.modules()):

@@ -258,7 +258,7 @@ class ModelConfig(StrictSettings):
     """Of the diffusers backend: a pipeline class of diffusers. Null: the one that the checkpoint names."""
     pipeline_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Constants of every call of the pipeline."""
-    probe: Trial = Trial()
+    probe: Trial | None = None
     """The call that proves the pipeline at load. What is left out is that of the model and its first endpoint."""
     quantization: Quantization | None = None
     offload: Literal["none", "model", "group"] = "none"

@@ -277,7 +277,7 @@ def _trial(name: str, catalog: Catalog, config: ModelConfig, steps: int | None) 
     side = next((fields.side for fields in endpoints if "side" in fields.model_fields_set), None)
     known = {"steps": steps, "width": side, "height": side}
     named = {name: value for name, value in known.items() if value is not None}
-    return Trial.model_validate(named | config.probe.model_dump(exclude_unset=True))
+    return Trial.model_validate(named | (config.probe or Trial()).model_dump(exclude_unset=True))
 
 
 def rewriter_tasks(model: RewriterModel | None, settings: Settings) -> frozenset[str]:
