@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -20,10 +21,12 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.backend import Backend
 from deployments.backends.simulated import SimulatedBackend, Simulation
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import DIFFUSION, ENGINE, RESTORERS, ModelSpec
+from deployments.contract.model_fault import LoadFailed
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
 from deployments.engine.device import priority_on
@@ -207,6 +210,8 @@ _FAULTS = 20
 """So many jobs in a row that failed in a way nobody expected: the model is broken, not the jobs."""
 _LAST_WORDS_S = 0.5
 """What streams get to tell their callers before the process ends, within the timeout of a health check."""
+_LOAD_AGAIN_S = 15.0
+"""The pause after a model could not be loaded, before another replica tries."""
 _MAX_ADAPTER_IDS = 16
 """Adapters that the router is told of."""
 _BROKEN_DEVICE = 70
@@ -230,7 +235,7 @@ class MediaModel:
         name = spec.checkpoint or spec.backend
         logger.info("loading %s", name)
         remote_encoder = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
-        self._engine = await asyncio.to_thread(build_engine, spec, remote_encoder)
+        self._engine = await _load_engine(spec, remote_encoder)
         load_s = time.monotonic() - began
         self._reports = Reports(self._engine, load_s)
         cost_store = _cost_store(spec, self._engine.setup)
@@ -310,6 +315,19 @@ class MediaModel:
     def _hangs(self) -> bool:
         busy_since = self._engine.busy_since
         return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
+
+
+async def _load_engine(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Engine[Any, Any] | RemoteEngine:
+    """Raises LoadFailed, after a pause: Serve starts the next replica at once, and most faults last longer."""
+    try:
+        return await asyncio.to_thread(build_engine, spec, text_encoder)
+    except Exception as error:
+        logger.exception("the model can't be loaded")
+        reason = str(error) if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
+    # Outside the handler: there, the traceback would keep what was loaded alive.
+    gc.collect()
+    await asyncio.sleep(_LOAD_AGAIN_S)
+    raise LoadFailed(reason)
 
 
 async def _adapter_id(adapter_id: str) -> str:

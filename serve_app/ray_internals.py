@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import ray
@@ -21,6 +21,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.generated.serve_pb2_grpc import ASGIServiceStub
 
 from deployments.contract.counts import ReplicaCounts
+from deployments.contract.model_fault import ModelFault, find_fault
 
 
 def with_version(deployment: serve.Deployment, version: str) -> serve.Deployment:
@@ -37,6 +38,14 @@ def http_address() -> tuple[str, int] | None:
     return None if client is None else (client.http_config.host or "", client.http_config.port)
 
 
+_FAILED_TO_START: Final = "failed to start"
+
+
+def start_fault(message: str) -> ModelFault | None:
+    """Returns why the last replica of a deployment failed to start, by what Serve says of it."""
+    return find_fault(message) if _FAILED_TO_START in message else None
+
+
 def count_replicas(application: str) -> dict[str, ReplicaCounts]:
     """Of each deployment of an application, in one call of the controller; none where Serve does not run.
 
@@ -49,11 +58,14 @@ def count_replicas(application: str) -> dict[str, ReplicaCounts]:
 
 def _count(deployment: Mapping[str, Any]) -> ReplicaCounts:
     scaling = deployment["deployment_config"].get("autoscaling_config")
+    # Members of an enumeration, which is text only by inheritance.
+    states = Counter(str(getattr(each["state"], "value", each["state"])) for each in deployment["replicas"])
+    is_missing = deployment["target_num_replicas"] and not states["RUNNING"]
     return ReplicaCounts(
-        # Members of an enumeration, which is text only by inheritance.
-        states=Counter(str(getattr(each["state"], "value", each["state"])) for each in deployment["replicas"]),
+        states=states,
         target=deployment["target_num_replicas"],
         bounds=(scaling["min_replicas"], scaling["max_replicas"]) if scaling else None,
+        fault=start_fault(deployment["message"]) if is_missing else None,
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from deployments.contract.model_fault import ModelFault
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
@@ -20,6 +22,8 @@ class ReplicaCounts:
     target: int
     bounds: tuple[int, int] | None = None
     """Fewest and most of autoscaling; None where the number is fixed."""
+    fault: ModelFault | None = None
+    """Why none of them runs, where the last one failed to start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,9 +222,10 @@ class ModelStates:
         worst: State | None = max(states, key=_ORDER.index, default=None)
         return ModelState(worst, max(waits, default=None))
 
-    async def state(self, queue: str) -> State | None:
-        """None as in ModelState."""
-        return _state((await self._counts.get()).get(queue))
+    async def state(self, queue: str) -> tuple[State | None, str | None]:
+        """Returns the state as in ModelState, and what clients may know of the fault that keeps it from starting."""
+        counts = (await self._counts.get()).get(queue)
+        return _state(counts), counts.fault.for_clients if counts and counts.fault else None
 
     async def _look(self) -> Mapping[str, ModelState]:
         replicas = await self._counts.get()
@@ -280,12 +281,11 @@ class Estimates:
             self._outlooks[queue] = SingleFlightCache(look, _FRESH_S)
         outlook, place = await asyncio.gather(self._outlooks[queue].get(), find_place(self._tasks, task))
         # Replicas are asked for where none told of itself: that is a call of Serve's controller.
-        starting = (
-            task.status is Status.PENDING
-            and outlook.step_s is None
-            and await self._models.state(queue) not in (None, "ready")
-        )
-        return estimate(task, place, outlook, await self._tasks.now(), starting=starting)
+        state, fault = None, None
+        if task.status is Status.PENDING and outlook.step_s is None:
+            state, fault = await self._models.state(queue)
+        starting = state not in (None, "ready")
+        return estimate(task, place, outlook, await self._tasks.now(), starting=starting, fault=fault)
 
 
 ANSWER_S: Final = 4.5

@@ -47,9 +47,13 @@ def deploy(
         try:
             if elsewhere := listen_everywhere(chosen):
                 say(elsewhere)
-            deploy_application(application.build(chosen, secrets.token_hex(4) if restart else ""))
+            application_to_run = application.build(chosen, secrets.token_hex(4) if restart else "")
+            faults = deploy_application(application_to_run, catalog.load(chosen).models)
         except RuntimeError as problem:
             raise ServiceError(str(problem)) from None
+    if faults:
+        named = "; ".join(f"models.{name} can't be loaded: {fault.reason}" for name, fault in faults.items())
+        raise ServiceError(f"deployed, but {named}. Replicas of the version before go on, where there were any")
     print("deployed, and running")
 
 

@@ -184,7 +184,7 @@ def _row(name: str, model: Mapping[str, Any], recent: Mapping[str, Any]) -> Sequ
         _percent(recent["error_rate"]),
         _percent(recent["busy"]),
         _replicas(model),
-        f"{moment(failures[0]['at'])} {failures[0]['error']}" if failures else "",
+        model.get("fault") or (f"{moment(failures[0]['at'])} {failures[0]['error']}" if failures else ""),
     )
 
 

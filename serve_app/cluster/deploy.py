@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,11 +18,13 @@ from ray import serve
 from ray.exceptions import AuthenticationError, RayTaskError
 from ray.serve.config import HTTPOptions, ProxyLocation
 
+from deployments.contract.model_fault import ModelFault
 from serve_app import ray_internals
 from serve_app.application import APP_NAME
 from serve_app.config.settings import Settings
 
 _ANSWERS_WITHIN_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.1
 _PROXIES: Final = {"head": ProxyLocation.HeadOnly, "every_node": ProxyLocation.EveryNode}
 
 
@@ -85,9 +88,24 @@ def listen_everywhere(settings: Settings) -> str | None:
     )
 
 
-def deploy_application(application: serve.Application) -> None:
-    """Returns once all of it runs. What is there of the same version stays. Raises RuntimeError where it fails."""
-    serve.run(application, name=APP_NAME, route_prefix="/")
+def deploy_application(application: serve.Application, models: Collection[str]) -> dict[str, ModelFault]:
+    """Returns once all of it runs, but for those of `models` that can't be loaded, by their names. These are tried
+    again. What is there of the same version stays. Raises RuntimeError where anything else fails."""
+    target = serve.RunTarget(application, name=APP_NAME, route_prefix="/")
+    serve.run_many([target], wait_for_applications_running=False)
+    while True:
+        status = serve.status().applications[APP_NAME]
+        faults = {
+            name: fault
+            for name, deployment in status.deployments.items()
+            if name in models and (fault := ray_internals.start_fault(deployment.message))
+        }
+        missing = [name for name, deployment in status.deployments.items() if deployment.status != "HEALTHY"]
+        if status.status == "RUNNING" or (status.deployments and faults.keys() >= set(missing)):
+            return faults
+        if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            raise RuntimeError(status.message)
+        time.sleep(_LOOK_EVERY_S)
 
 
 def remove_application() -> bool:

@@ -170,8 +170,9 @@ async def run_attempt(
     turn: Callable[[], Awaitable[None]] = _at_once,
     on_start: Callable[[], None] = lambda: None,
     draining: Callable[[], bool] = lambda: False,
+    fault: str | None = None,
 ) -> None:
-    """Decides what is open, lets the model work, publishes what came of it.
+    """Decides what is open, lets the model work, publishes what came of it; at once where the model has a `fault`.
 
     The model is called when `turn` has returned; `on_start` is called when it has begun; nothing new is begun while
     `draining`.
@@ -183,6 +184,9 @@ async def run_attempt(
         await writer.publish(Status.ERROR, details={"error": UNREADABLE})
         return
     job = Job.decode(attempt.lease.job)
+    if fault is not None:
+        await writer.publish(Status.ERROR, details={"error": fault})
+        return
     try:
         if not await _moderate_request(job, writer, dependencies.gate, draining):
             generation, warnings = await _resolve_job(job, writer, dependencies, draining)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -15,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from ray import serve
 from ray.serve.handle import DeploymentHandle
 from redis.exceptions import RedisError
 
@@ -40,6 +42,7 @@ from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
 
 _LOOK_EVERY_S = 1.0
+_LOOK_AT_MODELS_EVERY_S: Final = 5.0
 _LOCAL_BATCH: Final = 2
 """Twice as many images are in this process' memory at a time; inputs may have a hundred megabytes."""
 
@@ -117,6 +120,7 @@ class Dispatcher:
                 "listen": self._listen,
                 "look": self._look,
                 "be present": self._be_present,
+                "watch models": self._watch_models,
                 "log levels": levels.follow,
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
@@ -159,6 +163,18 @@ class Dispatcher:
             for name in await self._store.with_work(*self._queues):
                 self._queues[name].wake.set()
             await rest(_LOOK_EVERY_S)
+
+    async def _watch_models(self) -> None:
+        """Looks why there is no replica, where tasks wait for one."""
+        while True:
+            await rest(_LOOK_AT_MODELS_EVERY_S)
+            queues = [queue for queue in self._queues.values() if queue.waits_for_replica]
+            if not queues:
+                continue
+            replicas = await asyncio.to_thread(ray_internals.count_replicas, serve.get_replica_context().app_name)
+            for queue in queues:
+                counts = replicas.get(queue.name)
+                queue.note_fault(counts.fault if counts else None, time.monotonic())
 
     async def _listen(self) -> None:
         """Hears of new work and of work to stop. Lossy; `_look` and the heartbeats find what was missed."""

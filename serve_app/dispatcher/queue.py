@@ -15,6 +15,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 from redis.exceptions import RedisError
 
+from deployments.contract.model_fault import ModelFault
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.background import idle, rest
@@ -175,6 +176,31 @@ class ModelQueue:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._broken_after_s = store.limits.model_broken_s
+        self._faulty_since: float | None = None
+        self._fault: str | None = None
+        """Why its tasks end at once: the model has not been loaded for too long."""
+
+    @property
+    def waits_for_replica(self) -> bool:
+        """Whether it is of interest if the model can be loaded."""
+        return self._faulty_since is not None or any(each.stream and not each.started for each in self._list())
+
+    def note_fault(self, fault: ModelFault | None, now: float) -> None:
+        """Takes note of why no replica can be started now, or that nothing speaks against it; `now` is monotonic."""
+        if fault is None:
+            self._faulty_since = self._fault = None
+            return
+        self._faulty_since = now if self._faulty_since is None else self._faulty_since
+        if now - self._faulty_since < self._broken_after_s:
+            return
+        self._fault = fault.for_clients
+        for attempt in self._list():
+            if attempt.stream is not None and not attempt.started:
+                attempt.stream.cancel()  # it is given back, and ends with its next lease
+
+    def _list(self) -> list[Attempt]:
+        return list(self._attempts.values())
 
     async def lease(self) -> None:
         """Takes tasks as long as few of those taken are still waiting for a replica to begin."""
@@ -327,6 +353,7 @@ class ModelQueue:
                 turn=lambda: self._flow.turn(attempt.key),
                 on_start=lambda: self._on_start(attempt),
                 draining=lambda: self._draining,
+                fault=self._fault,
             )
 
     def _on_start(self, attempt: Attempt) -> None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
@@ -154,7 +155,7 @@ class Launcher:
 
         application_to_run = application.build(settings)
         with _advising(root):
-            serve.run(application_to_run, name=application.APP_NAME, route_prefix="/")
+            self._deploy(application_to_run)
         self._ask_for_replicas()
 
     def _join(self, address: str) -> None:
@@ -169,7 +170,7 @@ class Launcher:
         _listen_to_signals()
 
         from serve_app import application
-        from serve_app.cluster.deploy import deploy_application, listen_everywhere, remove_application
+        from serve_app.cluster.deploy import listen_everywhere, remove_application
         from serve_app.cluster.preflight import run_preflight
 
         if not run_preflight(self.settings, ray_flags.FLAGS):
@@ -177,8 +178,15 @@ class Launcher:
         if elsewhere := listen_everywhere(self.settings):
             logger.warning(elsewhere)
         self._resources.callback(remove_application)
-        deploy_application(application.build(self.settings))
+        self._deploy(application.build(self.settings))
         self._ask_for_replicas()
+
+    def _deploy(self, application: Any) -> None:
+        from serve_app.cluster.deploy import deploy_application
+
+        faults = deploy_application(application, catalog.load(self.settings).models)
+        for name, fault in faults.items():
+            logger.warning("models.%s can't be loaded, and is tried again: %s", name, fault.reason)
 
     def _ask_for_replicas(self) -> None:
         """From now on, and as long as Ray runs."""

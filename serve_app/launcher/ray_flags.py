@@ -24,6 +24,8 @@ FLAGS = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     # A replica that can't answer its health check can't stop gracefully either.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # A model that fails to load may do so later, once the hub answers or files are there. Ray tries three times.
+    "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "20",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
     # One that starts on a busy machine imports for longer than Ray's 5 s; after three such waits it would be killed.

@@ -95,11 +95,11 @@ async def find_place(tasks: TaskStore, task: Task) -> Place:
 
 
 def estimate(
-    task: Task, place: Place, outlook: Outlook, now: float, *, starting: bool = False
+    task: Task, place: Place, outlook: Outlook, now: float, *, starting: bool = False, fault: str | None = None
 ) -> dict[str, Any] | None:
     """`details` of a task that has not ended: `eta` and `eta_range`, an interval that holds it four times in five, in
     seconds from `now` (epoch seconds); `queue_position` while it waits; a `message` while its model is `starting`, as
-    no replica runs. None where nothing is known."""
+    no replica runs, or with the `fault` that keeps it from starting. None where nothing is known."""
     details: dict[str, Any] = {}
     load_s, pace = outlook.load_s if starting else 0.0, outlook.pace
     if pace and load_s is not None and (place.leased or place.position):
@@ -113,7 +113,9 @@ def estimate(
         }
     if place.position:
         details["queue_position"] = place.position
-    if starting:
+    if fault is not None:
+        details["message"] = fault
+    elif starting:
         details["message"] = "starting model" if load_s is None else f"starting model, about {load_s:.0f} s"
     return details or None
 

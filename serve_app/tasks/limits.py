@@ -113,6 +113,8 @@ class Limits:
     queue_s: float = 24 * 3600
     """From submission to start of work."""
     run_s: float = 15 * 60
+    model_broken_s: float = 600.0
+    """How long a task waits for a model that can't be loaded."""
     """From the first start of work to the end, all attempts together."""
     retention_s: float = 24 * 3600
     """How long an ended task and its objects are kept."""
@@ -163,6 +165,7 @@ class TaskSettings(StrictSettings):
     burst: int = Field(default=500, ge=1)
     queue_s: float = Field(default=24 * 3600, gt=0)
     run_s: float = Field(default=15 * 60, gt=0)
+    model_broken_s: float = Field(default=600.0, ge=0)
     retention_s: float = Field(default=24 * 3600, gt=0)
     lease_s: float = Field(default=10.0, ge=1)
 

@@ -15,6 +15,7 @@ from support.images import image_file
 from support.worker import Worker
 
 from deployments.contract.counts import LOAD_S, LOADS, ReplicaCounts
+from deployments.contract.model_fault import ModelFault
 from serve_app.accounts.roles import Role
 from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
 from serve_app.launcher.embedded_redis import EmbeddedRedis
@@ -53,7 +54,7 @@ INCIDENT: Final = {"accepted": 60, "Ready": 10, "Error": 40, "cancelled": 5, "Co
 
 def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> None:
     async def replicas() -> dict[str, ReplicaCounts]:
-        return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4))}
+        return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4), fault=ModelFault("gone", ""))}
 
     service, name = start_service(), "flux1-dev"
     services = service.app.state.services
@@ -70,6 +71,7 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
         service.worker.run(write())
         model = queue(operator, name)
     recent, hour = model["windows"]["5m"], model["windows"]["1h"]
+    assert model["fault"] == "gone"
     assert (recent["ready"], recent["failed"], recent["error_rate"], recent["busy"]) == (3, 0, 0, 0)
     assert recent["wait_p95"] < 2
     counted = {key: hour[key] for key in ("accepted", "ready", "failed", "cancelled", "moderated")}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from ray.serve.exceptions import RequestCancelledError
 from support.queues import Scene
 from support.replicas import Replicas
 from support.virtual_backend import VirtualBackend
 
 from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.events import Event, Started
+from deployments.contract.model_fault import ModelFault
 from deployments.engine.requests import DEVICE_BROKEN, STORAGE_UNREACHABLE
 from serve_app.dispatcher import queue
 from serve_app.tasks.task import Status
@@ -103,3 +106,47 @@ async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_cra
     (task,) = await scene.wait_for_end(await scene.submit())
     assert (task.status, task.attempt, task.crashes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
     assert task.details == {"error": DEVICE_BROKEN.reason}
+
+
+async def test_tasks_of_a_model_that_stays_broken_end_with_the_reason(scene: Scene) -> None:
+    fault = ModelFault("/models/mine has no unet", "the model can't be loaded: … has no unet")
+    scene.call = lambda job: NeverStarts()
+    dispatcher = scene.dispatcher()
+    ids = await scene.submit(6)
+    await scene.until(lambda: dispatcher.waits_for_replica)
+    limit = scene.store.limits.model_broken_s
+    dispatcher.note_fault(fault, 100.0)
+    dispatcher.note_fault(fault, 99.0 + limit)
+    assert not any([(await scene.task(task_id)).status.terminal for task_id in ids])
+    dispatcher.note_fault(fault, 100.0 + limit)
+    for task in await scene.wait_for_end(ids):
+        assert (task.status, task.details) == (Status.ERROR, {"error": fault.for_clients})
+
+
+async def test_model_that_can_be_loaded_again_takes_its_tasks(scene: Scene) -> None:
+    scene.call = lambda job: NeverStarts() if broken else scene.model.generate(job)
+    broken, dispatcher = True, scene.dispatcher()
+    [first] = await scene.submit()
+    await scene.until(lambda: dispatcher.waits_for_replica)
+    for now in (0.0, scene.store.limits.model_broken_s):
+        dispatcher.note_fault(ModelFault("gone", "gone"), now)
+    await scene.wait_for_end([first])
+    broken = False
+    dispatcher.note_fault(None, scene.store.limits.model_broken_s + 5)
+    [task] = await scene.wait_for_end(await scene.submit())
+    assert task.status is Status.READY
+
+
+class NeverStarts:
+    """A call for which there is no replica."""
+
+    def __init__(self) -> None:
+        self._cancelled = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        await self._cancelled.wait()
+        raise RequestCancelledError
+        yield
+
+    def cancel(self) -> None:
+        self._cancelled.set()

@@ -76,6 +76,7 @@ def test_a_model_that_starts_takes_the_time_to_load() -> None:
         "message": "starting model, about 30 s",
     }
     unknown = Outlook(PACE)
+    assert estimate(waiting(), LEASED, unknown, NOW, starting=True, fault="gone") == {"message": "gone"}
     details: dict[str, Any] = {"queue_position": 1, "message": "starting model"}
     assert estimate(waiting(), Place(1), unknown, NOW, starting=True) == details
 

@@ -79,7 +79,7 @@ told["same port"] = deploy.listen_everywhere(Settings(service={"port": port}))
 told["other port"] = deploy.listen_everywhere(Settings(service={"port": 8000}))
 told["served by"] = [name for name, _ in ray_internals.list_serve_actors(5)]
 for name, version in (("first", "1"), ("again", "1"), ("changed", "2")):
-    deploy.deploy_application(whole(version))
+    deploy.deploy_application(whole(version), ())
     told[name] = replicas()
 told["removed"] = [deploy.remove_application(), deploy.remove_application()]
 told["left"] = sorted(serve.status().applications)

@@ -15,6 +15,7 @@ from deployments.contract.moderation import Scores, Thresholds
 from deployments.contract.objects import ObjectStore
 from serve_app.dispatcher.attempt import (
     MODERATION_REASONS,
+    SAFETY_CHECKER,
     Attempt,
     Dependencies,
     Stale,
@@ -207,7 +208,7 @@ class Model:
 
     def __init__(self, objects: ObjectStore) -> None:
         self.jobs: list[GenerationJob] = []
-        self.fails = self.breaks = False
+        self.fails = self.breaks = self.withholds = False
         self._objects = objects
 
     def __call__(self, job: GenerationJob) -> Model:
@@ -229,6 +230,8 @@ class Model:
             yield Interrupted("out of reach", blame=False)
         elif self.fails:
             yield Failed("it can't be done")
+        elif self.withholds:
+            yield Failed("withheld", moderated=True)
         thumbnail = f"{job.output_prefix}/thumbnail.jpeg"
         key = f"{job.output_prefix}/image.png"
         yield Done(Output(key, "image/png", 64, 64, 1, draft, thumbnail, proxy=thumbnail, previews=(1,)))
@@ -284,6 +287,14 @@ async def test_a_refused_request_never_reaches_the_model(what: str) -> None:
     assert scene.model.jobs == []
     assert scene.store.status is Status.REQUEST_MODERATED
     assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
+
+
+async def test_result_that_the_model_withholds_is_moderated() -> None:
+    scene = Scene({})
+    scene.model.withholds = True
+    await scene.play()
+    assert scene.store.status is Status.CONTENT_MODERATED
+    assert scene.store.outcome == {"details": {MODERATION_REASONS: [SAFETY_CHECKER]}}
 
 
 async def test_of_a_refused_result_no_file_is_left_when_its_task_ends() -> None:

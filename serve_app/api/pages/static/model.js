@@ -20,13 +20,14 @@ export function modelCard(name) {
   const filled = el("div", {});
   const bar = el("div", { class: "bar", role: "meter", "aria-label": `Work that waits in ${name}, seconds`, "aria-valuemin": 0 }, filled);
   const queue = el("p", { class: "queue" });
+  const fault = el("p", { class: "fault", hidden: true });
   const failed = el("ul", { class: "faint" });
   const failures = el("details", { hidden: true }, el("summary", {}, "Last errors"), failed);
   const values = FIGURES.map(() => el("dd", {}));
   const [ready, wait] = [sparkline("Ready per minute", round), sparkline("Queue wait p95", seconds)];
   const others = el("p", { class: "faint what-if" });
   const element = el("article", { class: "panel model", "aria-labelledby": heading.id },
-    el("div", { class: "row apart" }, heading, now), bar, queue,
+    el("div", { class: "row apart" }, heading, now), fault, bar, queue,
     el("dl", {}, FIGURES.map(([title], index) => el("div", {}, el("dt", {}, title), values[index]))),
     el("div", { class: "history" }, ready.element, wait.element), others, failures);
 
@@ -36,6 +37,8 @@ export function modelCard(name) {
     element.classList.toggle("idle", waiting + model.running === 0);
     say(now, `${model.running} running, ${waiting} waiting`);
     say(queue, waiting === 0 ? "Nothing waits" : model.queued_s === null ? "How long is not known yet" : `${seconds(model.queued_s)} of work`);
+    fault.hidden = model.fault === null;
+    say(fault, model.fault === null ? "" : `Can't be loaded: ${model.fault}`);
     filled.style.width = `${(100 * (model.queued_s ?? 0)) / most}%`;
     bar.setAttribute("aria-valuenow", Math.round(model.queued_s ?? 0));
     bar.setAttribute("aria-valuemax", Math.round(most));

@@ -81,6 +81,7 @@ class ModelQueue(BaseModel):
     step_s: float | None = Field(description="How long that step took, seconds")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
     target_replicas: int | None = Field(description="How many replicas Serve wants; null where that is not known here")
+    fault: str | None = Field(description="Why no replica can be started, where the last one failed to")
     min_replicas: int | None = Field(description="Of autoscaling; null where the number is fixed, or not known here")
     max_replicas: int | None
     cold_start_s: float | None = Field(description="How long replicas loaded, the mean; null before any did")
@@ -131,6 +132,7 @@ async def _model(services: Services, name: str, replicas: ReplicaCounts | None) 
         step_s=last_step[1] if last_step else None,
         replicas=None if replicas is None else dict(replicas.states),
         target_replicas=None if replicas is None else replicas.target,
+        fault=replicas.fault.reason if replicas and replicas.fault else None,
         min_replicas=fewest,
         max_replicas=most,
         cold_start_s=work[LOAD_S] / work[LOADS] if work.get(LOADS) else None,
