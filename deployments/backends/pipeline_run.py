@@ -59,7 +59,7 @@ class PipelineRun:
         self.to_the_end = to_the_end or has_sections(type(pipeline))
         self._expected_steps = expected_steps
         self._section_steps = int(arguments.get("num_inference_steps", 1))
-        self._frames = int(arguments.get("num_frames", 1))
+        self._frames = int(arguments.get("num_frames", arguments.get("frames", 1)))
         self._frame_group = frame_group(pipeline)
         self._pipeline = copy.copy(pipeline)
         for name, component in pipeline.components.items():

@@ -32,6 +32,7 @@ class PipelineSignature:
     guidance: str | None
     image: str | None
     mask: str | None
+    frames: str | None
     fps: str | None
     guider: Any = None
     """The component that guides in place of a parameter, for pipelines that have one."""
@@ -57,6 +58,7 @@ class PipelineSignature:
             guidance=_guidance(pipeline, parameters),
             image=image,
             mask=_first(names, "mask_image", "mask"),
+            frames=_first(names, "num_frames", "frames"),
             fps=_first(names, "frame_rate", "fps"),
             guider=getattr(pipeline, "guider", None),
             several_images=takes_several_images(kind.__name__),
@@ -80,7 +82,7 @@ class PipelineSignature:
             "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in self.parameters,
             "guidance": job.guidance is not None and self.guidance is None and self.guider is None,
             "strength": job.strength is not None and "strength" not in self.parameters,
-            "frames": job.video is not None and "num_frames" not in self.parameters,
+            "frames": job.video is not None and self.frames is None,
         }
         missing = [name for name, lacks in needed.items() if lacks]
         if missing:
@@ -123,7 +125,7 @@ class PipelineSignature:
             arguments["control_image"] = inputs[job.control]
         if job.video is not None:
             # Encoders of videos take one frame and whole groups of frames; what is too much is cut off.
-            arguments["num_frames"] = 1 + _round_up(job.video.frames - 1, self.frame_group)
+            arguments[self.frames or ""] = 1 + _round_up(job.video.frames - 1, self.frame_group)
             if self.fps is not None:
                 arguments[self.fps] = float(job.video.fps)
         return {name: value for name, value in arguments.items() if name in self.parameters}
@@ -137,7 +139,7 @@ class PipelineSignature:
             "negative_prompt": _one_or_list([_EMPTY for _ in prompts]),
             "width": width,
             "height": height,
-            "num_frames": 1 + _round_up(trial.frames - 1, self.frame_group),
+            self.frames or "": 1 + _round_up(trial.frames - 1, self.frame_group),
             "num_inference_steps": trial.steps,
             "strength": 1.0,
             "generator": _one_or_list([torch.Generator("cpu").manual_seed(seed) for seed, _ in enumerate(prompts)]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from deployments.contract.capabilities import pipeline_class, pipeline_parameters
+from deployments.contract.capabilities import pipeline_class, takes_several_images
+from deployments.contract.pipelines import find_pipeline
 from serve_app.cluster.finding import Finding, fine, refusal
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
@@ -13,14 +14,6 @@ from serve_app.schemas.custom import FORMS
 
 _WHAT: Final = "pipelines"
 _WHERE: Final = "settings"
-_NEEDS: Final = {
-    "text-to-image": ("prompt",),
-    "edit": ("prompt", "image"),
-    "inpaint": ("prompt", "image", "mask_image"),
-    "text-to-video": ("prompt", "num_frames"),
-    "image-to-video": ("prompt", "image", "num_frames"),
-}
-"""Parameters of a pipeline that each custom form needs."""
 
 
 def check_pipelines(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
@@ -31,24 +24,28 @@ def check_pipelines(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
         custom = any(each.request in FORMS and name in each.models for each in catalog.endpoints.values())
         if not (custom or config.pipeline or config.pipeline_kwargs):
             continue
-        parameters: frozenset[str] | None = None
-        if (pipeline := pipeline_class(config)) is not None:
-            parameters = pipeline_parameters(pipeline)
-            if parameters is None and config.pipeline is not None:
-                yield refusal(_WHAT, _WHERE, f"models.{name}.pipeline: diffusers has no {pipeline}", "a class of it")
-        if pipeline is None or parameters is None:
+        if (kind := pipeline_class(config)) is None:
             continue
-        problems = [f"{pipeline} takes no {each}" for each in sorted(config.pipeline_kwargs.keys() - parameters)]
-        if problems:
-            known = ", ".join(sorted(parameters))
-            yield refusal(_WHAT, _WHERE, f"models.{name}.pipeline_kwargs: {'; '.join(problems)}", f"some of {known}")
+        if (pipeline := find_pipeline(kind)) is None:
+            if config.pipeline is not None:
+                yield refusal(_WHAT, _WHERE, f"models.{name}.pipeline: diffusers has no {kind}", "a class of it")
             continue
+        if strange := sorted(config.pipeline_kwargs.keys() - pipeline.parameters.keys()):
+            message = f"models.{name}.pipeline_kwargs: {'; '.join(f'{kind} takes no {each}' for each in strange)}"
+            yield refusal(_WHAT, _WHERE, message, f"some of {', '.join(sorted(pipeline.parameters))}")
+            continue
+        problems = list[str]()
         for path, endpoint in catalog.endpoints.items():
-            missing = set(_NEEDS.get(endpoint.request, ())) - parameters if name in endpoint.models else set[str]()
-            if missing:
-                message = f"endpoints.{path}: {pipeline} of models.{name} takes no {', '.join(sorted(missing))}"
-                yield refusal(_WHAT, _WHERE, message, "another request, or another pipeline for the model")
-                problems.append(message)
+            if name not in endpoint.models or endpoint.request not in FORMS:
+                continue
+            if (problem := pipeline.problem(endpoint.request, config.pipeline_kwargs)) is not None:
+                others = f"another request ({', '.join(pipeline.forms)}), or " if pipeline.forms else ""
+                problems.append(f"endpoints.{path}: {kind} of models.{name} can't do {endpoint.request}: {problem}")
+                yield refusal(_WHAT, _WHERE, problems[-1], f"{others}another pipeline for the model")
+            fields = endpoint.fields
+            if "max_images" in fields.model_fields_set and fields.max_images > 1 and not takes_several_images(kind):
+                problems.append(f"endpoints.{path}.fields.max_images: {kind} of models.{name} takes one image")
+                yield refusal(_WHAT, _WHERE, problems[-1], "1")
         good = good or not problems
     if good:
         yield fine(_WHAT, _WHERE, "they take what endpoints send")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.tiny_pipelines import PIPELINES, SPECIAL_PIPELINES, build
 
+from deployments.contract.pipelines import TESTED, find_pipeline, write_table
 from serve_app.cluster.finding import Verdict
-from serve_app.cluster.pipelines import check_pipelines, pipeline_parameters
+from serve_app.cluster.pipelines import check_pipelines
 from serve_app.config import catalog
 from serve_app.config.settings import Settings
 
 
 def messages(tmp_path: Path, request: str, **model: Any) -> list[str]:
     endpoint = {"request": request, "model": "m", "price": {"first": 1}, "safety": {"approved": 5}}
+    endpoint["fields"] = model.pop("fields", {})
     values = {"models": {"m": {"checkpoint": "owner/name", "steps": 4, **model}}, "endpoints": {"gen-m": endpoint}}
     (tmp_path / "catalog.yaml").write_text(yaml.safe_dump(values))
     settings = Settings(catalog=tmp_path / "catalog.yaml")
@@ -33,11 +37,32 @@ def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_form", "model", "message"),
     [
-        ("edit", {"pipeline": "QwenImagePipeline"}, "endpoints.gen-m: QwenImagePipeline of models.m takes no image"),
+        ("edit", {"pipeline": "QwenImagePipeline"}, "QwenImagePipeline of models.m can't do edit: it takes no image"),
         (
             "text-to-video",
             {"pipeline": "ZImagePipeline"},
-            "endpoints.gen-m: ZImagePipeline of models.m takes no num_frames",
+            "ZImagePipeline of models.m can't do text-to-video: it takes no num_frames",
+        ),
+        (
+            "text-to-image",
+            {"pipeline": "StableAudioPipeline"},
+            "StableAudioPipeline of models.m can't do text-to-image: it makes sound, and results here are images and "
+            "videos",
+        ),
+        (
+            "text-to-image",
+            {"pipeline": "FluxImg2ImgPipeline"},
+            "FluxImg2ImgPipeline of models.m can't do text-to-image: it needs an image",
+        ),
+        (
+            "image-to-video",
+            {"pipeline": "StableVideoDiffusionPipeline"},
+            "StableVideoDiffusionPipeline of models.m can't do image-to-video: it takes no prompt",
+        ),
+        (
+            "edit",
+            {"pipeline": "FluxKontextPipeline", "fields": {"max_images": 2}},
+            "endpoints.gen-m.fields.max_images: FluxKontextPipeline of models.m takes one image",
         ),
         ("text-to-image", {"pipeline": "NoSuchPipeline"}, "models.m.pipeline: diffusers has no NoSuchPipeline"),
         (
@@ -50,7 +75,8 @@ def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
 def test_what_a_pipeline_does_not_take_is_named(
     request_form: str, model: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    assert messages(tmp_path, request_form, **model) == [message]
+    [found] = messages(tmp_path, request_form, **model)
+    assert found.endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +94,33 @@ def test_settings_that_cannot_work_are_refused_by_name(model: dict[str, Any], me
         messages(tmp_path, "text-to-image", **model)
 
 
+def test_what_an_entry_gives_itself_is_not_needed(tmp_path: Path) -> None:
+    transfer = {"pipeline": "Cosmos2_5_TransferPipeline"}
+    [found] = messages(tmp_path, "text-to-video", **transfer)
+    assert found.endswith("it needs controls, which no request has")
+    assert messages(tmp_path, "text-to-video", **transfer, pipeline_kwargs={"controls": "edge.mp4"}) == []
+
+
 def test_parameters_are_those_of_the_class_or_its_base() -> None:
-    assert {"prompt", "true_cfg_scale"} <= (pipeline_parameters("QwenImagePipeline") or set())
-    assert pipeline_parameters("NoSuchPipeline") is None
+    qwen = find_pipeline("QwenImagePipeline")
+    assert qwen is not None
+    assert qwen.parameters.keys() >= {"prompt", "true_cfg_scale"}
+    assert find_pipeline("NoSuchPipeline") is None
+
+
+def test_table_of_pipelines_is_that_of_the_installed_diffusers(repository: Path, tmp_path: Path) -> None:
+    """An upgrade that changes what a pipeline takes changes a row: `python -m deployments.contract.pipelines`."""
+    page = repository / "docs/models.md"
+    copy = tmp_path / "models.md"
+    copy.write_text(page.read_text())
+    write_table(copy)
+    assert copy.read_text() == page.read_text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pipelines_called_tested_are_those_of_the_tiny_checkpoints(tmp_path: Path) -> None:
+    built = set()
+    for name in PIPELINES | SPECIAL_PIPELINES:
+        index = json.loads((build(name, tmp_path / name) / "model_index.json").read_text())
+        built.add(index["_class_name"])
+    assert built == TESTED

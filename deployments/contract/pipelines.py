@@ -1,0 +1,190 @@
+"""Pipeline classes of the installed diffusers: what they take and make, by their source, as importing them would import
+torch.
+
+    python -m deployments.contract.pipelines
+
+writes the table of all of them into docs/models.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+_CLASS: Final = re.compile(r"^class (\w+)\b", re.MULTILINE)
+_MEDIA: Final = frozenset(("images", "image", "frames", "video"))
+_OTHER_RESULTS: Final = MappingProxyType(
+    {
+        "audios": "it makes sound, and results here are images and videos",
+        "texts": "it makes text, and results here are images and videos",
+        "prediction": "it makes maps of depth or normals, and results here are images and videos",
+        "prompt_embeds": "it makes embeddings for another pipeline",
+        "image_embeds": "it makes embeddings for another pipeline",
+        "image_embeddings": "it makes embeddings for another pipeline",
+    }
+)
+_FORM_PARAMETERS: Final = frozenset(
+    ("prompt", "image", "images", "mask_image", "mask", "num_frames", "frames", "width", "height", "strength")
+)
+"""Those that requests have something for."""
+_NEEDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+    {
+        "text-to-image": (("prompt",),),
+        "edit": (("prompt",), ("image", "images")),
+        "inpaint": (("prompt",), ("image", "images"), ("mask_image", "mask")),
+        "text-to-video": (("prompt",), ("num_frames", "frames")),
+        "image-to-video": (("prompt",), ("image", "images"), ("num_frames", "frames")),
+    }
+)
+"""The parameters that each custom form needs, by their names in pipelines."""
+_IMAGE_NEEDED: Final = re.compile(
+    r"Img2Img|ImageToImage|ImageToVideo|Image2Video|I2V|I2I|Inpaint|Fill|Edit|Pix2Pix|Upscale|Outpaint|Framepack|Refiner"
+    r"|ControlNet|Adapter|PaintByExample|SuperRes|PIAPipeline|ConsisID|StableDiffusionDepth|ImageVariation"
+)
+"""Classes that have a default for the image, and can't do without one."""
+_MASK_NEEDED: Final = re.compile(r"Inpaint|FluxFill")
+_FURTHER_NEEDS: Final = (
+    (re.compile("VideoToVideo"), ("video",)),
+    (re.compile("Control"), ("control_image", "control_video", "conditioning_frames")),
+)
+"""By names of classes, further parameters that these have a default for, and can't do without."""
+_SHAPES: Final = "ShapE"
+"""What the names of pipelines for bodies in space begin with. They call the pictures of one its images."""
+TESTED: Final = frozenset(
+    (
+        *("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline"),
+        *("QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline", "ZImagePipeline"),
+        *("FluxPipeline", "ChromaPipeline", "Kandinsky5T2IPipeline"),
+        *("WanPipeline", "WanImageToVideoPipeline", "HunyuanVideo15Pipeline", "HunyuanVideoFramepackPipeline"),
+        "LTX2Pipeline",
+    )
+)
+"""Those of which the tests run a tiny checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineClass:
+    name: str
+    parameters: Mapping[str, bool]
+    """Those of `__call__`, and whether one must be given."""
+    components: frozenset[str] = field(default=frozenset())
+    results: frozenset[str] = field(default=frozenset())
+    """What a call returns, by name; empty where that is not written in the class."""
+
+    @property
+    def needs_image(self) -> bool:
+        image = next((name for name in ("image", "images") if name in self.parameters), None)
+        return image is not None and (self.parameters[image] or bool(_IMAGE_NEEDED.search(self.name)))
+
+    @property
+    def makes_video(self) -> bool:
+        return not self.parameters.keys().isdisjoint(("num_frames", "frames")) or self.results == {"frames"}
+
+    def problem(self, form: str, given: Collection[str] = ()) -> str | None:
+        """Returns why requests of a custom form can't be made by the pipeline, None where nothing speaks against it.
+        `given` are parameters that every call has."""
+        if self.name.startswith(_SHAPES):
+            return "it makes bodies in space, and results here are images and videos"
+        if self.results and self.results.isdisjoint(_MEDIA):
+            other = (reason for result, reason in _OTHER_RESULTS.items() if result in self.results)
+            return next(other, "what it makes is neither an image nor a video")
+        missing = [names[0] for names in _NEEDS[form] if self.parameters.keys().isdisjoint(names)]
+        if missing:
+            return f"it takes no {', '.join(missing)}"
+        needed = [name for name, is_needed in self.parameters.items() if is_needed and name not in _FORM_PARAMETERS]
+        for pattern, names in _FURTHER_NEEDS:
+            needed += [name for name in names if name in self.parameters and pattern.search(self.name)]
+        if needed := [name for name in needed if name not in given]:
+            return f"it needs {', '.join(dict.fromkeys(needed))}, which no request has"
+        names = {name for names in _NEEDS[form] for name in names}
+        if self.needs_image and "image" not in names:
+            return "it needs an image"
+        if _MASK_NEEDED.search(self.name) and "mask" not in names:
+            return "it needs a mask"
+        if self.makes_video and "num_frames" not in names:
+            return "it makes videos"
+        return None
+
+    @property
+    def forms(self) -> list[str]:
+        return [form for form in _NEEDS if self.problem(form) is None]
+
+
+@cache
+def find_pipeline(name: str) -> PipelineClass | None:
+    """Returns the pipeline class `name`, None where diffusers has none."""
+    file = _sources().get(name)
+    if file is None:
+        return None
+    nodes = {each.name: each for each in ast.parse(file.read_text()).body if isinstance(each, ast.ClassDef)}
+    node = nodes[name]
+    methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+    bases = [found for base in node.bases if isinstance(base, ast.Name) and (found := find_pipeline(base.id))]
+    components = frozenset(_arguments(methods["__init__"])) if "__init__" in methods else frozenset[str]()
+    if "__call__" in methods:
+        call = methods["__call__"]
+        returned = [each.value for each in ast.walk(call) if isinstance(each, ast.Return)]
+        results = {each.arg for value in returned if isinstance(value, ast.Call) for each in value.keywords if each.arg}
+        return PipelineClass(name, _arguments(call), components, frozenset(results))
+    if bases:
+        return PipelineClass(name, bases[0].parameters, components or bases[0].components, bases[0].results)
+    return None
+
+
+def _arguments(function: ast.FunctionDef) -> dict[str, bool]:
+    """Returns the parameters of a method, and whether one must be given."""
+    arguments = function.args
+    needed = len(arguments.args) - len(arguments.defaults)
+    named = {each.arg: place < needed for place, each in enumerate(arguments.args) if each.arg != "self"}
+    return named | {
+        each.arg: default is None for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    }
+
+
+@cache
+def _sources() -> dict[str, Path]:
+    """The files of all pipelines, by the classes in them."""
+    spec = find_spec("diffusers")
+    assert spec is not None
+    assert spec.origin is not None
+    files = sorted((Path(spec.origin).parent / "pipelines").rglob("pipeline_*.py"))
+    return {name: file for file in files for name in _CLASS.findall(file.read_text())}
+
+
+def table() -> Iterator[str]:
+    """Yields the lines of the table of all classes that diffusers does not call deprecated."""
+    yield f"| class of diffusers {version('diffusers')} | requests | |"
+    yield "|---|---|---|"
+    for name, file in sorted(_sources().items()):
+        if not name.endswith("Pipeline") or "Onnx" in name or "deprecated" in file.parts:
+            continue
+        if (found := find_pipeline(name)) is None:
+            continue
+        reasons = {found.problem(form) for form in _NEEDS} - {None, "it needs an image", "it makes videos"}
+        reason = min(filter(None, reasons), default="", key=lambda text: ("takes no" in text, text))
+        if forms := found.forms:
+            yield f"| `{name}` | {', '.join(forms)} | {'tested' if name in TESTED else ''} |"
+        else:
+            yield f"| `{name}` | refused | {reason} |"
+
+
+BEGIN: Final = "<!-- pipelines: written by python -m deployments.contract.pipelines -->"
+END: Final = "<!-- end of pipelines -->"
+
+
+def write_table(page: Path) -> None:
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text("\n".join((before + BEGIN, "", *table(), "", END + after)))
+
+
+if __name__ == "__main__":
+    write_table(Path("docs/models.md"))
