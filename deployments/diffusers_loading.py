@@ -22,10 +22,10 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from safetensors import SafetensorError
 
 from deployments.backends.diffusers import denoisers_of
+from deployments.backends.pipeline_probe import probe_pipeline
 from deployments.checkpoint_files import CheckpointError, pipeline_folder, read_index, single_file
 from deployments.contract.model import ModelConfig, Quantization, Trial
 from deployments.native_loading import device_for, device_name, precision_for
-from deployments.pipeline_probe import probe_pipeline
 
 diffusers: Any = import_module("diffusers")
 """Its lazy exports have no types."""

@@ -9,10 +9,10 @@ import pytest
 import torch
 from support.tiny_pipelines import build
 
+from deployments.backends.pipeline_probe import probe_pipeline
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelConfig, Trial
 from deployments.diffusers_loading import load_pipeline
-from deployments.pipeline_probe import probe_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
 SMALL = Trial(width=64, height=64)
