@@ -15,10 +15,10 @@ from typing import Any, Final
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+from deployments.contract.checkpoint_layout import ANY_WEIGHTS, INDEXES, WeightsChoice
 from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, name_in
 from deployments.contract.model import BUNDLED, local_path
 
-_INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _SAMPLES: Final = 64
 _SAMPLE: Final = 4096
 """Pieces of a file of weights that are looked at, and their bytes."""
@@ -42,21 +42,28 @@ def local_folder(checkpoint: str) -> Path | None:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """What the index of the pipeline in `folder` says. Raises CheckpointError when there is none."""
-    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
+    index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
     if index is None:
-        raise CheckpointError(f"{folder} is no checkpoint: it has neither {_INDEXES[0]} nor {_INDEXES[1]}")
+        raise CheckpointError(f"{folder} is no checkpoint: it has neither {INDEXES[0]} nor {INDEXES[1]}")
     return json.loads(index.read_text())
 
 
-def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:
+def pipeline_folder(
+    checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
+) -> tuple[Path, bool]:
     """The folder of a pipeline, and whether everything it needs must be inside. Raises CheckpointError.
 
-    `revision` is a branch, tag or commit of a hub repository.
+    `revision` is a branch, tag or commit of a hub repository, from which the files of `weights` are fetched.
     """
     folder = local_folder(checkpoint)
     if folder is not None:
         return folder, True
-    return _fetch(find_hub_files(Kind.PIPELINE, checkpoint, revision), checkpoint), False
+    return _fetch(find_hub_files(Kind.PIPELINE, checkpoint, revision, weights), checkpoint), False
+
+
+def configs_folder(checkpoint: str) -> Path:
+    """Returns the folder of a pipeline of which the weights may be missing. Raises CheckpointError."""
+    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.CONFIGS, checkpoint), checkpoint)
 
 
 def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
@@ -65,13 +72,13 @@ def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
 
 
 def network_file(checkpoint: str, revision: str | None = None) -> Path:
-    """The file of a network: one here, or `owner/name/path/in/repository.onnx` on the hub. Raises CheckpointError."""
+    """The file of a network: one here, or `owner/name/path/to/file` on the hub. Raises CheckpointError."""
     if Path(checkpoint).is_file():
         return Path(checkpoint)
     files = find_hub_files(Kind.NETWORK, checkpoint, revision)
     if files is None:
         raise CheckpointError(
-            f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file.onnx on the model hub"
+            f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file on the model hub"
         )
     file = _fetch(files, checkpoint) / name_in(files, checkpoint)
     if not file.is_file():
@@ -117,4 +124,6 @@ def _fetch(files: HubFiles | None, checkpoint: str) -> Path:
             return files.fetch()
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
-    raise CheckpointError(f"{checkpoint} is no folder here, and no name of a repository on the model hub")
+    raise CheckpointError(
+        f"{checkpoint} is no folder here, no .safetensors file, and no name of a repository on the model hub"
+    )

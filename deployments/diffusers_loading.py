@@ -10,7 +10,7 @@ import gc
 import inspect
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from diffusers.loaders.single_file_utils import SingleFileComponentError, fetch_diffusers_config
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from deployments.backends.diffusers import denoisers_of
 from deployments.backends.pipeline_probe import probe_pipeline
-from deployments.checkpoint_files import CheckpointError, pipeline_folder, read_index, single_file
-from deployments.contract.model import ModelConfig, Quantization, Trial
-from deployments.native_loading import device_for, device_name, precision_for
+from deployments.checkpoint_files import CheckpointError, configs_folder, network_file, pipeline_folder, read_index
+from deployments.contract.checkpoint_layout import file_problem, find_variant, list_files, read_components
+from deployments.contract.model import NATIVE_ONLY, ModelConfig, Precision, Quantization, Trial
+from deployments.native_loading import device_for, device_name, precision_for, use_fastest
 
 diffusers: Any = import_module("diffusers")
 """Its lazy exports have no types."""
@@ -33,10 +36,9 @@ transformers: Any = import_module("transformers")
 
 log = logging.getLogger(__name__)
 
-_NATIVE_ONLY: Final = (
-    *("packed_attention", "render_side", "enlarge", "channels_last", "tile_above", "cfg", "redux"),
-    *("distilled", "enhance_noise", "video_guidance", "keyframe_crf"),
-)
+_TIMED_PROBES: Final = 3
+"""Calls that an attention backend is measured by."""
+_VISION_PROCESSORS: Final = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +64,14 @@ def pipeline_class(folder: Path, name: str | None) -> Any:
 def load_pipeline(config: ModelConfig) -> LoadedPipeline:
     """The pipeline on its device, after one call that proves it. Raises CheckpointError."""
     began = time.monotonic()
-    defaults = ModelConfig()
-    if native := [name for name in _NATIVE_ONLY if getattr(config, name) != getattr(defaults, name)]:
-        raise CheckpointError(f"{', '.join(native)}: only native families have these; see docs/models.md")
+    if conflict := config.conflict():
+        raise CheckpointError(conflict)
+    if native := config.differing(NATIVE_ONLY):
+        log.warning("%s: %s have no effect, only native families have these", config.checkpoint, ", ".join(native))
     device = torch.device(device_for(config.device))
-    dtype = precision_for(config.dtype, device)
-    folder, local_only = pipeline_folder(config.checkpoint, config.revision)
-    kind = pipeline_class(folder, config.pipeline)
-    options: dict[str, Any] = {"torch_dtype": dtype, "local_files_only": local_only}
-    if config.device_map is not None:
-        options["device_map"] = config.device_map
-    if config.quantization is not None:
-        options |= _quantized(config.quantization, config, folder, dtype)
-    try:
-        pipeline = kind.from_pretrained(str(folder), **image_processor(folder), **options)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise CheckpointError(f"{config.checkpoint} can't be loaded: {error}") from error
+    dtypes = _dtypes(config, device)
+    dtype = dtypes["default"]
+    pipeline = _from_single_file(config, dtypes) if config.is_single_file else _from_folder(config, device, dtypes)
     pipeline.set_progress_bar_config(disable=True)
     _place(pipeline, config, device)
     denoisers = denoisers_of(pipeline)
@@ -85,49 +79,117 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
         for denoiser in denoisers:
             cast(Any, denoiser).enable_cache(_cache(config.cache.method, config.cache.options))
     setup = {
-        "pipeline": kind.__name__,
+        "pipeline": type(pipeline).__name__,
         "device": device_name(device),
-        "dtype": f"{dtype}".removeprefix("torch."),
+        "dtype": _describe(dtypes),
         "quantization": config.quantization.method if config.quantization else "none",
         "offload": config.offload,
     }
-    setup["attention"], takes_several = _use_attention(pipeline, denoisers, config)
+    attention = _AttentionTrial(pipeline, denoisers, config)
+    setup["attention"] = attention.use_fastest()
     setup["compiled"] = _compile(pipeline, denoisers, config) if config.compile else "false"
     log.info("%s: %s; loaded in %.1f s", config.checkpoint, setup, time.monotonic() - began)
     decoder = _preview_decoder(config, device, dtype) if config.preview_decoder else None
-    return LoadedPipeline(pipeline, decoder, config.offload == "none" and config.cache is None, takes_several, setup)
+    return LoadedPipeline(
+        pipeline, decoder, config.offload == "none" and config.cache is None, attention.takes_several, setup
+    )
+
+
+def _dtypes(config: ModelConfig, device: torch.device) -> dict[str, torch.dtype]:
+    """Returns the type of the weights by component; `default` is that of all others."""
+    names: dict[str, Precision] = {"default": "auto"}
+    names |= {"default": config.dtype} if isinstance(config.dtype, str) else config.dtype
+    return {part: precision_for(name, device) for part, name in names.items()}
+
+
+def _describe(dtypes: Mapping[str, torch.dtype]) -> str:
+    names = {part: f"{dtype}".removeprefix("torch.") for part, dtype in dtypes.items()}
+    return ", ".join([names.pop("default"), *(f"{part} {name}" for part, name in sorted(names.items()))])
+
+
+def _from_folder(config: ModelConfig, device: torch.device, dtypes: Mapping[str, torch.dtype]) -> Any:
+    """Loads a pipeline from a folder with one for each component."""
+    folder, local_only = pipeline_folder(config.checkpoint, config.revision, config.weights)
+    kind, index = pipeline_class(folder, config.pipeline), read_index(folder)
+    if unknown := sorted(dtypes.keys() - index.keys() - {"default"}):
+        raise CheckpointError(f"dtype: {config.checkpoint} has no {', '.join(unknown)}")
+    options: dict[str, Any] = {
+        "torch_dtype": dict(dtypes) if len(dtypes) > 1 else dtypes["default"],
+        "local_files_only": local_only,
+        "variant": find_variant(list_files(folder), index, config.weights),
+    }
+    if config.device_map is not None:
+        options["device_map"] = config.device_map
+    elif str(device) == "cuda" and config.offload == "none" and not kind._load_connected_pipes:
+        options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
+    if config.quantization is not None:
+        options |= _quantized(config.quantization, config, folder, dtypes)
+    return _load(config, kind.from_pretrained, str(folder), folder, options)
+
+
+def _from_single_file(config: ModelConfig, dtypes: Mapping[str, torch.dtype]) -> Any:
+    """Loads a pipeline whose weights are one file, with the configuration of another checkpoint."""
+    file = network_file(config.checkpoint, config.revision)
+    if problem := file_problem(file):
+        raise CheckpointError(f"checkpoint: {problem}")
+    try:
+        # Without a name, diffusers recognizes the model by its weights.
+        folder = configs_folder(config.config_from or _recognize(file))
+    except CheckpointError as error:
+        raise CheckpointError(f"config_from must name a folder or repository that is in reach: {error}") from error
+    kind = pipeline_class(folder, config.pipeline)
+    if not hasattr(kind, "from_single_file"):
+        raise CheckpointError(f"pipeline: {kind.__name__} can't be loaded from one file, only from a folder")
+    options: dict[str, Any] = {"config": str(folder), "torch_dtype": dtypes["default"]}
+    if config.quantization is not None:
+        options |= _quantized(config.quantization, config, folder, dtypes)
+    return _load(config, kind.from_single_file, str(file), folder, options)
+
+
+def _recognize(file: Path) -> str:
+    """Returns the repository whose configuration diffusers takes the weights for."""
+    return fetch_diffusers_config(load_file(file))["pretrained_model_name_or_path"]
+
+
+def _load(config: ModelConfig, load: Callable[..., Any], place: str, folder: Path, options: Mapping[str, Any]) -> Any:
+    try:
+        return load(place, **image_processor(folder), **options)
+    except NotImplementedError as error:  # of tensors that no weights came for
+        raise CheckpointError(f"{config.checkpoint} lacks weights that its configuration has: {folder}") from error
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError, SingleFileComponentError) as error:
+        raise CheckpointError(f"{config.checkpoint} can't be loaded: {error}") from error
 
 
 def image_processor(folder: Path) -> dict[str, Any]:
-    """Qwen's processor without its part for videos, where torchvision is missing, which only that part needs."""
-    if read_index(folder).get("processor", [None, None])[1] != "Qwen2VLProcessor" or find_spec("torchvision"):
+    """Qwen's processors without their part for videos, where torchvision is missing, which only that part needs."""
+    if find_spec("torchvision"):
         return {}
+    return {
+        name: _images_only(getattr(transformers, kind)).from_pretrained(folder / name)
+        for name, (_, kind) in read_components(read_index(folder)).items()
+        if kind in _VISION_PROCESSORS
+    }
 
+
+def _images_only(base: Any) -> Any:
     def initialize(self: Any, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
         base.__init__(self, image_processor, tokenizer, chat_template=chat_template)
 
-    base = transformers.Qwen2VLProcessor
-    images_only = type(base.__name__, (base,), {"__init__": initialize, "__module__": base.__module__})
-    return {"processor": images_only.from_pretrained(folder / "processor")}
+    return type(base.__name__, (base,), {"__init__": initialize, "__module__": base.__module__})
 
 
-def _quantized(quantization: Quantization, config: ModelConfig, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+def _quantized(
+    quantization: Quantization, config: ModelConfig, folder: Path, dtypes: Mapping[str, torch.dtype]
+) -> dict[str, Any]:
     """Arguments of `from_pretrained` that quantize the parts that `quantization` names."""
-    index = read_index(folder)
-    if unknown := [part for part in quantization.parts if part not in index]:
+    index, dtype = read_index(folder), dtypes["default"]
+    if unknown := [part for part in quantization.gguf_files or quantization.parts if part not in index]:
         raise CheckpointError(f"quantization.parts: {config.checkpoint} has no {', '.join(unknown)}")
     if quantization.method == "gguf":
-        assert quantization.file is not None
-        part = quantization.parts[0]
-        file = quantization.file if Path(quantization.file).is_file() else _hub_file(quantization.file)
-        network = getattr(diffusers, index[part][1]).from_single_file(
-            str(file),
-            config=str(folder),
-            subfolder=part,
-            torch_dtype=dtype,
-            quantization_config=diffusers.GGUFQuantizationConfig(compute_dtype=dtype),
-        )
-        return {part: network}
+        return {
+            part: _from_gguf(getattr(diffusers, index[part][1]), file, folder, part, dtypes.get(part, dtype))
+            for part, file in quantization.gguf_files.items()
+        }
     mapping = {
         part: _quantization_config(
             quantization.method, diffusers if index[part][0] == "diffusers" else transformers, dtype
@@ -137,10 +199,14 @@ def _quantized(quantization: Quantization, config: ModelConfig, folder: Path, dt
     return {"quantization_config": diffusers.PipelineQuantizationConfig(quant_mapping=mapping)}
 
 
-def _hub_file(name: str) -> Path:
-    """`owner/name/path/in/repository.gguf`."""
-    owner, repository, path = name.split("/", 2)
-    return single_file(f"{owner}/{repository}", path)
+def _from_gguf(kind: Any, file: str, folder: Path, part: str, dtype: torch.dtype) -> Any:
+    return kind.from_single_file(
+        str(network_file(file)),
+        config=str(folder),
+        subfolder=part,
+        torch_dtype=dtype,
+        quantization_config=diffusers.GGUFQuantizationConfig(compute_dtype=dtype),
+    )
 
 
 def _quantization_config(method: str, library: Any, dtype: torch.dtype) -> Any:
@@ -162,9 +228,10 @@ def _place(pipeline: Any, config: ModelConfig, device: torch.device) -> None:
     elif config.device_map is None:
         pipeline.to(device)
     vae: Any = getattr(pipeline, "vae", None)
-    if hasattr(vae, "enable_slicing"):
+    # Those without the attribute have the methods, too, which raise.
+    if hasattr(vae, "use_slicing"):
         vae.enable_slicing()  # decodes one of a batch after the other
-    if config.vae_tiling and hasattr(vae, "enable_tiling"):
+    if config.vae_tiling and hasattr(vae, "use_tiling"):
         vae.enable_tiling()
 
 
@@ -180,23 +247,37 @@ def _cache(method: str, options: Mapping[str, Any]) -> Any:
         raise CheckpointError(f"cache.options: {error}") from error
 
 
-def _use_attention(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> tuple[str, bool]:
-    """The first name by which the pipeline makes something, by then in use, and whether it takes several prompts."""
-    reasons: list[str] = []
-    settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
-    for name in config.attention:
-        try:
-            for denoiser in settable:
-                denoiser.set_attention_backend(name)
-            takes_several = probe_pipeline(pipeline, config.probe or Trial(), config.pipeline_kwargs)
-        except Exception as error:  # backends come from many packages, each failing in its own way
-            reason = f"{error}".partition("\n")[0]
-            log.warning("attention backend %s is unusable here: %s", name, reason)
-            reasons.append(f"{name} ({reason})")
-            gc.collect()
-            continue
-        return (name if settable else "its own"), takes_several
-    raise CheckpointError(f"the pipeline makes nothing here: {'; '.join(reasons)}")
+class _AttentionTrial:
+    """Tries attention backends by the probe of a pipeline."""
+
+    def __init__(self, pipeline: Any, denoisers: list[Any], config: ModelConfig) -> None:
+        self._pipeline = pipeline
+        self._config = config
+        self._settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
+        self.takes_several = False
+        """Whether the pipeline took several prompts with the backend that was used last."""
+
+    def use_fastest(self) -> str:
+        """Uses the fastest of the entry's backends by which the pipeline makes something, and returns its name."""
+        names = self._config.attention
+        usable = use_fastest(
+            names if self._settable else names[:1],
+            self._use,
+            reset=gc.collect,
+            seconds=lambda: min(self._seconds() for _ in range(_TIMED_PROBES)),
+            failure="the pipeline makes nothing here",
+        ).usable
+        return usable[0] if self._settable else "its own"
+
+    def _use(self, name: str) -> None:
+        for denoiser in self._settable:
+            denoiser.set_attention_backend(name)
+        self.takes_several = probe_pipeline(self._pipeline, self._config.probe or Trial(), self._config.pipeline_kwargs)
+
+    def _seconds(self) -> float:
+        began = time.perf_counter()
+        probe_pipeline(self._pipeline, self._config.probe or Trial(), self._config.pipeline_kwargs)
+        return time.perf_counter() - began
 
 
 def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:

@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from deployments.backend import NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder, read_index
-from deployments.contract.model import ModelConfig, Precision
+from deployments.contract.model import FAMILIES, ModelConfig, Precision
 from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
 from deployments.families.packed.batch import ATTENTIONS
@@ -55,7 +55,7 @@ def use_attention(family: Family | VideoFamily, names: Sequence[str]) -> Attenti
         # By name: diffusers' own reset leaves its global choice as it was.
         family.transformer.set_attention_backend("native")
 
-    return _use_fastest(names, use, reset, partial(step_seconds, family, _benchmark_side(family)))
+    return use_fastest(names, use, reset, partial(step_seconds, family, _benchmark_side(family)))
 
 
 def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
@@ -69,7 +69,7 @@ def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
         try_together(family)
 
     seconds = partial(step_seconds, family, _benchmark_side(family), count=4)
-    return _use_fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
+    return use_fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
 
 
 def compile_blocks(family: Family | VideoFamily, attentions: Sequence[str]) -> str | None:
@@ -100,21 +100,26 @@ def _benchmark_side(family: Family | VideoFamily) -> int:
     return _TYPICAL if family.transformer.device.type == "cuda" else SMALL
 
 
-def _use_fastest(
-    names: Sequence[str], use: Callable[[str], None], reset: Callable[[], None], seconds: Callable[[], float]
+def use_fastest(
+    names: Sequence[str],
+    use: Callable[[str], None],
+    reset: Callable[[], object],
+    seconds: Callable[[], float],
+    failure: str = "no attention backend works here",
 ) -> Attention:
+    """Uses the fastest of `names`; of equals the first. Raises CheckpointError with `failure` when none works."""
     reasons: dict[str, str] = {}
     for name in names:
         try:
             use(name)
         except Exception as error:  # backends come from many packages, each failing in its own way
-            logger.warning("attention backend %s is unusable here: %s", name, error)
-            reasons[name] = str(error)
+            reasons[name] = f"{error}".partition("\n")[0]
+            logger.warning("attention backend %s is unusable here: %s", name, reasons[name])
             reset()
     usable = [name for name in names if name not in reasons]
     if not usable:
         details = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
-        raise CheckpointError(f"no attention backend works here: {details or 'none was named'}")
+        raise CheckpointError(f"{failure}: {details or 'none was named'}")
     if len(usable) > 1:
         durations: dict[str, float] = {}
         for place, name in enumerate(usable):
@@ -126,40 +131,11 @@ def _use_fastest(
     return Attention(usable, list(reasons))
 
 
-FAMILIES = {
-    "FluxPipeline": "deployments.families.flux1:Flux1",
-    "FluxKontextPipeline": "deployments.families.flux1:Flux1",
-    "FluxFillPipeline": "deployments.families.flux1:Flux1",
-    "FluxControlPipeline": "deployments.families.flux1:Flux1",
-    "Flux2Pipeline": "deployments.families.flux2:Flux2",
-    "Flux2KleinPipeline": "deployments.families.flux2:Flux2",
-    "Flux2KleinKVPipeline": "deployments.families.flux2:Flux2KV",
-    "Flux3DistilledModularPipeline": "deployments.families.flux3:Flux3",
-    "LTX2Pipeline": "deployments.families.ltx2:Ltx2",
-    "LTX2ConditionPipeline": "deployments.families.ltx2:Ltx2",
-}
-"""Pipeline class, as a checkpoint's index names it, to family. By name: importing every pipeline takes seconds."""
-
-
-_GENERIC: Final = (
-    "pipeline",
-    "pipeline_kwargs",
-    "quantization",
-    "offload",
-    "device_map",
-    "cache",
-    "vae_tiling",
-    "preview_decoder",
-)
-"""Settings of diffusers' own pipelines, which native families don't have."""
-
-
 def is_native(config: ModelConfig) -> bool:
     """Whether a native family serves the checkpoint with these settings. Raises CheckpointError."""
-    defaults = ModelConfig()
-    if any(getattr(config, name) != getattr(defaults, name) for name in _GENERIC):
+    if config.is_generic:
         return False
-    folder, _ = pipeline_folder(config.checkpoint, config.revision)
+    folder, _ = pipeline_folder(config.checkpoint, config.revision, config.weights)
     return str(read_index(folder).get("_class_name")) in FAMILIES
 
 
@@ -209,7 +185,9 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
     Raises CheckpointError, TextEncoderUnavailable.
     """
     began = time.monotonic()
-    folder, local_only = pipeline_folder(config.checkpoint, config.revision)
+    if not isinstance(config.dtype, str):
+        raise CheckpointError("dtype must be one name for a native family; backend: diffusers takes one by component")
+    folder, local_only = pipeline_folder(config.checkpoint, config.revision, config.weights)
     if text_encoder is not None:
         _check_alike(folder, text_encoder)
     place = torch.device(device_for(config.device))

@@ -14,9 +14,9 @@ from PIL import Image
 
 from deployments.backend import JobError
 from deployments.backends.pipeline_run import call_body, frame_group
-from deployments.contract.capabilities import takes_several_images
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Trial
+from deployments.contract.pipelines import takes_several_images
 from deployments.images import open_image, stretch
 
 _SPATIAL: Final = ("vae_scale_factor_spatial", "vae_spatial_compression_ratio", "vae_spatial_scale_factor")

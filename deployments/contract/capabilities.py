@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Final
 
+from deployments.contract.checkpoint_layout import load_index
 from deployments.contract.hub_files import Kind, find_hub_files, local_place
-from deployments.contract.model import ENGINE, RESTORERS, SIMULATED, ModelConfig
-from deployments.contract.pipelines import find_pipeline
+from deployments.contract.model import DIFFUSION, ENGINE, FAMILIES, RESTORERS, SIMULATED, ModelConfig
+from deployments.contract.pipelines import find_pipeline, takes_several_images
 
 _OPTIONAL: Final = ("negative_prompt", "guidance", "strength", "mask")
 _NOT_IN_ENGINES: Final = frozenset(
@@ -22,19 +21,6 @@ _PIPELINE_PARAMETERS: Final = {
     "control_image": ("control_image",),
 }
 """By a field of requests, the parameters of a pipeline that take it, or the component."""
-_SEVERAL_IMAGES: Final = frozenset(
-    (
-        *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
-        *("QwenImage21Pipeline", "GlmImagePipeline", "JoyImageEditPlusPipeline", "ZImageOmniPipeline"),
-        "BriaFibo2Pipeline",
-    )
-)
-"""Classes of which a list of images is one request with several; to others it is a request for each."""
-
-
-def takes_several_images(name: str) -> bool:
-    """Whether the pipeline class `name` makes one result of several input images."""
-    return name in _SEVERAL_IMAGES
 
 
 def unsupported_fields(config: ModelConfig) -> frozenset[str]:
@@ -61,9 +47,18 @@ def pipeline_class(config: ModelConfig) -> str | None:
         return None
     if config.pipeline is not None:
         return config.pipeline
-    files = find_hub_files(Kind.PIPELINE, config.checkpoint, config.revision)
-    folder = local_place(Kind.PIPELINE, config.checkpoint) if files is None else files.cached_folder()
-    index = None if folder is None else Path(folder) / "model_index.json"
-    if index is None or not index.is_file():
+    if config.is_single_file:
+        kind, checkpoint, revision = Kind.CONFIGS, config.config_from, None
+    else:
+        kind, checkpoint, revision = Kind.PIPELINE, config.checkpoint, config.revision
+    if checkpoint is None:
         return None
-    return json.loads(index.read_text()).get("_class_name")
+    files = find_hub_files(kind, checkpoint, revision, config.weights)
+    folder = local_place(kind, checkpoint) if files is None else files.cached_folder()
+    name = (load_index(folder) or {}).get("_class_name") if folder else None
+    return name if isinstance(name, str) else None
+
+
+def runs_natively(config: ModelConfig) -> bool:
+    """Returns whether a native family runs the model; False where its checkpoint is not here."""
+    return config.backend == DIFFUSION and not config.is_generic and pipeline_class(config) in FAMILIES

@@ -6,16 +6,17 @@ hub's cache on this machine (HF_HOME), and is not fetched again.
 
 from __future__ import annotations
 
+import glob
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from huggingface_hub import get_cached_repo_tree, snapshot_download
+from huggingface_hub import get_cached_repo_tree, snapshot_download, try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import (
     CachedRepoTreeNotFoundError,
@@ -25,6 +26,15 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import filter_repo_objects
 
+from deployments.contract.checkpoint_layout import (
+    ANY_WEIGHTS,
+    INDEXES,
+    SAFETENSORS,
+    WeightsChoice,
+    choose_files,
+    list_files,
+    load_index,
+)
 from deployments.contract.model import local_path
 
 TRANSFORMER_CONFIG: Final = "transformer/config.json"
@@ -33,12 +43,12 @@ TRANSFORMER_CONFIG: Final = "transformer/config.json"
 _NESTED: Final = "*/*"
 _PIPELINE: Final = ("*.json", _NESTED)
 """The index and the components' folders, not the same weights once more in a single file."""
+_CONFIGS: Final = ("*.json", "*.txt", "*.model", "*.jinja")
 _PRETRAINED: Final = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
 _PICKLED: Final = ("*.bin",)
 """Weights of old repositories. Patterns match names in folders, too."""
 _STALE_S: Final = 24 * 3600.0
 """What is on its way is written to all the time."""
-_MODULAR_INDEX: Final = "modular_model_index.json"
 
 
 class Kind(StrEnum):
@@ -46,8 +56,10 @@ class Kind(StrEnum):
     """Of diffusers: an index, and a folder for each component."""
     PRETRAINED = "model"
     """A model of transformers and its preprocessing, in the repository's uppermost folder."""
+    CONFIGS = "configs"
+    """A pipeline without weights, for those in one file."""
     NETWORK = "network"
-    """An ONNX file, `owner/name/path/to/file.onnx`, and the weights beside it."""
+    """One file, `owner/name/path/to/file`, and the weights beside it."""
     CONFIGURATION = "configuration"
     """What of a pipeline the check of uploads reads."""
     LIST = "list"
@@ -60,6 +72,7 @@ class HubFiles:
     (None: main).
 
     Where the repository has no safetensors in its uppermost folder, those of `pickle_patterns` belong to them, too.
+    With `weights` they are those of a pipeline that are loaded.
     """
 
     repository: str
@@ -67,6 +80,7 @@ class HubFiles:
     patterns: tuple[str, ...]
     ignore_patterns: tuple[str, ...] = ()
     pickle_patterns: tuple[str, ...] = ()
+    weights: WeightsChoice | None = None
 
     def fetch(self) -> Path:
         """The folder with them; what is not here is fetched.
@@ -81,15 +95,15 @@ class HubFiles:
             folder = self._folder(local_files_only=True)
         except (LocalEntryNotFoundError, HFValidationError):
             return None
-        return folder if any(self._matching(_names(folder))) else None
+        return folder if any(self._matching(list_files(folder), folder)) else None
 
     def size(self) -> int | None:
         """Bytes of all of them, here or not; None while the hub was not asked for its list."""
-        try:
-            tree = {each.path: each.size for each in get_cached_repo_tree(self.repository, revision=self.revision)}
-        except (CachedRepoTreeNotFoundError, HFValidationError):
+        tree = self._tree(self.revision)
+        if tree is None:
             return None
-        return sum(tree[name] for name in self._matching(tree))
+        index = next(filter(None, (self._cached_file(name) for name in INDEXES)), None)
+        return sum(tree[name] for name in self._matching(tree, index and index.parent))
 
     def clear(self) -> None:
         """Takes away what of the repository was on its way in a process that was killed: nobody goes on with it."""
@@ -99,38 +113,61 @@ class HubFiles:
                     file.unlink()
 
     def _folder(self, local_files_only: bool) -> Path:
-        def folder(patterns: tuple[str, ...]) -> Path:
-            return Path(
-                snapshot_download(
-                    self.repository,
-                    revision=self.revision,
-                    allow_patterns=list(patterns),
-                    ignore_patterns=list(self.ignore_patterns),
-                    local_files_only=local_files_only,
-                )
+        if self.weights is not None:
+            folder = self._snapshot(INDEXES, self.revision, local_files_only)
+            # The same commit, should the branch move meanwhile.
+            tree = self._tree(folder.name)
+            names = self._matching(list_files(folder) if tree is None else tree, folder)
+            return self._snapshot([glob.escape(name) for name in names], folder.name, local_files_only)
+        folder = self._snapshot(self.patterns, self.revision, local_files_only)
+        if self.pickle_patterns and not any(folder.glob(f"*{SAFETENSORS}")):
+            return self._snapshot((*self.patterns, *self.pickle_patterns), self.revision, local_files_only)
+        return folder
+
+    def _snapshot(self, patterns: Sequence[str], revision: str | None, local_files_only: bool) -> Path:
+        return Path(
+            snapshot_download(
+                self.repository,
+                revision=revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=list(self.ignore_patterns),
+                local_files_only=local_files_only,
             )
+        )
 
-        snapshot = folder(self.patterns)
-        if self.pickle_patterns and not any(snapshot.glob("*.safetensors")):
-            return folder((*self.patterns, *self.pickle_patterns))
-        return snapshot
+    def _tree(self, revision: str | None) -> dict[str, int] | None:
+        """Returns the bytes of each file of the repository; None while the hub was not asked for its list."""
+        try:
+            return {each.path: each.size for each in get_cached_repo_tree(self.repository, revision=revision)}
+        except (CachedRepoTreeNotFoundError, HFValidationError):
+            return None
 
-    def _matching(self, names: Collection[str]) -> Iterator[str]:
+    def _cached_file(self, name: str) -> Path | None:
+        file = try_to_load_from_cache(self.repository, name, revision=self.revision)
+        return Path(file) if isinstance(file, str) else None
+
+    def _matching(self, names: Collection[str], folder: Path | None) -> list[str]:
+        """Returns those of `names` that belong to them. `folder` has the pipeline's index."""
         patterns = list(self.patterns)
-        if self.pickle_patterns and not any(name.endswith(".safetensors") and "/" not in name for name in names):
+        if self.pickle_patterns and not any(name.endswith(SAFETENSORS) and "/" not in name for name in names):
             patterns += self.pickle_patterns
-        yield from filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=list(self.ignore_patterns))
+        matching = list(filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=list(self.ignore_patterns)))
+        return matching if self.weights is None else choose_files(matching, folder and load_index(folder), self.weights)
 
 
-def find_hub_files(kind: Kind, checkpoint: str, revision: str | None = None) -> HubFiles | None:
+def find_hub_files(
+    kind: Kind, checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
+) -> HubFiles | None:
     """None for a checkpoint that lies on this machine under its name, or can't be on the hub."""
     if kind is Kind.NETWORK:
         return _network(checkpoint, revision)
-    if kind is Kind.LIST or local_path(checkpoint) is not None or checkpoint.startswith(("/", ".")):
+    if kind is Kind.LIST or local_path(checkpoint) or Path(checkpoint).is_file() or checkpoint.startswith(("/", ".")):
         return None
     match kind:
         case Kind.PIPELINE:
-            return HubFiles(checkpoint, revision, _PIPELINE)
+            return HubFiles(checkpoint, revision, _PIPELINE, weights=weights)
+        case Kind.CONFIGS:
+            return HubFiles(checkpoint, revision, _CONFIGS)
         case Kind.CONFIGURATION:
             return HubFiles(checkpoint, revision, (TRANSFORMER_CONFIG,))
         case Kind.PRETRAINED:
@@ -150,7 +187,7 @@ def name_in(files: HubFiles, checkpoint: str) -> str:
 def linked_repositories(pipeline: Path) -> Iterator[HubFiles]:
     """Of the components of a pipeline that was fetched to this folder, those that its index takes from other
     repositories. Raises ValueError for an index that is no JSON."""
-    index = pipeline / _MODULAR_INDEX
+    index = pipeline / INDEXES[0]
     if not index.is_file():
         return
     for entry in json.loads(index.read_text()).values():
@@ -170,10 +207,6 @@ def _network(checkpoint: str, revision: str | None) -> HubFiles | None:
     name = "/".join(parts[2:])
     # Weights of large networks lie beside them.
     return HubFiles("/".join(parts[:2]), revision, (name, f"{name}_data", f"{name}.data"))
-
-
-def _names(folder: Path) -> list[str]:
-    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
 
 
 def _incomplete_files(repository: str) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from deployments.contract.checkpoint_layout import SAFETENSORS, WeightsChoice
 from deployments.contract.objects import OptionsHere
 from deployments.contract.strict_settings import Device, StrictSettings
 from deployments.proxies import ENVIRONMENT
@@ -33,6 +34,21 @@ RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """By the names that configurations have for them, where restorers are. Adding one is a file and a line here."""
+FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "FluxPipeline": "deployments.families.flux1:Flux1",
+        "FluxKontextPipeline": "deployments.families.flux1:Flux1",
+        "FluxFillPipeline": "deployments.families.flux1:Flux1",
+        "FluxControlPipeline": "deployments.families.flux1:Flux1",
+        "Flux2Pipeline": "deployments.families.flux2:Flux2",
+        "Flux2KleinPipeline": "deployments.families.flux2:Flux2",
+        "Flux2KleinKVPipeline": "deployments.families.flux2:Flux2KV",
+        "Flux3DistilledModularPipeline": "deployments.families.flux3:Flux3",
+        "LTX2Pipeline": "deployments.families.ltx2:Ltx2",
+        "LTX2ConditionPipeline": "deployments.families.ltx2:Ltx2",
+    }
+)
+"""Native families by the pipeline class in a checkpoint's index."""
 DIFFUSERS: Final = "diffusers"
 ENGINE: Final = "engine"
 BACKENDS: Final = (DIFFUSION, DIFFUSERS, ENGINE, *RESTORERS)
@@ -133,14 +149,25 @@ class Quantization(StrictSettings):
     """Components by their names in the checkpoint's index."""
     file: str | None = None
     """Of gguf: a file, or `owner/name/path/to/file.gguf` on the hub."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """The gguf files of several parts, by their names."""
 
     @model_validator(mode="after")
-    def _file_where_one_is_read(self) -> Quantization:
-        if (self.file is not None) != (self.method == "gguf"):
-            raise ValueError("file is needed for gguf, and for no other method")
-        if self.method == "gguf" and len(self.parts) > 1:
-            raise ValueError("a gguf file holds one of the parts")
+    def _files_where_they_are_read(self) -> Quantization:
+        if self.method != "gguf" and (self.file is not None or self.files):
+            raise ValueError("file and files are for gguf only")
+        if self.method == "gguf" and (self.file is None) != bool(self.files):
+            raise ValueError("either file is needed for gguf, or files: {transformer: a.gguf, transformer_2: b.gguf}")
+        if self.file is not None and len(self.parts) > 1:
+            raise ValueError("a gguf file holds one of the parts: files has one for each")
+        if self.files and "parts" in self.model_fields_set:
+            raise ValueError("parts must be left out where files names them")
         return self
+
+    @property
+    def gguf_files(self) -> Mapping[str, str]:
+        """The gguf file of each part."""
+        return self.files or ({} if self.file is None else {self.parts[0]: self.file})
 
 
 class StepCache(StrictSettings):
@@ -211,6 +238,16 @@ class EngineConfig(StrictSettings):
         return {parameter: name for parameter, name in names.items() if name is not None}
 
 
+GENERIC_ONLY: Final = (
+    *("config_from", "pipeline", "pipeline_kwargs", "quantization", "offload", "device_map", "cache", "vae_tiling"),
+    "preview_decoder",
+)
+"""Settings of diffusers' own pipelines, which native families don't have."""
+NATIVE_ONLY: Final = (
+    *("packed_attention", "render_side", "enlarge", "channels_last", "tile_above", "cfg", "redux"),
+    *("distilled", "enhance_noise", "video_guidance", "keyframe_crf"),
+)
+"""Settings of native families, which diffusers' own pipelines don't have."""
 _ENGINE_PARAMETERS: Final = {name for names in ENGINE_FIELDS.values() for name in names} | {"strength"}
 
 
@@ -233,12 +270,16 @@ class ModelConfig(StrictSettings):
     engine: EngineConfig | None = None
     """Of the engine backend."""
     checkpoint: str = ""
-    """A hub id, a folder, `bundled/<name>`, or `simulated/<n>ms`: no model, n ms a step. For restorers a file, or
-    `owner/name/file` on the hub, and empty for those that read none."""
+    """A hub id, a folder, `bundled/<name>`, one `.safetensors` file, here or `owner/name/file` on the hub, or
+    `simulated/<n>ms`: no model, n ms a step. For restorers a file, and empty for those that read none."""
+    config_from: str | None = None
+    """The checkpoint with configuration and tokenizers for weights in one file. Null: the repository that diffusers
+    takes the weights for."""
     revision: str | None = None
     """Branch, tag or commit of a hub repository. Null: its newest."""
     device: Device = "auto"
-    dtype: Precision = "auto"
+    dtype: Precision | dict[str, Precision] = "auto"
+    """One for all components, or for the diffusers backend by component: `{default: bfloat16, vae: float32}`."""
     attention: tuple[str, ...] = Field(default=("native",), min_length=1)
     packed_attention: tuple[str, ...] = ("sdpa_loop",)
     compile: bool = False
@@ -303,6 +344,35 @@ class ModelConfig(StrictSettings):
         if self.offload != "none" and self.device_map is not None:
             raise ValueError("offload and device_map can't be combined")
         return self
+
+    def differing(self, names: Iterable[str]) -> list[str]:
+        """Returns those of the settings that are not at their defaults."""
+        defaults = ModelConfig()
+        return [name for name in names if getattr(self, name) != getattr(defaults, name)]
+
+    @property
+    def is_single_file(self) -> bool:
+        return self.backend in (DIFFUSION, DIFFUSERS) and self.checkpoint.endswith(SAFETENSORS)
+
+    @property
+    def is_generic(self) -> bool:
+        """Returns whether diffusers' own pipeline runs it, whatever the checkpoint is."""
+        return self.backend == DIFFUSERS or self.is_single_file or bool(self.differing(GENERIC_ONLY))
+
+    @property
+    def weights(self) -> WeightsChoice:
+        replaced = self.quantization.gguf_files if self.quantization else {}
+        return WeightsChoice(self.dtype if isinstance(self.dtype, str) else "auto", tuple(replaced))
+
+    def conflict(self) -> str | None:
+        """Returns which setting can't be had with this checkpoint, and what would be accepted."""
+        if not self.is_single_file:
+            return "config_from must be null: the checkpoint is not one .safetensors file" if self.config_from else None
+        if self.quantization is not None and self.quantization.method != "gguf":
+            return "quantization.method must be gguf for weights in one file"
+        if self.device_map is not None:
+            return "device_map must be null for weights in one file"
+        return None if isinstance(self.dtype, str) else "dtype must be one name for weights in one file"
 
 
 class ModelSpec(ModelConfig):

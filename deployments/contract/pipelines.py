@@ -58,6 +58,14 @@ _FURTHER_NEEDS: Final = (
 """By names of classes, further parameters that these have a default for, and can't do without."""
 _SHAPES: Final = "ShapE"
 """What the names of pipelines for bodies in space begin with. They call the pictures of one its images."""
+_SEVERAL_IMAGES: Final = frozenset(
+    (
+        *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
+        *("QwenImage21Pipeline", "GlmImagePipeline", "JoyImageEditPlusPipeline", "ZImageOmniPipeline"),
+        "BriaFibo2Pipeline",
+    )
+)
+"""Classes of which a list of images is one request with several; to others it is a request for each."""
 TESTED: Final = frozenset(
     (
         *("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline"),
@@ -116,6 +124,11 @@ class PipelineClass:
     @property
     def forms(self) -> list[str]:
         return [form for form in _NEEDS if self.problem(form) is None]
+
+
+def takes_several_images(name: str) -> bool:
+    """Whether the pipeline class `name` makes one result of several input images."""
+    return name in _SEVERAL_IMAGES
 
 
 @cache

@@ -14,6 +14,7 @@ from diffusers.utils.logging import disable_progress_bar
 from safetensors import SafetensorError
 
 from deployments.checkpoint_files import CheckpointError, read_index
+from deployments.contract.checkpoint_layout import WeightsChoice, find_variant, list_files, load_index
 from deployments.contract.model import ModelConfig
 from deployments.families.conditioning import SharedEncoder
 
@@ -78,6 +79,7 @@ def load_pipeline(
     options: dict[str, Any] = {"dtype": dtype, "local_files_only": load_options.local_only}
     if load_options.device.type == "cuda":
         options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
+    options["variant"] = pipeline_variant(folder, load_options.dtype)
     absent = dict.fromkeys(without)
     components = shared_components(folder, load_options.dtype, without=absent)
     try:
@@ -85,6 +87,11 @@ def load_pipeline(
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return pipeline.to(load_options.device)
+
+
+def pipeline_variant(folder: Path, dtype: torch.dtype) -> str | None:
+    choice = WeightsChoice(f"{dtype}".removeprefix("torch."))
+    return find_variant(list_files(folder), load_index(folder), choice)
 
 
 def prompt_length(tokenizer: Any, most: int) -> int:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from huggingface_hub.constants import HF_HUB_OFFLINE
 
+from deployments.contract.checkpoint_layout import SAFETENSORS, file_problem, find_problem, load_index
+from deployments.contract.hub_files import Kind
 from deployments.contract.model import ENGINE, RESTORERS, SIMULATED, CacheSizes
 from serve_app.cluster.finding import Finding, fine, refusal, warning
 from serve_app.cluster.weights import RequiredCheckpoint
@@ -28,6 +30,7 @@ _WEIGHTS: Final = (".safetensors", ".bin", ".onnx", ".pt", ".pth")
 _GIB: Final = 2**30
 _WHAT: Final = "weights"
 _FETCH: Final = "gen-serve weights fetch"
+_ACCEPTED: Final = "a folder as diffusers saves it, with model_index.json and each component, or one .safetensors file"
 
 
 def check_weights(checkpoints: Sequence[RequiredCheckpoint], where: str) -> Iterator[Finding]:
@@ -40,9 +43,18 @@ def check_weights(checkpoints: Sequence[RequiredCheckpoint], where: str) -> Iter
             missing.add(each.checkpoint)
             whole = False
         elif not place.exists() or not os.access(place, os.R_OK):
-            yield refusal(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
+            why = "" if place.exists() else ": there is no such file or folder"
+            message = f"{each.who}: {each.checkpoint} can't be read{why}"
+            yield refusal(_WHAT, where, message, "put it there, readable")
             whole = False
-        elif here and each.gpus and (size := _size(place)) > (room := min(here) * each.gpus):
+        elif problem := _problem(each, place):
+            yield refusal(_WHAT, where, f"{each.who}: {each.checkpoint}: {problem}", _ACCEPTED)
+            whole = False
+        elif each.infers_configs and HF_HUB_OFFLINE:
+            message = f"{each.who}: HF_HUB_OFFLINE is set, and {each.checkpoint} has no configuration here"
+            yield refusal(_WHAT, where, message, "config_from: a folder, or a repository that was fetched")
+            whole = False
+        elif here and each.gpus and (size := _size(each, place)) > (room := min(here) * each.gpus):
             message = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
             yield warning("GPU memory", where, message, "a larger GPU, or a larger num_gpus in its actor")
     if missing:
@@ -57,10 +69,22 @@ def check_weights(checkpoints: Sequence[RequiredCheckpoint], where: str) -> Iter
         yield fine("GPU memory", where, f"{len(here)} of {min(here) / _GIB:.0f} GiB at least")
 
 
-def _size(folder: Path) -> int:
-    """Of the weights in it; links lead into the hub's cache."""
-    files: Iterable[Path] = (folder,) if folder.is_file() else folder.rglob("*")
-    return sum(file.stat().st_size for file in files if file.suffix in _WEIGHTS and file.is_file())
+def _problem(checkpoint: RequiredCheckpoint, place: Path) -> str | None:
+    """Returns why replicas can't load a checkpoint, as far as its files show."""
+    match checkpoint.kind:
+        case Kind.PIPELINE:
+            return find_problem(place, checkpoint.weights)
+        case Kind.CONFIGS if load_index(place) is None:
+            return f"{place.name} has no readable model_index.json"
+        case Kind.NETWORK if checkpoint.checkpoint.endswith(SAFETENSORS):
+            return file_problem(place)
+        case _:
+            return None
+
+
+def _size(checkpoint: RequiredCheckpoint, place: Path) -> int:
+    """Returns the bytes of its weights; links lead into the hub's cache."""
+    return sum(file.stat().st_size for file in checkpoint.local_files(place) if file.suffix in _WEIGHTS)
 
 
 def gpus() -> list[int]:

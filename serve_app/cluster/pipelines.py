@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from deployments.contract.capabilities import pipeline_class, takes_several_images
-from deployments.contract.pipelines import find_pipeline
-from serve_app.cluster.finding import Finding, fine, refusal
+from deployments.contract.capabilities import pipeline_class, runs_natively
+from deployments.contract.model import DIFFUSERS, DIFFUSION, GENERIC_ONLY, NATIVE_ONLY, SIMULATED, ModelConfig
+from deployments.contract.pipelines import find_pipeline, takes_several_images
+from serve_app.cluster.finding import Finding, fine, refusal, warning
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.schemas.custom import FORMS
@@ -21,6 +22,7 @@ def check_pipelines(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
     good = False
     for name, model in catalog.models.items():
         config = model.config(settings.model(name))
+        yield from _check_settings(name, config)
         custom = any(each.request in FORMS and name in each.models for each in catalog.endpoints.values())
         if not (custom or config.pipeline or config.pipeline_kwargs):
             continue
@@ -49,3 +51,17 @@ def check_pipelines(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
         good = good or not problems
     if good:
         yield fine(_WHAT, _WHERE, "they take what endpoints send")
+
+
+def _check_settings(name: str, config: ModelConfig) -> Iterator[Finding]:
+    """Yields what settings the way that the model is run does not have."""
+    if conflict := config.conflict():
+        yield refusal(_WHAT, _WHERE, f"models.{name}.{conflict}", "another value, or another checkpoint")
+    if not isinstance(config.dtype, str) and runs_natively(config):
+        message = f"models.{name}.dtype: a native family has one for all components"
+        yield refusal(_WHAT, _WHERE, message, "auto, float32, bfloat16 or float16, or backend: diffusers")
+    is_diffusion = config.backend in (DIFFUSION, DIFFUSERS) and not config.checkpoint.startswith(SIMULATED)
+    if is_diffusion and config.is_generic and (native := config.differing(NATIVE_ONLY)):
+        message = f"models.{name}: {', '.join(native)} have no effect, as diffusers' own pipeline runs it"
+        remedy = f"leave them out, or for the native family {', '.join(config.differing(GENERIC_ONLY)) or 'backend'}"
+        yield warning(_WHAT, _WHERE, message, remedy)

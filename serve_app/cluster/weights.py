@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity_error
 
+from deployments.contract.checkpoint_layout import ANY_WEIGHTS, WeightsChoice, chosen_files
 from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, linked_repositories, local_place
 from deployments.contract.model import ENGINE, NETWORKS, RESTORERS, SIMULATED, MattingConfig
 from deployments.proxies import ENVIRONMENT, apply_proxy
@@ -90,10 +91,20 @@ class RequiredCheckpoint:
     """Of a replica, where the checkpoint is what fills its share."""
     actor: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Ray's options of a replica, which say where it can run."""
+    weights: WeightsChoice = ANY_WEIGHTS
+    infers_configs: bool = False
+    """True for weights in one file whose configuration diffusers asks the hub for."""
 
     def files(self) -> HubFiles | None:
         """On the hub; None where it lies on the machine that is asked."""
-        return find_hub_files(self.kind, self.checkpoint, self.revision)
+        return find_hub_files(self.kind, self.checkpoint, self.revision, self.weights)
+
+    def local_files(self, place: Path) -> Iterator[Path]:
+        """Returns those of the files in `place` that are loaded."""
+        if self.kind is Kind.PIPELINE and place.is_dir():
+            yield from chosen_files(place, self.weights)
+        else:
+            yield from [place] if place.is_file() else (file for file in place.rglob("*") if file.is_file())
 
     def place(self) -> Path | None:
         """Where it is on this machine; None where its files are the hub's, and not all here."""
@@ -138,16 +149,25 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint
         if checkpoint.startswith(SIMULATED) or config.backend == ENGINE:
             continue
         if diffusion or config.backend in NETWORKS:
-            kind = Kind.PIPELINE if diffusion else Kind.NETWORK
+            kind = Kind.PIPELINE if diffusion and not config.is_single_file else Kind.NETWORK
             gpus = float(chosen.ray_actor_options.get("num_gpus") or 0)
-            yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, chosen.ray_actor_options)
+            infers_configs = config.is_single_file and config.config_from is None
+            actor, weights = chosen.ray_actor_options, config.weights
+            yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, actor, weights, infers_configs)
+        if config.config_from:
+            who = f"configuration of {name}"
+            yield RequiredCheckpoint(who, config.config_from, kind=Kind.CONFIGS, actor=chosen.ray_actor_options)
+        for part, file in config.quantization.gguf_files.items() if config.quantization else ():
+            who = f"{part} of {name}"
+            yield RequiredCheckpoint(who, file, kind=Kind.NETWORK, actor=chosen.ray_actor_options)
         if config.redux:
             yield RequiredCheckpoint(f"image prompts of {name}", config.redux, actor=chosen.ray_actor_options)
         if diffusion:
             yield from _matting(name, config.matting, chosen.ray_actor_options)
         if name in finetunable:
             who, where = f"uploads for {name}", settings.service.ray_actor_options
-            yield RequiredCheckpoint(who, checkpoint, revision, Kind.CONFIGURATION, actor=where)
+            base, base_revision = (config.config_from, None) if config.config_from else (checkpoint, revision)
+            yield RequiredCheckpoint(who, base, base_revision, Kind.CONFIGURATION, actor=where)
 
 
 def _matting(name: str, chosen: MattingConfig, actor: Mapping[str, Any]) -> Iterator[RequiredCheckpoint]:
@@ -320,5 +340,4 @@ def _locate(checkpoint: RequiredCheckpoint) -> LocalCheckpoint:
         return LocalCheckpoint(place is not None, files.size())
     if place is None or not place.exists():
         return LocalCheckpoint(False, None)
-    within = [place] if place.is_file() else place.rglob("*")
-    return LocalCheckpoint(True, sum(file.stat().st_size for file in within if file.is_file()))
+    return LocalCheckpoint(True, sum(file.stat().st_size for file in checkpoint.local_files(place)))

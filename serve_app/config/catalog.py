@@ -199,7 +199,7 @@ class Withdrawn(Deprecation):
 
 
 _CHECKPOINT_FIELDS: Final = frozenset(
-    ("revision", "redux", "pipeline", "pipeline_kwargs", "quantization", "preview_decoder")
+    ("revision", "config_from", "redux", "pipeline", "pipeline_kwargs", "quantization", "preview_decoder")
 )
 """What of a model goes with its checkpoint: another one has its own."""
 

@@ -155,7 +155,10 @@ def schema(yaml: str) -> dict[str, Any]:
 
     describe(document, "")
     for name, field in document["$defs"]["ModelSettings"]["properties"].items():
-        if "anyOf" not in field:  # null leaves a model's setting to the catalog
+        # Null leaves a model's setting to the catalog.
+        if "anyOf" in field:
+            field["anyOf"] += [] if {"type": "null"} in field["anyOf"] else [{"type": "null"}]
+        else:
             about = {key: field.pop(key) for key in ("description", "default", "title") if key in field}
             document["$defs"]["ModelSettings"]["properties"][name] = about | {"anyOf": [field, {"type": "null"}]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}

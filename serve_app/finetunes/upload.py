@@ -172,10 +172,10 @@ class Uploads:
         await self._registry.remove(finetune)
 
     def _checkpoint(self, name: str) -> tuple[str, str | None]:
-        """Of a model, and its revision: that which the settings name in place of the catalog's has none."""
+        """Returns the checkpoint that has a model's configuration, and its revision."""
         model = self._catalog.models[name]
-        override = self._settings.model(name).checkpoint
-        return (override, None) if override else (model.checkpoint, model.revision)
+        config = model.config(self._settings.model(name))
+        return (config.config_from, None) if config.config_from else (config.checkpoint, config.revision)
 
 
 class Places:

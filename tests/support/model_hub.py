@@ -47,6 +47,20 @@ def pipeline() -> dict[str, bytes]:
     return read_files(BUNDLED / "flux") | parts | others | {"model_index.json": json.dumps(index).encode()}
 
 
+def published_beside(files: State) -> dict[str, bytes]:
+    """Returns what a repository has beside these weights: other formats, half precision, and an older autoencoder."""
+    others: dict[str, bytes] = {}
+    for name, content in files.items():
+        if "/" in name and name.endswith(".safetensors"):
+            stem = name.removesuffix(".safetensors")
+            folder = name.rpartition("/")[0]
+            others |= {f"{stem}.bin": content, f"{stem}.fp16.safetensors": content[: len(content) // 2]}
+            others |= {f"{folder}/flax_model.msgpack": content, f"{folder}/model.onnx": content}
+            others |= {f"{folder}/openvino_model.bin": content, f"{folder}/openvino_model.xml": b"<net/>"}
+            others |= {f"old_{name}": content}
+    return others
+
+
 @dataclass
 class Repository:
     revisions: dict[str, State]

@@ -177,6 +177,14 @@ def _sdxl() -> Any:
     return _D.StableDiffusionXLPipeline(**parts, **_clip(), **_clip(2, pooled=True), add_watermarker=False)
 
 
+def _sd15() -> Any:
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
+    sizes = {"block_out_channels": (8,), "layers_per_block": 1, "norm_num_groups": 2, "sample_size": 8}
+    unet = _D.UNet2DConditionModel(**blocks, **sizes, attention_head_dim=2, cross_attention_dim=_HALF)
+    unsafe = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
+    return _D.StableDiffusionPipeline(unet=unet, scheduler=_D.DDIMScheduler(), vae=_image_vae(), **_clip(), **unsafe)
+
+
 def _sd3() -> Any:
     sizes = {"sample_size": 8, "pos_embed_max_size": 32, "in_channels": _LATENTS, "out_channels": _LATENTS, **_HEADS}
     text = {"joint_attention_dim": _WIDTH, "caption_projection_dim": _WIDTH, "pooled_projection_dim": 2 * _HALF}
@@ -407,6 +415,7 @@ SPECIAL_PIPELINES: Final[dict[str, Callable[[Path], None]]] = {
     name: partial(_write, make)
     for name, make in {
         "stable-diffusion": _stable_diffusion,
+        "sd15": _sd15,
         "framepack": _framepack,
         "kandinsky5": _kandinsky5,
     }.items()

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import torch
+from diffusers.models.autoencoders.autoencoder_kl_temporal_decoder import AutoencoderKLTemporalDecoder
 from diffusers.models.transformers.transformer_flux import FluxTransformer2DModel
+from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+from diffusers.pipelines.flux.pipeline_flux import FluxPipeline
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from safetensors.torch import save_file
+from support.ldm_files import build_ldm_file
 from support.tiny_pipelines import build
 
+from deployments import diffusers_loading, native_loading
 from deployments.backends.diffusers import denoisers_of
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import CfgConfig, ModelConfig, Quantization, StepCache
-from deployments.diffusers_loading import load_pipeline
+from deployments.contract.model import CfgConfig, ModelConfig, Precision, Quantization, StepCache
+from deployments.diffusers_loading import image_processor, load_pipeline
 from deployments.native_loading import is_native
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
@@ -35,12 +49,37 @@ for name, tensor in load_file(next((folder / "transformer").glob("*.safetensors"
     kind = gguf.GGMLQuantizationType.Q8_0 if blocks else gguf.GGMLQuantizationType.F32
     writer.add_tensor(name, quantize(tensor.float().numpy(), kind), raw_dtype=kind)
 writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
-for method, file in (("int8", None), ("fp8", None), ("gguf", str(folder / "transformer.gguf"))):
-    quantization = Quantization(method=method, file=file)
+file = str(folder / "transformer.gguf")
+gguf_files = {"files": {"transformer": file}}
+for method, options in (("int8", {}), ("fp8", {}), ("gguf", {"file": file}), ("gguf", gguf_files)):
+    quantization = Quantization(method=method, **options)
     config = ModelConfig(checkpoint=str(folder), device="cpu", dtype="bfloat16", quantization=quantization)
     pipeline = load_pipeline(config).pipeline
     print(method, *sorted({type(each).__name__ for each in pipeline.transformer.parameters()}))
 """
+
+
+def assert_same_weights(pipeline: Any, expected: Any) -> None:
+    for name, part in expected.components.items():
+        if isinstance(part, torch.nn.Module):
+            own = getattr(pipeline, name).state_dict()
+            assert all(torch.equal(own[key], tensor) for key, tensor in part.state_dict().items()), name
+
+
+def loading_arguments(monkeypatch: pytest.MonkeyPatch, config: ModelConfig) -> dict[str, Any]:
+    """Returns the arguments of `from_pretrained`."""
+    arguments: dict[str, Any] = {}
+
+    def from_pretrained(folder: str, **options: Any) -> None:
+        arguments.update(options)
+        raise OSError("not now")
+
+    monkeypatch.setattr(FluxPipeline, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(diffusers_loading.diffusers, "PipelineQuantizationConfig", MagicMock())
+    monkeypatch.setattr(diffusers_loading.diffusers, "BitsAndBytesConfig", MagicMock())
+    with pytest.raises(CheckpointError, match="not now"):
+        load_pipeline(config)
+    return arguments
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +122,143 @@ def test_what_the_checkpoint_does_not_have_is_named(flux: Path, tmp_path: Path) 
         load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", pipeline="NoPipeline"))
 
 
-def test_settings_of_native_families_are_not_ignored(flux: Path) -> None:
-    with pytest.raises(CheckpointError, match="render_side, cfg: only native families have these"):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", render_side=64, cfg=CfgConfig(scale=2)))
+def test_settings_of_native_families_are_dropped_aloud(flux: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", render_side=64, cfg=CfgConfig(scale=2)))
+    assert [record.message for record in caplog.records if "native families" in record.message] == [
+        f"{flux}: render_side, cfg have no effect, only native families have these"
+    ]
+
+
+def test_the_fastest_attention_is_used(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {"native"}
+
+    def probe(pipeline: Any) -> None:
+        used = next(iter(pipeline.transformer.attn_processors.values()))._attention_backend
+        time.sleep(0.05 if str(used.value) in slow else 0.01)
+
+    monkeypatch.setattr(diffusers_loading, "probe", probe)
+    config = ModelConfig(checkpoint=str(flux), device="cpu", attention=("native", "_native_math"))
+    assert load_pipeline(config).setup["attention"] == "_native_math"
+    slow.add("_native_math")
+    assert load_pipeline(config).setup["attention"] == "native"
+
+
+@pytest.mark.parametrize("components", [("transformer", "text_encoder_2", "vae"), ("transformer",)])
+def test_weights_in_half_precision_alone_are_loaded(flux: Path, tmp_path: Path, components: tuple[str, ...]) -> None:
+    folder = Path(shutil.copytree(flux, tmp_path / "flux"))
+    for component in components:
+        for file in (folder / component).glob("*.safetensors"):
+            file.rename(file.with_suffix(".fp16.safetensors"))
+    loaded = load_pipeline(ModelConfig(checkpoint=str(folder), device="cpu")).pipeline
+    assert_same_weights(loaded, DiffusionPipeline.from_pretrained(flux))
+    native = native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu", dtype="float32"))
+    assert type(native.family).__name__ == "Flux1"
+
+
+@pytest.mark.parametrize(("dtype", "loads_half"), [("float16", True), ("float32", False)])
+def test_of_both_variants_the_precision_asked_for_is_loaded(
+    flux: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Precision, loads_half: bool
+) -> None:
+    folder = Path(shutil.copytree(flux, tmp_path / "flux"))
+    [file] = (folder / "transformer").glob("*.safetensors")
+    shutil.copy(file, file.with_suffix(".fp16.safetensors"))
+    arguments = loading_arguments(monkeypatch, ModelConfig(checkpoint=str(folder), device="cpu", dtype=dtype))
+    assert arguments["variant"] == ("fp16" if loads_half else None)
+
+
+def test_weights_go_to_a_gpu_file_by_file(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"checkpoint": str(flux), "dtype": "float32"}
+    for settings, device_map in (
+        ({"device": "cuda"}, "cuda"),
+        ({"device": "cuda", "quantization": {"method": "nf4"}}, "cuda"),
+        ({"device": "cuda", "device_map": "balanced"}, "balanced"),
+        ({"device": "cuda", "offload": "model"}, None),
+        ({"device": "cpu"}, None),
+    ):
+        arguments = loading_arguments(monkeypatch, ModelConfig.model_validate({**place, **settings}))
+        assert arguments.get("device_map") == device_map
+
+
+def test_components_have_types_of_their_own(flux: Path, tmp_path: Path) -> None:
+    dtype: dict[str, Precision] = {"default": "bfloat16", "vae": "float32"}
+    wan = build("wan-t2v", tmp_path / "wan")
+    loaded = load_pipeline(ModelConfig(checkpoint=str(wan), device="cpu", dtype=dtype))
+    assert (loaded.pipeline.transformer_2.dtype, loaded.pipeline.vae.dtype) == (torch.bfloat16, torch.float32)
+    assert loaded.setup["dtype"] == "bfloat16, vae float32"
+    with pytest.raises(CheckpointError, match="dtype must be one name for a native family"):
+        native_loading.load(ModelConfig(checkpoint=str(flux), device="cpu", dtype=dtype))
+    with pytest.raises(CheckpointError, match=r"dtype: .* has no unet"):
+        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", dtype={"unet": "float32"}))
+
+
+def test_one_file_is_loaded_as_the_folder_it_was(tmp_path: Path) -> None:
+    file, stock = build_ldm_file(tmp_path / "mine"), build("sd15", tmp_path / "stock")
+    config = ModelConfig(checkpoint=str(file), config_from=str(tmp_path / "mine"), device="cpu")
+    assert not is_native(config)
+    assert_same_weights(load_pipeline(config).pipeline, DiffusionPipeline.from_pretrained(stock))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"checkpoint": "{}/nothing.safetensors"}, "neither a file here nor owner/name/path/to/file"),
+        ({"checkpoint": "{}/text.safetensors"}, "checkpoint: text.safetensors is not in the format safetensors"),
+        ({"config_from": "{}/nowhere"}, "config_from must name a folder or repository that is in reach"),
+        ({"config_from": "{}"}, "is no checkpoint: it has neither"),
+        ({"pipeline": "QwenImagePipeline"}, "pipeline: QwenImagePipeline can't be loaded from one file"),
+        ({"quantization": {"method": "fp8"}}, "quantization.method must be gguf"),
+        ({"device_map": "balanced", "device": "cuda"}, "device_map must be null"),
+        ({"dtype": {"vae": "float32"}}, "dtype must be one name"),
+        ({"checkpoint": "{}/flux"}, "config_from must be null"),
+    ],
+)
+def test_one_file_that_cannot_be_loaded_says_why(
+    tmp_path: Path, flux: Path, settings: dict[str, Any], message: str
+) -> None:
+    save_file({"a": torch.zeros(1)}, tmp_path / "mine.safetensors")
+    (tmp_path / "text.safetensors").write_text("<html>")
+    values = {"checkpoint": "{}/mine.safetensors", "config_from": str(flux), "device": "cpu"} | settings
+    placed = {name: each.format(tmp_path) if isinstance(each, str) else each for name, each in values.items()}
+    with pytest.raises(CheckpointError, match=message):
+        load_pipeline(ModelConfig.model_validate(placed))
+
+
+def test_several_components_come_from_gguf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wan = build("wan-t2v", tmp_path / "wan")
+    files = {part: str(tmp_path / f"{part}.gguf") for part in ("transformer", "transformer_2")}
+    for part, file in files.items():
+        shutil.rmtree(wan / part, ignore_errors=True)
+        Path(file).touch()
+    read: list[tuple[str, str]] = []
+
+    def from_single_file(cls: Any, file: str, *, subfolder: str, **options: Any) -> Any:
+        read.append((subfolder, file))
+        return cls.from_config(original_configs[subfolder])
+
+    original = build("wan-t2v", tmp_path / "original")
+    original_configs = {part: WanTransformer3DModel.load_config(str(original), subfolder=part) for part in files}
+    monkeypatch.setattr(WanTransformer3DModel, "from_single_file", classmethod(from_single_file))
+    monkeypatch.setattr(diffusers_loading.diffusers, "GGUFQuantizationConfig", dict)
+    quantization = Quantization(method="gguf", files=files)
+    load_pipeline(ModelConfig(checkpoint=str(wan), device="cpu", quantization=quantization))
+    assert read == list(files.items())
+
+
+def test_an_autoencoder_without_slices_is_left_alone() -> None:
+    vae = AutoencoderKLTemporalDecoder(block_out_channels=(32,))
+    assert hasattr(vae, "enable_slicing")
+    pipeline = SimpleNamespace(vae=vae, to=lambda device: None)
+    diffusers_loading._place(pipeline, ModelConfig(vae_tiling=True), torch.device("cpu"))
+
+
+def test_processors_of_any_name_load_without_torchvision(tmp_path: Path) -> None:
+    edit = build("qwen-image-edit", tmp_path / "edit")
+    assert list(image_processor(edit)) == ["processor"]
+    index = json.loads((edit / "model_index.json").read_text())
+    index["text_processor"] = index.pop("processor")
+    (edit / "model_index.json").write_text(json.dumps(index))
+    (edit / "processor").rename(edit / "text_processor")
+    assert list(image_processor(edit)) == ["text_processor"]
 
 
 def test_a_native_family_gives_way_to_settings_of_pipelines(flux: Path) -> None:

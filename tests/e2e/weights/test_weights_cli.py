@@ -11,7 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
-from support.model_hub import MAIN, NETWORK, PIPELINE, REWRITER, Hub, Profiles, Repository, State, pipeline, read_files
+from support.model_hub import (
+    MAIN,
+    NETWORK,
+    PIPELINE,
+    REWRITER,
+    Hub,
+    Profiles,
+    Repository,
+    State,
+    pipeline,
+    published_beside,
+    read_files,
+)
 
 from deployments.contract.model import BUNDLED
 
@@ -24,6 +36,12 @@ from deployments import native_loading
 from deployments.contract.model import ModelConfig
 config = ModelConfig(checkpoint="owner/pipeline", device="cpu", dtype="float32")
 print(type(native_loading.load(config).family).__name__)
+"""
+GENERIC = """
+from deployments.contract.model import ModelConfig
+from deployments.diffusers_loading import load_pipeline
+config = ModelConfig(checkpoint="owner/pipeline", device="cpu", backend="diffusers")
+print(load_pipeline(config).setup["pipeline"])
 """
 REWRITTEN = """
 from deployments.contract.model import RewriterSpec
@@ -70,6 +88,38 @@ def test_what_is_fetched_is_what_replicas_load_without_a_hub_and_is_not_fetched_
     listed = machine.list_checkpoints()
     assert {(row["there"], row["missing"]) for row in listed.values()} == {("here", "")}
     assert sum(row["size"] for row in listed.values()) == bytes_before
+
+
+def test_only_weights_that_are_loaded_are_fetched(hub: Hub, profile: Profiles) -> None:
+    plain = pipeline()
+    others = published_beside(plain)
+    hub.repositories[PIPELINE] = Repository({MAIN: plain | others})
+    machine = profile({"image": IMAGE})
+    assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
+    assert machine.files == {name for name in plain if name.endswith(".json") or "/" in name}
+    assert machine.list_checkpoints()[PIPELINE]["size"] == hub.sent_bytes < sum(map(len, plain.values()))
+    assert sum(map(len, others.values())) > 3 * hub.sent_bytes
+    assert machine.offline(LOADED) == "Flux1"
+
+
+@pytest.mark.parametrize("suffix", [".fp16.safetensors", ".bin"])
+def test_other_weights_are_fetched_where_there_are_no_plain_ones(hub: Hub, profile: Profiles, suffix: str) -> None:
+    files = {name.replace(".safetensors", suffix): content for name, content in pipeline().items()}
+    hub.repositories[PIPELINE] = Repository({MAIN: files})
+    machine = profile({"image": {**IMAGE, "backend": "diffusers"}})
+    assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
+    assert {name for name in files if "/" in name} <= machine.files
+    if suffix == ".fp16.safetensors":
+        assert machine.offline(GENERIC) == "FluxPipeline"
+
+
+def test_weights_that_gguf_replaces_are_not_fetched(hub: Hub, profile: Profiles) -> None:
+    hub.repositories["owner/gguf"] = Repository({MAIN: {"q4.gguf": b"few bits", "q8.gguf": b"more bits"}})
+    quantization = {"method": "gguf", "file": "owner/gguf/q4.gguf"}
+    machine = profile({"image": {**IMAGE, "quantization": quantization}})
+    assert machine.fetch()[:2] == (0, {PIPELINE: "fetched", "owner/gguf": "fetched"})
+    assert {name for name in machine.files if name.startswith("transformer/")} == {"transformer/config.json"}
+    assert {name for name in machine.files if name.endswith(".gguf")} == {"q4.gguf"}
 
 
 def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:

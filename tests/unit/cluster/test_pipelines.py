@@ -17,14 +17,14 @@ from serve_app.config import catalog
 from serve_app.config.settings import Settings
 
 
-def messages(tmp_path: Path, request: str, **model: Any) -> list[str]:
+def messages(tmp_path: Path, request: str, verdict: Verdict = Verdict.REFUSED, **model: Any) -> list[str]:
     endpoint = {"request": request, "model": "m", "price": {"first": 1}, "safety": {"approved": 5}}
     endpoint["fields"] = model.pop("fields", {})
     values = {"models": {"m": {"checkpoint": "owner/name", "steps": 4, **model}}, "endpoints": {"gen-m": endpoint}}
     (tmp_path / "catalog.yaml").write_text(yaml.safe_dump(values))
     settings = Settings(catalog=tmp_path / "catalog.yaml")
     findings = check_pipelines(settings, catalog.load(settings))
-    return [finding.message for finding in findings if finding.verdict is Verdict.REFUSED]
+    return [finding.message for finding in findings if finding.verdict is verdict]
 
 
 def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
@@ -84,6 +84,9 @@ def test_what_a_pipeline_does_not_take_is_named(
     [
         ({"quantization": {"method": "int3"}}, "quantization.method"),
         ({"quantization": {"method": "gguf"}}, "file is needed for gguf"),
+        ({"quantization": {"method": "gguf", "file": "a", "files": {"b": "c"}}}, "either file is needed for gguf"),
+        ({"quantization": {"method": "gguf", "file": "a", "parts": ["b", "c"]}}, "files has one for each"),
+        ({"quantization": {"method": "fp8", "files": {"b": "c"}}}, "file and files are for gguf only"),
         ({"offload": "group", "device": "cpu"}, "offload is for GPUs"),
         ({"offloading": "group"}, "did you mean offload"),
         ({"max_running": 4}, "belongs in the profile"),
@@ -99,6 +102,35 @@ def test_what_an_entry_gives_itself_is_not_needed(tmp_path: Path) -> None:
     [found] = messages(tmp_path, "text-to-video", **transfer)
     assert found.endswith("it needs controls, which no request has")
     assert messages(tmp_path, "text-to-video", **transfer, pipeline_kwargs={"controls": "edge.mp4"}) == []
+
+
+def test_settings_without_effect_are_named(tmp_path: Path) -> None:
+    native: dict[str, Any] = {"checkpoint": "bundled/flux", "packed_attention": ["varlen"], "tile_above": 1024}
+    assert messages(tmp_path, "text-to-image", Verdict.WARNING, **native) == []
+    quantized = {**native, "quantization": {"method": "nf4"}}
+    assert messages(tmp_path, "text-to-image", **quantized) == []
+    assert messages(tmp_path, "text-to-image", Verdict.WARNING, **quantized) == [
+        "models.m: packed_attention, tile_above have no effect, as diffusers' own pipeline runs it"
+    ]
+
+
+def test_native_families_have_one_precision(tmp_path: Path) -> None:
+    model: dict[str, Any] = {"checkpoint": "bundled/flux", "dtype": {"default": "bfloat16", "vae": "float32"}}
+    assert messages(tmp_path, "text-to-image", **model) == [
+        "models.m.dtype: a native family has one for all components"
+    ]
+    assert messages(tmp_path, "text-to-image", **model, backend="diffusers") == []
+
+
+def test_weights_in_one_file_are_checked_by_their_configuration(tmp_path: Path) -> None:
+    one: dict[str, Any] = {"checkpoint": "/models/mine.safetensors", "config_from": "bundled/flux"}
+    assert messages(tmp_path, "text-to-image", **one) == []
+    assert messages(tmp_path, "edit", **one) == [
+        "endpoints.gen-m: FluxPipeline of models.m can't do edit: it takes no image"
+    ]
+    assert messages(tmp_path, "text-to-image", **one, quantization={"method": "nf4"}) == [
+        "models.m.quantization.method must be gguf for weights in one file"
+    ]
 
 
 def test_parameters_are_those_of_the_class_or_its_base() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.hub_files import Kind
 from serve_app.cluster import gpu_memory
 from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together
 from serve_app.cluster.gpu_memory import check_weights
@@ -93,10 +94,13 @@ def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
     assert check(OWN)["weights"] == (Verdict.WARNING, "not here yet: owner/name")
     repository = cache / "models--owner--name"
     (repository / "refs").mkdir(parents=True)
-    (repository / "refs/v1").write_text("abc")
-    (repository / "snapshots/abc/transformer").mkdir(parents=True)
+    (repository / "refs/v1").write_text(40 * "a")
+    snapshot = repository / "snapshots" / (40 * "a")
+    (snapshot / "transformer").mkdir(parents=True)
     assert check(OWN)["weights"][0] is Verdict.WARNING, "an empty folder is no checkpoint"
-    (repository / "snapshots/abc/transformer/config.json").write_text("{}")
+    (snapshot / "transformer/config.json").write_text("{}")
+    assert check(OWN)["weights"][0] is Verdict.REFUSED, "without an index it can't be loaded"
+    (snapshot / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
     assert check(OWN)["weights"] == (Verdict.FINE, "all here")
 
 
@@ -112,5 +116,7 @@ def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(("fraction", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.WARNING)])
 def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, fraction: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
-    findings = list(check_weights([RequiredCheckpoint("model", str(tmp_path), gpus=fraction)], "here"))
+    findings = list(
+        check_weights([RequiredCheckpoint("model", str(tmp_path), kind=Kind.PRETRAINED, gpus=fraction)], "here")
+    )
     assert next(each.verdict for each in findings if each.what == "GPU memory") is verdict

@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve._private.build_app import build_app
 
 from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
-from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, RewriterSpec, TextEncoderSpec
+from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
 from serve_app.cluster.weights import RequiredCheckpoint, hub_files, required_checkpoints
@@ -80,6 +80,22 @@ def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings
         shared
     )
     assert "uploads for flux3-klein" in {each.who for each in list_checkpoints(shared)}
+
+
+def test_files_of_weights_are_on_it_with_their_configuration(load_settings: Any) -> None:
+    settings = load_settings("local")
+    model = settings.models["flux1-dev"].model_copy(
+        update={
+            "checkpoint": "owner/name/mine.safetensors",
+            "config_from": "owner/base",
+            "quantization": Quantization(method="gguf", files={"transformer": "owner/gguf/q4.gguf"}),
+        }
+    )
+    own = settings.model_copy(update={"models": settings.models | {"flux1-dev": model}})
+    fetched = {each.repository: each.patterns for each in hub_files(list_checkpoints(own))}
+    assert fetched["owner/name"][0] == "mine.safetensors"
+    assert fetched["owner/gguf"][0] == "q4.gguf"
+    assert all(not each.endswith((".safetensors", "/*")) for each in fetched["owner/base"])
 
 
 def test_what_is_switched_off_is_not(load_settings: Any) -> None:

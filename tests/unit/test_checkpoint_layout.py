@@ -1,0 +1,152 @@
+"""Files of a pipeline that are loaded, by the names in a repository, and checkpoints that can't be loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tiny_pipelines import build
+
+from deployments.contract.checkpoint_layout import WeightsChoice, choose_files, find_variant
+from deployments.contract.hub_files import Kind
+from deployments.contract.model import ModelConfig
+from serve_app.cluster import gpu_memory
+from serve_app.cluster.finding import Verdict
+from serve_app.cluster.gpu_memory import check_weights
+from serve_app.cluster.weights import RequiredCheckpoint
+
+INDEX = {
+    "_class_name": "StableDiffusionXLPipeline",
+    "unet": ["diffusers", "UNet2DConditionModel"],
+    "text_encoder": ["transformers", "CLIPTextModel"],
+    "tokenizer": ["transformers", "CLIPTokenizer"],
+    "image_encoder": [None, None],
+}
+UNET, TEXT = "unet/diffusion_pytorch_model", "text_encoder/model"
+CONFIGS = {"model_index.json", "unet/config.json", "text_encoder/config.json", "tokenizer/vocab.json"}
+OTHERS = {
+    *("README.md", "sd_xl_base.safetensors", "unet/model.onnx", "unet/model.onnx_data", "unet/openvino_model.bin"),
+    *("unet/openvino_model.xml", "text_encoder/flax_model.msgpack", "vae_1_0/diffusion_pytorch_model.safetensors"),
+    *("unet/original/model.safetensors", "image_encoder/model.safetensors"),
+}
+
+
+def weights(*names: str) -> set[str]:
+    """The files of weights among those that are loaded."""
+    return set(choose_files([*CONFIGS, *OTHERS, *names], INDEX, WeightsChoice())) - CONFIGS
+
+
+def test_plain_safetensors_come_without_other_formats() -> None:
+    plain = {f"{UNET}.safetensors", f"{TEXT}.safetensors"}
+    others = {
+        f"{UNET}.bin",
+        "text_encoder/pytorch_model.bin",
+        f"{UNET}.fp16.safetensors",
+        f"{UNET}.non_ema.safetensors",
+    }
+    assert weights(*plain, *others) == plain
+    assert set(choose_files([*CONFIGS, *plain, *others], INDEX, WeightsChoice())) == plain | CONFIGS
+
+
+def test_pickles_come_where_there_is_nothing_else() -> None:
+    pickles = {f"{UNET}.bin", "text_encoder/pytorch_model.bin"}
+    assert weights(*pickles) == pickles
+    assert weights(*pickles, f"{UNET}.safetensors") == {f"{UNET}.safetensors", "text_encoder/pytorch_model.bin"}
+
+
+def test_shards_come_with_their_index() -> None:
+    shards = {f"{UNET}-0000{i}-of-00002.safetensors" for i in (1, 2)} | {f"{UNET}.safetensors.index.json"}
+    half = {f"{UNET}.fp16-0000{i}-of-00002.safetensors" for i in (1, 2)} | {f"{UNET}.safetensors.index.fp16.json"}
+    assert weights(*shards, *half) == shards
+    assert weights(*half) == half
+
+
+def test_weights_of_replaced_components_stay_behind() -> None:
+    names = [*CONFIGS, f"{UNET}.safetensors", f"{TEXT}.safetensors"]
+    assert set(choose_files(names, INDEX, WeightsChoice(replaced=("unet",)))) == CONFIGS | {f"{TEXT}.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("unet", "text_encoder", "precision", "variant"),
+    [
+        ("", "", "float16", None),
+        ("fp16", "fp16", "bfloat16", "fp16"),
+        ("fp16", "", "auto", "fp16"),
+        (" fp16", " fp16", "auto", None),
+        (" fp16", " fp16", "float16", "fp16"),
+        (" fp16", "", "float16", "fp16"),
+        (" bf16 fp16", " fp16", "bfloat16", "bf16"),
+        ("fp16 bf16", "bf16", "auto", "bf16"),
+        ("ema", "", "auto", "ema"),
+    ],
+)
+def test_the_variant_is_one_that_all_components_have(
+    unet: str, text_encoder: str, precision: str, variant: str | None
+) -> None:
+    names = [f"{UNET}.{each}.safetensors".replace("..", ".") for each in unet.split(" ")]
+    names += [f"{TEXT}.{each}.safetensors".replace("..", ".") for each in text_encoder.split(" ")]
+    assert find_variant(names, INDEX, WeightsChoice(precision)) == variant
+
+
+def refusals(checkpoint: Path, **fields: Any) -> list[str]:
+    [finding] = check_weights([RequiredCheckpoint("model", str(checkpoint), **fields)], "here")
+    assert (finding.verdict is Verdict.FINE) == (finding.message == "all here")
+    return [] if finding.verdict is Verdict.FINE else [finding.message.removeprefix(f"model: {checkpoint}: ")]
+
+
+@pytest.fixture
+def sdxl(tmp_path: Path) -> Path:
+    return build("sdxl", tmp_path / "sdxl")
+
+
+def test_a_checkpoint_without_an_index_is_refused(sdxl: Path, tmp_path: Path) -> None:
+    assert refusals(sdxl) == []
+    (sdxl / "model_index.json").write_text("[]")
+    assert refusals(sdxl) == ["sdxl has no readable model_index.json"]
+    nowhere = tmp_path / "nowhere.safetensors"
+    assert refusals(nowhere) == [f"model: {nowhere} can't be read: there is no such file or folder"]
+
+
+def test_components_without_weights_are_refused(sdxl: Path) -> None:
+    [file] = (sdxl / "unet").glob("*.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-100])
+    assert refusals(sdxl) == [f"only a part of {file.name} is here"]
+    file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    assert refusals(sdxl) == [f"{file.name} is not in the format safetensors"]
+    file.rename(file.with_name("diffusion_pytorch_model-00001-of-00002.safetensors"))
+    assert refusals(sdxl) == ["unet has 1 of 2 files of weights"]
+    next((sdxl / "unet").glob("*.safetensors")).unlink()
+    assert refusals(sdxl) == ["unet has no weights"]
+    assert refusals(sdxl, weights=WeightsChoice(replaced=("unet",))) == []
+    (sdxl / "tokenizer").rename(sdxl / "other")
+    assert refusals(sdxl) == ["the folder of its tokenizer is missing"]
+
+
+def test_one_file_is_refused_unless_it_holds_safetensors(tmp_path: Path) -> None:
+    file = tmp_path / "mine.safetensors"
+    file.write_bytes(b"not at all")
+    problem = "mine.safetensors is not in the format safetensors"
+    assert refusals(file, kind=Kind.NETWORK) == [problem]
+    file.write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert refusals(file, kind=Kind.NETWORK) == []
+    pickle = file.rename(tmp_path / "mine.ckpt")
+    assert refusals(pickle) == ["mine.ckpt is no .safetensors file"]
+
+
+def test_one_file_without_configuration_is_refused_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.safetensors"
+    file.write_bytes((2).to_bytes(8, "little") + b"{}")
+    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", False)
+    assert refusals(file, kind=Kind.NETWORK, infers_configs=True) == []
+    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
+    [message] = refusals(file, kind=Kind.NETWORK, infers_configs=True)
+    assert "HF_HUB_OFFLINE is set" in message
+    assert refusals(file, kind=Kind.NETWORK) == []
+
+
+def test_bundled_checkpoints_are_whole() -> None:
+    for name in ("flux", "flux2klein", "flux3", "ltx2", "kontext", "flux/redux"):
+        checkpoint = RequiredCheckpoint("model", f"bundled/{name}", weights=ModelConfig(dtype="float16").weights)
+        assert [finding.message for finding in check_weights([checkpoint], "here")] == ["all here"]
