@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _TIMED_PROBES: Final = 3
 """Calls that an attention backend is measured by."""
+_UNREADABLE: Final = (OSError, ValueError, LookupError, ImportError, SafetensorError, SingleFileComponentError)
 _VISION_PROCESSORS: Final = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor")
 
 
@@ -156,7 +157,7 @@ def _load(config: ModelConfig, load: Callable[..., Any], place: str, folder: Pat
         return load(place, **image_processor(folder), **options)
     except NotImplementedError as error:  # of tensors that no weights came for
         raise CheckpointError(f"{config.checkpoint} lacks weights that its configuration has: {folder}") from error
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError, SingleFileComponentError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(f"{config.checkpoint} can't be loaded: {error}") from error
 
 
@@ -200,13 +201,12 @@ def _quantized(
 
 
 def _from_gguf(kind: Any, file: str, folder: Path, part: str, dtype: torch.dtype) -> Any:
-    return kind.from_single_file(
-        str(network_file(file)),
-        config=str(folder),
-        subfolder=part,
-        torch_dtype=dtype,
-        quantization_config=diffusers.GGUFQuantizationConfig(compute_dtype=dtype),
-    )
+    quantization = diffusers.GGUFQuantizationConfig(compute_dtype=dtype)
+    options = {"config": str(folder), "subfolder": part, "torch_dtype": dtype, "quantization_config": quantization}
+    try:
+        return kind.from_single_file(str(network_file(file)), **options)
+    except _UNREADABLE as error:
+        raise CheckpointError(f"quantization: {file} can't be loaded as the {part}: {error}") from error
 
 
 def _quantization_config(method: str, library: Any, dtype: torch.dtype) -> Any:

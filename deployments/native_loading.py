@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from deployments.backend import NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder, read_index
+from deployments.contract.checkpoint_layout import TEXT_ENCODERS
 from deployments.contract.model import FAMILIES, ModelConfig, Precision
 from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
@@ -250,7 +251,7 @@ def load_prompt_encoder(
 ) -> tuple[PromptEncoder[Any], str]:
     """What reads prompts in `checkpoint`, and the fingerprint of its weights; arguments as for `load`, but that `auto`
     is float32 on processors. Raises CheckpointError."""
-    folder, local_only = pipeline_folder(checkpoint, revision)
+    folder, local_only = pipeline_folder(checkpoint, revision, TEXT_ENCODERS)
     place = torch.device(device_for(device))
     load_options = LoadOptions(device=place, dtype=precision_for(dtype, place), local_only=local_only)
     transformers_logging.disable_progress_bar()

@@ -53,6 +53,8 @@ class WeightsChoice:
 
 
 ANY_WEIGHTS: Final = WeightsChoice()
+TEXT_ENCODERS: Final = WeightsChoice(replaced=("transformer", "vae"))
+"""Weights of a shared text encoder, which reads prompts for the rest of the pipeline elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +137,17 @@ def find_problem(place: Path, choice: WeightsChoice) -> str | None:
         return file_problem(place) or f"{place.name} is one file"
     index = load_index(place)
     if index is None:
-        return f"{place.name} has no readable {INDEXES[1]}"
+        return f"it has no readable {INDEXES[1]}"
     if not isinstance(index.get("_class_name"), str):
-        return f"the index of {place.name} names no pipeline class"
+        return "its index names no pipeline class"
     names = list_files(place)
     weights = _weights_by_folder(names, index, choice)
     for name, (_, kind) in read_components(index).items():
-        if name in index.get("_shared", {}):
+        if name in index.get("_shared", {}) or name in choice.replaced:
             continue
         if not any(each.startswith(f"{name}/") for each in names):
             return f"the folder of its {name} is missing"
-        if _WITHOUT_WEIGHTS.search(kind) or f"{name}/config.json" not in names or name in choice.replaced:
+        if _WITHOUT_WEIGHTS.search(kind) or f"{name}/config.json" not in names:
             continue
         if name not in weights and not any(each.startswith(f"{name}/") and each.endswith(_LOOSE) for each in names):
             return f"{name} has no weights"

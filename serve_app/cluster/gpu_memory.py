@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from huggingface_hub.constants import HF_HUB_OFFLINE
 
-from deployments.contract.checkpoint_layout import SAFETENSORS, file_problem, find_problem, load_index
+from deployments.contract.checkpoint_layout import INDEXES, SAFETENSORS, file_problem, find_problem, load_index
 from deployments.contract.hub_files import Kind
 from deployments.contract.model import ENGINE, RESTORERS, SIMULATED, CacheSizes
 from serve_app.cluster.finding import Finding, fine, refusal, warning
@@ -75,7 +75,7 @@ def _problem(checkpoint: RequiredCheckpoint, place: Path) -> str | None:
         case Kind.PIPELINE:
             return find_problem(place, checkpoint.weights)
         case Kind.CONFIGS if load_index(place) is None:
-            return f"{place.name} has no readable model_index.json"
+            return f"it has no readable {INDEXES[1]}"
         case Kind.NETWORK if checkpoint.checkpoint.endswith(SAFETENSORS):
             return file_problem(place)
         case _:

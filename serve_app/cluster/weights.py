@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity_error
 
-from deployments.contract.checkpoint_layout import ANY_WEIGHTS, WeightsChoice, chosen_files
+from deployments.contract.checkpoint_layout import ANY_WEIGHTS, TEXT_ENCODERS, WeightsChoice, chosen_files
 from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, linked_repositories, local_place
 from deployments.contract.model import ENGINE, NETWORKS, RESTORERS, SIMULATED, MattingConfig
 from deployments.proxies import ENVIRONMENT, apply_proxy
@@ -177,9 +177,8 @@ def _matting(name: str, chosen: MattingConfig, actor: Mapping[str, Any]) -> Iter
 
 def _encoders(settings: Settings) -> Iterator[RequiredCheckpoint]:
     for name, chosen in settings.text_encoders.items():
-        yield RequiredCheckpoint(
-            f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.ray_actor_options
-        )
+        who, actor = f"text encoder {name}", chosen.ray_actor_options
+        yield RequiredCheckpoint(who, chosen.checkpoint, chosen.revision, actor=actor, weights=TEXT_ENCODERS)
 
 
 def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:

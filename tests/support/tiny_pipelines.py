@@ -182,7 +182,9 @@ def _sd15() -> Any:
     sizes = {"block_out_channels": (8,), "layers_per_block": 1, "norm_num_groups": 2, "sample_size": 8}
     unet = _D.UNet2DConditionModel(**blocks, **sizes, attention_head_dim=2, cross_attention_dim=_HALF)
     unsafe = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
-    return _D.StableDiffusionPipeline(unet=unet, scheduler=_D.DDIMScheduler(), vae=_image_vae(), **_clip(), **unsafe)
+    return _D.StableDiffusionPipeline(
+        unet=unet, scheduler=_D.DDIMScheduler(steps_offset=1, clip_sample=False), vae=_image_vae(), **_clip(), **unsafe
+    )
 
 
 def _sd3() -> Any:

@@ -103,7 +103,7 @@ def sdxl(tmp_path: Path) -> Path:
 def test_a_checkpoint_without_an_index_is_refused(sdxl: Path, tmp_path: Path) -> None:
     assert refusals(sdxl) == []
     (sdxl / "model_index.json").write_text("[]")
-    assert refusals(sdxl) == ["sdxl has no readable model_index.json"]
+    assert refusals(sdxl) == ["it has no readable model_index.json"]
     nowhere = tmp_path / "nowhere.safetensors"
     assert refusals(nowhere) == [f"model: {nowhere} can't be read: there is no such file or folder"]
 

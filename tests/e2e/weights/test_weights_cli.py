@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.ldm_files import build_ldm_file
 from support.model_hub import (
     MAIN,
     NETWORK,
@@ -43,6 +44,9 @@ from deployments.diffusers_loading import load_pipeline
 config = ModelConfig(checkpoint="owner/pipeline", device="cpu", backend="diffusers")
 print(load_pipeline(config).setup["pipeline"])
 """
+ONE_FILE = GENERIC.replace('checkpoint="owner/pipeline"', 'checkpoint="owner/mine/mine.safetensors"').replace(
+    'backend="diffusers"', 'config_from="owner/base"'
+)
 REWRITTEN = """
 from deployments.contract.model import RewriterSpec
 from deployments.rewriting.rewriter import Rewriter
@@ -120,6 +124,16 @@ def test_weights_that_gguf_replaces_are_not_fetched(hub: Hub, profile: Profiles)
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched", "owner/gguf": "fetched"})
     assert {name for name in machine.files if name.startswith("transformer/")} == {"transformer/config.json"}
     assert {name for name in machine.files if name.endswith(".gguf")} == {"q4.gguf"}
+
+
+def test_one_file_comes_with_its_configuration(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
+    file = build_ldm_file(tmp_path / "base")
+    hub.repositories["owner/mine"] = Repository({MAIN: {"mine.safetensors": file.read_bytes(), "README.md": b"mine"}})
+    hub.repositories["owner/base"] = Repository({MAIN: read_files(tmp_path / "base", **{"unet/model.bin": b"much"})})
+    machine = profile({"image": {"checkpoint": "owner/mine/mine.safetensors", "config_from": "owner/base"}})
+    assert machine.fetch()[:2] == (0, {"owner/mine": "fetched", "owner/base": "fetched"})
+    assert not {"README.md", "unet/model.bin"} & machine.files
+    assert machine.offline(ONE_FILE) == "StableDiffusionPipeline"
 
 
 def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:

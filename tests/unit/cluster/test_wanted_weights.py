@@ -10,6 +10,7 @@ import pytest
 from ray import serve
 from ray.serve._private.build_app import build_app
 
+from deployments.contract.checkpoint_layout import TEXT_ENCODERS
 from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
@@ -76,9 +77,8 @@ def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings
     shared = load_settings(
         "cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")}
     )
-    assert RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in list_checkpoints(
-        shared
-    )
+    encoder = RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}, weights=TEXT_ENCODERS)
+    assert encoder in list_checkpoints(shared)
     assert "uploads for flux3-klein" in {each.who for each in list_checkpoints(shared)}
 
 
