@@ -91,9 +91,8 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
     setup["compiled"] = _compile(pipeline, denoisers, config) if config.compile else "false"
     log.info("%s: %s; loaded in %.1f s", config.checkpoint, setup, time.monotonic() - began)
     decoder = _preview_decoder(config, device, dtype) if config.preview_decoder else None
-    return LoadedPipeline(
-        pipeline, decoder, config.offload == "none" and config.cache is None, attention.takes_several, setup
-    )
+    interleaves = config.offload == "none" and config.cache is None
+    return LoadedPipeline(pipeline, decoder, interleaves, attention.takes_several, setup)
 
 
 def _dtypes(config: ModelConfig, device: torch.device) -> dict[str, torch.dtype]:

@@ -1,4 +1,4 @@
-"""Layout of a pipeline's checkpoint: the files of a folder or repository that are loaded, and what is missing.
+"""Layout of a pipeline's checkpoint: the files of a folder or repository that are loaded, and those that are missing.
 
 Repositories hold the same weights several times: in full and half precision (`variant` in diffusers), in old formats,
 and for other frameworks. `weights fetch`, the check and replicas choose among them here.
@@ -39,7 +39,7 @@ _OTHER_FRAMEWORKS: Final = (
 _MAX_HEADER: Final = 100_000_000
 """Bytes that the format allows."""
 _WITHOUT_WEIGHTS: Final = re.compile(r"Tokenizer|Processor|Extractor|Scheduler")
-"""In the names of classes."""
+"""Words in the names of classes without weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +182,12 @@ def file_problem(file: Path) -> str | None:
 
 
 def _is_loaded(folder: str, index: Mapping[str, Any] | None) -> bool:
-    """Whether anything loads this folder of a checkpoint."""
+    """Returns whether anything loads this folder of a checkpoint."""
     return index is None or _is_modular(index) or folder in NATIVE_FOLDERS or folder in read_components(index)
 
 
 def _is_modular(index: Mapping[str, Any] | None) -> bool:
-    """Whether each component in the index has its own folder and variant."""
+    """Returns whether each component in the index names its own folder and variant."""
     return index is not None and "_blocks_class_name" in index
 
 

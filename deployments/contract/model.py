@@ -239,8 +239,8 @@ class EngineConfig(StrictSettings):
 
 
 GENERIC_ONLY: Final = (
-    *("config_from", "pipeline", "pipeline_kwargs", "quantization", "offload", "device_map", "cache", "vae_tiling"),
-    "preview_decoder",
+    *("config_from", "pipeline", "pipeline_kwargs", "quantization", "offload"),
+    *("device_map", "cache", "vae_tiling", "preview_decoder"),
 )
 """Settings of diffusers' own pipelines, which native families don't have."""
 NATIVE_ONLY: Final = (

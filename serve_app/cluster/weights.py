@@ -160,7 +160,7 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint
         for part, file in config.quantization.gguf_files.items() if config.quantization else ():
             who = f"{part} of {name}"
             yield RequiredCheckpoint(who, file, kind=Kind.NETWORK, actor=chosen.ray_actor_options)
-        if config.redux:
+        if config.redux and not config.is_generic:
             yield RequiredCheckpoint(f"image prompts of {name}", config.redux, actor=chosen.ray_actor_options)
         if diffusion:
             yield from _matting(name, config.matting, chosen.ray_actor_options)

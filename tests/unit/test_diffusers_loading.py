@@ -132,11 +132,12 @@ def test_settings_of_native_families_are_dropped_aloud(flux: Path, caplog: pytes
 def test_the_fastest_attention_is_used(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = {"native"}
 
-    def probe(pipeline: Any) -> None:
+    def probe(pipeline: Any, *_: Any) -> bool:
         used = next(iter(pipeline.transformer.attn_processors.values()))._attention_backend
         time.sleep(0.05 if str(used.value) in slow else 0.01)
+        return True
 
-    monkeypatch.setattr(diffusers_loading, "probe", probe)
+    monkeypatch.setattr(diffusers_loading, "probe_pipeline", probe)
     config = ModelConfig(checkpoint=str(flux), device="cpu", attention=("native", "_native_math"))
     assert load_pipeline(config).setup["attention"] == "_native_math"
     slow.add("_native_math")

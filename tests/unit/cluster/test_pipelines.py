@@ -98,7 +98,7 @@ def test_settings_that_cannot_work_are_refused_by_name(model: dict[str, Any], me
 
 
 def test_what_an_entry_gives_itself_is_not_needed(tmp_path: Path) -> None:
-    transfer = {"pipeline": "Cosmos2_5_TransferPipeline"}
+    transfer: dict[str, Any] = {"pipeline": "Cosmos2_5_TransferPipeline"}
     [found] = messages(tmp_path, "text-to-video", **transfer)
     assert found.endswith("it needs controls, which no request has")
     assert messages(tmp_path, "text-to-video", **transfer, pipeline_kwargs={"controls": "edge.mp4"}) == []
