@@ -66,6 +66,11 @@ def configs_folder(checkpoint: str) -> Path:
     return local_folder(checkpoint) or _fetch(find_hub_files(Kind.CONFIGS, checkpoint), checkpoint)
 
 
+def configuration_folder(checkpoint: str, revision: str | None = None) -> Path:
+    """Returns a folder with a pipeline's configuration, otherwise as `pipeline_folder`."""
+    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.CONFIGURATION, checkpoint, revision), checkpoint)
+
+
 def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
     """The folder of a model of transformers and its preprocessing, otherwise as `pipeline_folder`."""
     return local_folder(checkpoint) or _fetch(find_hub_files(Kind.PRETRAINED, checkpoint, revision), checkpoint)

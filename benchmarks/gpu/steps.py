@@ -119,16 +119,19 @@ def compilation(bench: Workbench, model: Model) -> None:
 
 def adapters(bench: Workbench, model: Model) -> None:
     files = [_adapter(model.network, seed) for seed in range(4)]
-    weights = [read_weights(file, model.network) for file in files]
+    weights = [read_weights(file, {"transformer": model.network}) for file in files]
     with bench.part("load, nothing beside") as metrics:
-        metrics |= {"s": round(bench.seconds(read_weights, files[0], model.network), 3), "mb": len(files[0]) // 10**6}
+        metrics |= {
+            "s": round(bench.seconds(read_weights, files[0], {"transformer": model.network}), 3),
+            "mb": len(files[0]) // 10**6,
+        }
     with bench.part("load beside steps") as metrics:
         states, done = bench.states(model, [(1024, 1024)]), threading.Event()
         thread = threading.Thread(target=lambda: [step_again(model, states) for _ in iter(done.is_set, True)])
         thread.start()
         time.sleep(0.2)
         began = time.perf_counter()
-        read_weights(files[0], model.network)
+        read_weights(files[0], {"transformer": model.network})
         metrics["s"] = round(time.perf_counter() - began, 3)
         done.set()
         thread.join()

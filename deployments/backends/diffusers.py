@@ -33,8 +33,9 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.scheduler import MemoryLimit
 from deployments.families.device_errors import translate_device_errors
 from deployments.images import Pixels, fit
+from deployments.lora.formats import DENOISERS, ENCODERS
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
-from deployments.lora.weights import AdapterCache
+from deployments.lora.weights import AdapterCache, networks_of
 from deployments.lru_cache import MB
 from deployments.outputs import Outputs
 from deployments.video.writer import Audio, VideoWriter
@@ -153,14 +154,16 @@ class DiffusersBackend:
         self._turn = _Turn()
         self._steps_taken: dict[Hashable, int] = {}
         """By calls of pipelines with sections, which don't say beforehand."""
-        self._denoising = Lock()
-        """Adapters change the networks for the call that takes a step: no other may take one meanwhile."""
+        self._denoising, self._encoding = Lock(), Lock()
+        """Adapters change networks for the call that takes a step, or encodes: no other may do so meanwhile."""
         self._outputs, self._fetcher = Outputs(store), InputFetcher(store)
         denoisers = denoisers_of(pipeline)
         stop_before_steps(denoisers)
         make_autoencoders_exclusive(pipeline)
-        self._layers = AdaptedLayers(denoisers[0]) if denoisers else None
-        self._adapters = AdapterCache(denoisers[0], store, adapters_mb * MB) if denoisers else None
+        self._denoiser_layers = AdaptedLayers(networks_of(pipeline, DENOISERS))
+        self._encoder_layers = AdaptedLayers(networks_of(pipeline, ENCODERS))
+        networks = networks_of(pipeline, (*DENOISERS, *ENCODERS))
+        self._adapters = AdapterCache(networks, store, adapters_mb * MB) if denoisers else None
         self._limit = MemoryLimit(max_batch)
         self._threads = threads
         self._setup = dict(setup or {})
@@ -304,10 +307,14 @@ class DiffusersBackend:
 
     def _advance(self, call: PipelineCall) -> None:
         with self._errors(call.size), ExitStack() as stack:
-            if call.run.is_denoising:
-                stack.enter_context(self._denoising)
-                if call.adapter is not None and self._layers is not None:
-                    stack.enter_context(self._layers.applied_to_all(call.adapter))
+            for is_used, lock, layers in (
+                (not call.run.is_prepared, self._encoding, self._encoder_layers),
+                (call.run.is_denoising, self._denoising, self._denoiser_layers),
+            ):
+                if is_used:
+                    stack.enter_context(lock)
+                    if call.adapter is not None and layers.has_layers_of(call.adapter):
+                        stack.enter_context(layers.applied_to_all(call.adapter))
             call.run.advance()
         if call.run.ended:
             self._limit.record_success(call.size)

@@ -63,7 +63,7 @@ class DiffusionBackend:
         is told to operators."""
         self._family = family
         self._outputs = Outputs(store)
-        self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
+        self._adapters = AdapterCache({"transformer": family.transformer}, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
         self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
         self._matting = _resolve_matting(matting)

@@ -97,6 +97,11 @@ class PipelineRun:
         return max(self._expected_steps or self._section_steps * self._sections, self.done_steps + 1)
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether prompts and images are encoded."""
+        return self._prepared
+
+    @property
     def is_denoising(self) -> bool:
         """Whether the networks that take steps run until the next stop."""
         return self._prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)

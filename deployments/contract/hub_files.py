@@ -37,7 +37,7 @@ from deployments.contract.checkpoint_layout import (
 )
 from deployments.contract.model import local_path
 
-TRANSFORMER_CONFIG: Final = "transformer/config.json"
+CONFIGURATION_FILES: Final = ("model_index.json", "modular_model_index.json", "*/config.json")
 """Of a pipeline: all that the check of an uploaded adapter reads."""
 
 _NESTED: Final = "*/*"
@@ -169,7 +169,7 @@ def find_hub_files(
         case Kind.CONFIGS:
             return HubFiles(checkpoint, revision, _CONFIGS)
         case Kind.CONFIGURATION:
-            return HubFiles(checkpoint, revision, (TRANSFORMER_CONFIG,))
+            return HubFiles(checkpoint, revision, CONFIGURATION_FILES)
         case Kind.PRETRAINED:
             return HubFiles(checkpoint, revision, _PRETRAINED, ignore_patterns=(_NESTED,), pickle_patterns=_PICKLED)
 

@@ -1,6 +1,6 @@
 """The check of an uploaded LoRA against its base model, as a process of its own.
 
-    python -m deployments.lora.check --cpu-s SECONDS --memory-mb MIB CHECKPOINT FILE [REVISION]
+    python -m deployments.lora.check --cpu-s SECONDS --memory-mb MIB [--stock] CHECKPOINT FILE [REVISION]
 
 Prints `{"begun": true}` when it comes to the tensors, and `{"rank": …, "layers": …}` or `{"error": "…"}` with a reason
 fit for the client, a line each. What the tensors make it do has bounds that the kernel holds: of a processor's time,
@@ -15,28 +15,39 @@ import math
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from deployments.checkpoint_files import single_file
-from deployments.contract.hub_files import TRANSFORMER_CONFIG
-from deployments.lora.formats import AdapterError, read_header
+from deployments.checkpoint_files import configuration_folder, read_index
+from deployments.contract.model import FAMILIES
+from deployments.lora.formats import DENOISERS, ENCODERS, AdapterError, components_of, read_header
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from deployments.lora.weights import Networks
+
 
 def check(
-    checkpoint: str, file: Path, revision: str | None = None, begin: Callable[[], None] = lambda: None
+    checkpoint: str,
+    file: Path,
+    revision: str | None = None,
+    begin: Callable[[], None] = lambda: None,
+    *,
+    stock: bool = False,
 ) -> dict[str, int | str]:
-    """As printed; calls `begin` once everything is there that the check of any file needs."""
+    """Returns the verdict; calls `begin` once everything is there that the check of any file needs.
+
+    `stock`: diffusers' own pipeline serves the checkpoint, also where a native family could.
+    """
     try:
         with file.open("rb") as stream:
-            read_header(stream)  # costs next to nothing; what is imported now takes seconds
+            header = read_header(stream)  # costs next to nothing; what is imported now takes seconds
+        components = components_of(key for key in header if key != "__metadata__")
         from deployments.lora.weights import read_weights
 
-        transformer = _outline(checkpoint, revision)
+        networks = outline(checkpoint, revision, encoders=bool(components & {*ENCODERS}), stock=stock)
         begin()
-        weights = read_weights(file.read_bytes(), transformer)
+        weights = read_weights(file.read_bytes(), networks)
     except AdapterError as error:
         return {"error": str(error)}
     except MemoryError:
@@ -44,17 +55,32 @@ def check(
     return {"rank": weights.rank, "layers": len(weights.layers)}
 
 
-def _outline(checkpoint: str, revision: str | None) -> nn.Module:
-    """The checkpoint's transformer without weights."""
+def outline(checkpoint: str, revision: str | None = None, *, encoders: bool = False, stock: bool = False) -> Networks:
+    """Returns the checkpoint's networks that adapters may change, without weights."""
+    folder = configuration_folder(checkpoint, revision)
+    index = read_index(folder)
+    is_native = not stock and index.get("_class_name") in FAMILIES
+    names = (*DENOISERS, *ENCODERS) if encoders and not is_native else DENOISERS
+    networks = {name: _network(folder / name, index.get(name)) for name in names if (folder / name).is_dir()}
+    if not networks.keys() & {*DENOISERS}:
+        raise AdapterError("its model takes no tuned models: it has neither a transformer nor a UNet")
+    return networks
+
+
+def _network(folder: Path, entry: Any) -> nn.Module:
     import diffusers
     import torch
 
-    file = single_file(checkpoint, TRANSFORMER_CONFIG, revision)
-    if not file.is_file():
-        raise AdapterError("its model takes no tuned models: only transformers do")
-    config = json.loads(file.read_text())
+    config = json.loads((folder / "config.json").read_text())
     with torch.device("meta"):
-        return getattr(diffusers, config["_class_name"]).from_config(config)
+        if "_class_name" in config:
+            library = diffusers if hasattr(diffusers, config["_class_name"]) else diffusers.pipelines
+            kind = getattr(getattr(library, entry[0], library), config["_class_name"])
+            return kind.from_config(config)
+        import transformers
+
+        kind = getattr(transformers, entry[1])
+        return kind(kind.config_class.from_pretrained(folder))
 
 
 def confine(cpu_s: int, memory_mb: int) -> None:
@@ -73,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cpu-s", type=int, required=True)
     parser.add_argument("--memory-mb", type=int, required=True)
+    parser.add_argument("--stock", action="store_true")
     parser.add_argument("checkpoint")
     parser.add_argument("file", type=Path)
     parser.add_argument("revision", nargs="?")
@@ -85,7 +112,8 @@ def main() -> None:
         confine(arguments.cpu_s, arguments.memory_mb)
         print(json.dumps({"begun": True}), flush=True)
 
-    print(json.dumps(check(arguments.checkpoint, arguments.file, arguments.revision, begin)))
+    result = check(arguments.checkpoint, arguments.file, arguments.revision, begin, stock=arguments.stock)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -10,22 +10,23 @@ from functools import partial
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.lora.weights import LowRank
+from deployments.lora.deltas import Delta
+from deployments.lora.weights import Networks
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
     """An adapter at a strength, for one image."""
 
-    layers: Mapping[str, LowRank]
+    layers: Mapping[str, tuple[Delta, ...]]
+    """Deltas by component and layer."""
     strength: float
 
 
 class Tokens(Protocol):
-    """Where the tokens of each image lie in a sequence of them."""
+    """Positions of the images' tokens in a sequence."""
 
     @property
     def offsets(self) -> Sequence[int]:
@@ -34,7 +35,7 @@ class Tokens(Protocol):
 
     @property
     def seq_index(self) -> Tensor:
-        """Whose each token is, (T,)."""
+        """Index of each token's image, (T,)."""
         ...
 
 
@@ -43,7 +44,7 @@ class _Run:
     """Images beside each other that have the same adapter: `first` and as many as there are strengths."""
 
     first: int
-    layers: Mapping[str, LowRank]
+    layers: Mapping[str, tuple[Delta, ...]]
     strengths: list[float]
     whole: bool = False
     """All that a forward sees belongs to it."""
@@ -54,36 +55,39 @@ class _Run:
 
 
 class AdaptedLayers:
-    """The layers of one transformer that adapters change.
+    """The layers of a pipeline's networks that adapters change. What an adapter changes elsewhere is left out."""
 
-    A layer that an adapter names gets a hook once, which stays, and does nothing while no adapter applies.
-    """
-
-    def __init__(self, transformer: nn.Module) -> None:
-        self._transformer = transformer
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
         self._modules: dict[str, nn.Module] = {}
-        """Its layers that ever were, by their names."""
-        self._parts: Mapping[str, Sequence[tuple[_Run, LowRank]]] = {}
+        """Layers that an adapter ever changed, by component and layer."""
+        self._parts: Mapping[str, Sequence[tuple[_Run, Delta]]] = {}
+        self._moved: dict[int, Delta] = {}
+        """Copies of deltas on the device that a network came to, by the ids of the originals."""
         self._tokens: Tokens | None = None
+
+    def has_layers_of(self, adapter: AppliedAdapter) -> bool:
+        return any(name.partition(".")[0] in self._networks for name in adapter.layers)
 
     @contextmanager
     def apply(self, adapters: Sequence[AppliedAdapter | None]) -> Iterator[None]:
-        """Within it a forward of so many images adds to each what is named for it.
+        """Within it a forward of so many images adds to each the adapter at its index.
 
         Images of one adapter should lie beside each other: one matrix product serves them all. Images without one
         are computed exactly as without this context.
         """
-        parts: dict[str, list[tuple[_Run, LowRank]]] = defaultdict(list)
+        parts: dict[str, list[tuple[_Run, Delta]]] = defaultdict(list)
         for run in _runs(adapters):
-            for name, layer in run.layers.items():
-                parts[name].append((run, layer))
+            for name, deltas in run.layers.items():
+                if name.partition(".")[0] in self._networks:
+                    parts[name].extend((run, delta) for delta in deltas)
         # Only for so long: in a block that is compiled later on each hook would be a reason to compile it anew.
         hooks = [self._layer(name).register_forward_hook(partial(self._add, name)) for name in parts]
         self._parts = parts
         try:
             yield
         finally:
-            self._parts = {}
+            self._parts, self._moved = {}, {}
             for hook in hooks:
                 hook.remove()
 
@@ -91,8 +95,9 @@ class AdaptedLayers:
     def applied_to_all(self, adapter: AppliedAdapter) -> Iterator[None]:
         """Within it every forward adds the adapter to all of its batch, whatever that is made of."""
         with self.apply([adapter]):
-            for [(run, _)] in self._parts.values():
-                run.whole = True
+            for parts in self._parts.values():
+                for run, _ in parts:
+                    run.whole = True
             yield
 
     @contextmanager
@@ -106,26 +111,37 @@ class AdaptedLayers:
 
     def _layer(self, name: str) -> nn.Module:
         if name not in self._modules:
-            self._modules[name] = self._transformer.get_submodule(name)
+            component, _, layer = name.partition(".")
+            self._modules[name] = self._networks[component].get_submodule(layer)
         return self._modules[name]
 
     def _add(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        for run, layer in self._parts.get(name, ()):
+        for run, delta in self._parts.get(name, ()):
             x, tokens = inputs[0], self._tokens
+            whose: Tensor | None = None
             if run.whole:
-                hidden, target, whose = x, output, torch.zeros(())
+                hidden, target = x, output
             elif tokens is None:
                 hidden, target = x[run.first : run.end], output[run.first : run.end]
-                whose = torch.arange(run.first, run.end, device=x.device)
             else:
                 span = slice(tokens.offsets[run.first], tokens.offsets[run.end])
                 hidden, target, whose = x[0, span], output[0, span], tokens.seq_index[span]
-            low = F.linear(hidden, layer.down)
+            anchor = delta.anchor
+            if anchor.device != x.device:
+                delta = self._beside(delta, x.device)
+            update = delta(module, hidden if hidden.dtype == anchor.dtype else hidden.to(anchor.dtype))
             if len(set(run.strengths)) == 1:
-                target += F.linear(low, layer.up) * (layer.scale * run.strengths[0])
+                target += update * (delta.scale * run.strengths[0])
             else:
-                strengths = torch.tensor(run.strengths, dtype=low.dtype, device=low.device) * layer.scale
-                target += F.linear(low, layer.up) * strengths.index_select(0, whose - run.first)[:, None]
+                strengths = torch.tensor(run.strengths, dtype=update.dtype, device=update.device) * delta.scale
+                strengths = strengths if whose is None else strengths.index_select(0, whose - run.first)
+                target += update * strengths.view(-1, *[1] * (target.ndim - 1))
+
+    def _beside(self, delta: Delta, device: torch.device) -> Delta:
+        """Returns the delta on the device of a layer's input: with offloading, networks rest elsewhere."""
+        if id(delta) not in self._moved:
+            self._moved[id(delta)] = delta.map(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._moved[id(delta)]
 
 
 def _runs(adapters: Sequence[AppliedAdapter | None]) -> list[_Run]:

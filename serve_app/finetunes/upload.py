@@ -33,7 +33,7 @@ from serve_app.finetunes.registry import (
 logger = logging.getLogger(__name__)
 
 GRACE_S: Final = 10.0
-"""How long an upload may be slower than it must be, at its beginning and in all."""
+"""Seconds that an upload may lag behind its rate, at its beginning and in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +75,27 @@ async def save(chunks: AsyncIterator[bytes], file: Path, limits: UploadLimits) -
 
 _CHECK: Final = (sys.executable, "-m", "deployments.lora.check")
 _PATIENCE: Final = 2
-"""So many times the seconds of a processor it may take on the clock, beside those of its start."""
+"""Wall-clock seconds per second of processor time, beside those of the start."""
 _START_S: Final = 60
 _MEMORY_MB: Final = 512
 _MEMORY_PER_MB: Final = 4
-"""Beside what every check needs: the file as it was read, its tensors, and what is computed of the largest."""
+"""MiB per MiB of the file: its bytes, its tensors, and intermediate results of the largest."""
 
 
-async def check_file(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
-    """Its `rank` and `layers`. `size` is its length in bytes. Raises Refused or CheckFailed."""
+@dataclass(frozen=True, slots=True)
+class FinetuneBase:
+    checkpoint: str
+    revision: str | None = None
+    stock: bool = False
+    """True where diffusers' own pipeline serves it, even if a native family could."""
+
+
+async def check_file(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> dict[str, Any]:
+    """Returns its `rank` and `layers`. `size` is its length in bytes. Raises Refused or CheckFailed."""
     memory_mb = _MEMORY_MB + _MEMORY_PER_MB * size // 2**20
-    options = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb))
+    options = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb), *(["--stock"] if base.stock else []))
     process = await asyncio.create_subprocess_exec(
-        *(*_CHECK, *options, checkpoint, str(file), *([revision] if revision else [])),
+        *(*_CHECK, *options, base.checkpoint, str(file), *([base.revision] if base.revision else [])),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -118,7 +126,7 @@ def _tail(errors: bytes) -> str:
 
 
 _CHECKS: Final = 2
-"""At a time in one process: each is a processor's work, and several times its file in memory."""
+"""Checks at a time in one process: each takes a processor, and several times its file in memory."""
 
 
 class Uploads:
@@ -133,7 +141,7 @@ class Uploads:
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: Project, endpoint: str) -> Finetune:
         """Takes the file's bytes as they come.
 
-        Raises ProjectClosed, Removed, or a kind of what is in refusals.py; then nothing is kept.
+        Raises ProjectClosed, Removed, or an error of refusals.py; then nothing is kept.
         """
         most = self._settings.finetunes.max_per_project
         if await self._registry.count(project.id) >= most:
@@ -149,7 +157,7 @@ class Uploads:
             file = Path(folder) / "weights.safetensors"
             size = await save(chunks, file, limits)
             async with self._checks:
-                metadata = await check_file(file, size, *self._checkpoint(base.model), chosen.check_s)
+                metadata = await check_file(file, size, self._base(base.model), chosen.check_s)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
             try:
                 await self._objects.put_file(finetune.key, file, "application/octet-stream")
@@ -171,11 +179,12 @@ class Uploads:
             raise ObjectStoreUnreachable from problem
         await self._registry.remove(finetune)
 
-    def _checkpoint(self, name: str) -> tuple[str, str | None]:
-        """Returns the checkpoint that has a model's configuration, and its revision."""
-        model = self._catalog.models[name]
-        config = model.config(self._settings.model(name))
-        return (config.config_from, None) if config.config_from else (config.checkpoint, config.revision)
+    def _base(self, name: str) -> FinetuneBase:
+        """Returns what has the configuration of a model, and whether diffusers' own pipeline runs it."""
+        config = self._catalog.models[name].config(self._settings.model(name))
+        if config.config_from:
+            return FinetuneBase(config.config_from, None, config.is_generic)
+        return FinetuneBase(config.checkpoint, config.revision, config.is_generic)
 
 
 class Places:

@@ -81,7 +81,7 @@ def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
     [
         (b"", BASE, ["body"], "empty"),
         (b"\x80\x04K\x01.", BASE, ["body"], "not a safetensors file"),
-        (weights("single_transformer_blocks.99.attn.to_q"), BASE, ["body"], "no linear layer single_transformer_bl"),
+        (weights("single_transformer_blocks.99.attn.to_q"), BASE, ["body"], "no layer single_transformer_bl"),
         (weights(width=64), BASE, ["body"], "but the base's layer"),
         (weights(), "gen-none", ["query", "base"], BASE),
     ],
@@ -230,7 +230,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "long-header": (struct.pack("<Q", 100_000_000) + b"{}".ljust(100_000_000), "its header is longer than 8 MiB"),
     "many-tensors": (header({f"t{n}": EMPTY for n in range(20_001)}), "more than 20000 tensors"),
     "nested": (struct.pack("<Q", 5_000_000) + b'{"a":' * 1_000_000, "not a safetensors file"),
-    "long-name": (header({f"transformer.{'x' * 1_000_000}.lora_A.weight": EMPTY}), "no linear layer xxx"),
+    "long-name": (header({f"transformer.{'x' * 1_000_000}.lora_A.weight": EMPTY}), "transformer.xxx"),
 }
 
 

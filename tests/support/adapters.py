@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
 import safetensors.torch
 import torch
+from diffusers.models.transformers.transformer_hunyuan_video import HunyuanVideoTransformer3DModel
+from diffusers.models.transformers.transformer_ltx import LTXVideoTransformer3DModel
 from torch import Tensor, nn
+
+from deployments.lora.check import outline
+from deployments.lora.weights import Networks
+from support import tiny_pipelines
 
 
 def adapted_layers(transformer: nn.Module) -> list[str]:
@@ -13,7 +23,7 @@ def adapted_layers(transformer: nn.Module) -> list[str]:
 
 
 def random_matrices(transformer: nn.Module, seed: int = 0, rank: int = 2) -> dict[str, Tensor]:
-    """By the names that diffusers gives them."""
+    """Returns matrices by the names that diffusers gives them."""
     draw = torch.Generator().manual_seed(seed)
     matrices: dict[str, Tensor] = {}
     for name in adapted_layers(transformer):
@@ -26,3 +36,33 @@ def random_matrices(transformer: nn.Module, seed: int = 0, rank: int = 2) -> dic
 
 def adapter_file(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+
+
+_WITHOUT_PIPELINE: Final[dict[str, Callable[[], nn.Module]]] = {
+    "hunyuan-video-1.0": lambda: HunyuanVideoTransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=16,
+        num_layers=1,
+        num_single_layers=1,
+        num_refiner_layers=1,
+        text_embed_dim=16,
+        pooled_projection_dim=16,
+        rope_axes_dim=(4, 4, 8),
+    ),
+    "ltx": lambda: LTXVideoTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=16, cross_attention_dim=32, num_layers=1, caption_channels=16
+    ),
+}
+"""Networks that no tiny pipeline has."""
+
+
+def outline_of(name: str, folder: Path, *, encoders: bool = False) -> Networks:
+    """Returns the networks, without weights, of a bundled checkpoint or of a tiny pipeline in `folder`."""
+    if name in _WITHOUT_PIPELINE:
+        with torch.device("meta"):
+            return {"transformer": _WITHOUT_PIPELINE[name]()}
+    if name.startswith("bundled/"):
+        return outline(name)
+    if not (folder / name).is_dir():
+        tiny_pipelines.build(name, folder / name)
+    return outline(str(folder / name), encoders=encoders, stock=True)

@@ -23,7 +23,7 @@ class PackedForward(ABC):
     def __init__(self, transformer: Any) -> None:
         self.attention: Attention = sdpa_loop
         self._net: Any = transformer
-        self._adapted_layers = AdaptedLayers(transformer)
+        self._adapted_layers = AdaptedLayers({"transformer": transformer})
 
     def __call__(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
         """The tokens of the images of `states` in a sequence, (1, T, C) float32, to their velocities, likewise.

@@ -203,6 +203,28 @@ def test_an_adapter_changes_its_own_job_alone(name: str, folder: Path, store: Ob
     assert (stored(store, events[plain.id]) == stored(store, results(backend, [plain])[plain.id])).all()
 
 
+def test_an_adapter_of_text_encoders_and_unet_is_stock_diffusers(folder: Path, store: ObjectStore) -> None:
+    layers = (
+        "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_out_0",
+        "lora_te1_text_model_encoder_layers_0_self_attn_out_proj",
+        "lora_te2_text_model_encoder_layers_1_self_attn_out_proj",
+    )
+    halves = {"lora_down": (2, 16), "lora_up": (16, 2)}
+    tensors = {f"{layer}.{half}.weight": torch.randn(*shape) for layer in layers for half, shape in halves.items()}
+    store.put_blocking("adapters/a", adapter_file(tensors), "application/octet-stream")
+    plain, tuned = job_for("sdxl", 0), job_for("sdxl", 1, adapter=Adapter("a", "adapters/a", 1.0))
+    backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)
+    images = {job_id: stored(store, events) for job_id, events in results(backend, [plain, tuned]).items()}
+    pipeline = pipeline_in(folder, "sdxl")
+    for job in (plain, tuned):
+        if job.adapter is not None:
+            pipeline.load_lora_weights(dict(tensors))
+        generator = torch.Generator("cpu").manual_seed(job.seed)
+        sizes = {"width": 64, "height": 64, "num_inference_steps": 3, "output_type": "np"}
+        stock = (pipeline(prompt=job.prompt, generator=generator, **sizes).images[0] * 255).round()
+        assert abs(images[job.id].astype(int) - stock).max() <= 1
+
+
 def test_an_adapter_changes_the_networks_for_steps_alone(
     folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

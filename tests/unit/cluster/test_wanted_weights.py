@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve._private.build_app import build_app
 
 from deployments.contract.checkpoint_layout import TEXT_ENCODERS
-from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
+from deployments.contract.hub_files import CONFIGURATION_FILES, Kind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
@@ -135,5 +135,5 @@ def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configur
     same, bundled = RequiredCheckpoint("same", "owner/name", "v1"), RequiredCheckpoint("small", "bundled/flux3")
     assert hub_files([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
     whole, part = hub_files([PIPELINE, OTHERS_UPLOADS])
-    assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", (TRANSFORMER_CONFIG,))
-    assert [each.patterns for each in hub_files([UPLOADS])] == [(TRANSFORMER_CONFIG,)]
+    assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", CONFIGURATION_FILES)
+    assert [each.patterns for each in hub_files([UPLOADS])] == [CONFIGURATION_FILES]

@@ -200,7 +200,7 @@ def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
             encode(kv, replace(JOB, id="b", seed=2, steps=6)),
             encode(kv, replace(JOB, id="c", seed=1), an_image(1, 64, 64)),
         ]
-        weights = read_weights(adapter_file(random_matrices(kv.transformer)), kv.transformer)
+        weights = read_weights(adapter_file(random_matrices(kv.transformer)), {"transformer": kv.transformer})
         edit_states[2].adapter = AppliedAdapter(weights.layers, 1.0)
         return edit_states
 

@@ -95,7 +95,7 @@ def test_images_know_nothing_of_their_neighbours(family: Family, checkpoint: str
 
 def test_tuned_and_plain_images_share_a_step(family: Family, checkpoint: str) -> None:
     files = [adapter_file(random_matrices(family.transformer, seed)) for seed in (1, 2)]
-    first, second = (read_weights(file, family.transformer).layers for file in files)
+    first, second = (read_weights(file, {"transformer": family.transformer}).layers for file in files)
     adapters = [None, AppliedAdapter(first, 0.5), AppliedAdapter(second, 1.0), AppliedAdapter(first, 1.5), None]
 
     def make_tuned() -> list[State]:

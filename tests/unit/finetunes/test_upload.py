@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.finetunes import upload
 from serve_app.finetunes.registry import CheckFailed, Refused, TooMany, TooSlow
-from serve_app.finetunes.upload import GRACE_S, Places, UploadLimits, check_file, save
+from serve_app.finetunes.upload import GRACE_S, FinetuneBase, Places, UploadLimits, check_file, save
 
 
 def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:
@@ -130,7 +130,7 @@ print(json.dumps({"begun": True}), flush=True)
 async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[str, object]:
     """The verdict where `script` stands in for the check."""
     monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
-    return await check_file(file, 1, "bundled/flux3", None, 1)
+    return await check_file(file, 1, FinetuneBase("bundled/flux3"), 1)
 
 
 async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:

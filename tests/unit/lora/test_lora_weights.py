@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.adapters import adapted_layers, adapter_file, random_matrices
+from support.adapters import adapted_layers, adapter_file, outline_of, random_matrices
 from torch import Tensor, nn
 
 from deployments.backend import JobError
@@ -22,7 +22,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.lora import weights
 from deployments.lora.check import check
 from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header
-from deployments.lora.weights import AdapterCache, AdapterError, LowRank, read_weights
+from deployments.lora.weights import AdapterCache, AdapterError, read_weights
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ from deployments.lora.weights import AdapterCache, AdapterError, LowRank, read_w
     ],
 )
 def test_the_scale_of_a_layer_is_pefts(transformer: nn.Module, config: dict[str, object], scale: float) -> None:
-    """Also of an rsLoRA; and by patterns that name the end of a layer's name."""
+    """Covers rsLoRA, and patterns that name the end of a layer's name."""
     metadata = {"lora_adapter_metadata": json.dumps({f"transformer.{k}": v for k, v in config.items()})}
-    weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
-    assert [layer.scale for layer in weights.layers.values()] == pytest.approx([scale] * 3)
+    weights = read_weights(adapter_file(random_matrices(transformer), metadata), {"transformer": transformer})
+    assert [layer.scale for [layer] in weights.layers.values()] == pytest.approx([scale] * 3)
 
 
 def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,9 +50,9 @@ def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monk
         return to(tensor, *where, **how)
 
     monkeypatch.setattr(Tensor, "to", record_copy)
-    weights = read_weights(adapter_file(random_matrices(transformer)), transformer)
+    weights = read_weights(adapter_file(random_matrices(transformer)), {"transformer": transformer})
     assert [tensor.numel() for tensor in copies] == [
-        sum(m.numel() for x in weights.layers.values() for m in (x.down, x.up))
+        sum(m.numel() for [x] in weights.layers.values() for m in x.tensors)
     ]
 
 
@@ -62,12 +62,12 @@ def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monk
         (pickle.dumps({"transformer.x.lora_A.weight": 1}), "not a safetensors file"),
         (adapter_file({}), "holds no matrices"),
         (adapter_file({"transformer.norm.weight": torch.zeros(3)}), "not a LoRA"),
-        (adapter_file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "no linear layer none"),
+        (adapter_file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "half of none is missing"),
     ],
 )
 def test_what_is_no_adapter_of_the_base_is_refused(transformer: nn.Module, data: bytes, reason: str) -> None:
     with pytest.raises(AdapterError, match=reason):
-        read_weights(data, transformer)
+        read_weights(data, {"transformer": transformer})
 
 
 def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
@@ -75,10 +75,10 @@ def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
     first = adapted_layers(transformer)[0]
     half = {name: tensor for name, tensor in good.items() if name != f"transformer.{first}.lora_B.weight"}
     with pytest.raises(AdapterError, match=f"half of {first}"):
-        read_weights(adapter_file(half), transformer)
+        read_weights(adapter_file(half), {"transformer": transformer})
     misfit = good | {f"transformer.{first}.lora_A.weight": torch.zeros(2, 7)}
     with pytest.raises(AdapterError, match="but the base's layer"):
-        read_weights(adapter_file(misfit), transformer)
+        read_weights(adapter_file(misfit), {"transformer": transformer})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_damaged_files_are_refused_and_nothing_worse(
     first = f"transformer.{adapted_layers(transformer)[0]}"
     damaged = random_matrices(transformer) | {first + suffix: tensor for suffix, tensor in change.items()}
     with pytest.raises(AdapterError):
-        read_weights(adapter_file(damaged, metadata), transformer)
+        read_weights(adapter_file(damaged, metadata), {"transformer": transformer})
 
 
 NAME = "transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"
@@ -140,7 +140,7 @@ def tensor_entry(shape: list[int], start: int, end: int) -> dict[str, Any]:
 )
 def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:
     with pytest.raises(AdapterError) as refused:
-        read_weights(data, transformer)
+        read_weights(data, {"transformer": transformer})
     assert len(str(refused.value)) < 300
 
 
@@ -151,6 +151,16 @@ def test_an_adapter_is_described_or_refused_with_a_reason(transformer: nn.Module
     refused = check("bundled/flux", path)
     assert list(refused) == ["error"]
     assert "layer" in str(refused["error"])
+
+
+@pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
+def test_text_encoders_may_be_tuned_where_a_stock_pipeline_serves(folder: Path, tmp_path: Path) -> None:
+    outline_of("flux-schnell", folder)
+    layer, path = "lora_te1_text_model_encoder_layers_0_mlp_fc1", tmp_path / "adapter.safetensors"
+    halves = {"lora_down": torch.ones(2, 16), "lora_up": torch.ones(32, 2)}
+    path.write_bytes(adapter_file({f"{layer}.{half}.weight": tensor for half, tensor in halves.items()}))
+    assert check(str(folder / "flux-schnell"), path, stock=True) == {"rank": 2, "layers": 1}
+    assert "it tunes a text encoder" in str(check(str(folder / "flux-schnell"), path)["error"])
 
 
 def file(header: bytes, length: int | None = None) -> io.BytesIO:
@@ -187,7 +197,7 @@ def fill(store: ObjectStore, transformer: nn.Module) -> ObjectStore:
 
 
 def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
-    cache = AdapterCache(transformer, fill(ObjectStore("memory:///"), transformer), limit=1_000_000)
+    cache = AdapterCache({"transformer": transformer}, fill(ObjectStore("memory:///"), transformer), limit=1_000_000)
     first = cache.get(Adapter("a", "adapters/a", 1.0))
     assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
     assert cache.stats.bytes == first.nbytes > 0
@@ -204,7 +214,7 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
             assert others_wait.wait(60)
             return super().get_blocking(key)
 
-    cache = AdapterCache(transformer, fill(Slow("memory:///"), transformer), limit=1_000_000)
+    cache = AdapterCache({"transformer": transformer}, fill(Slow("memory:///"), transformer), limit=1_000_000)
     with ThreadPoolExecutor(8) as threads:
         futures = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
         while cache._turns.get("a", (None, 0))[1] < 8:
@@ -219,10 +229,10 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
 def test_what_a_device_does_is_no_fault_of_the_file(
     transformer: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def full(layers: dict[str, LowRank], transformer: nn.Module) -> dict[str, LowRank]:
+    def full(layers: object, networks: object) -> None:
         raise error
 
     monkeypatch.setattr(weights, "_on_device", full)
     store = fill(ObjectStore("memory:///"), transformer)
     with pytest.raises(type(error), match=str(error)):
-        AdapterCache(transformer, store, limit=1_000_000).get(Adapter("a", "adapters/a", 1.0))
+        AdapterCache({"transformer": transformer}, store, limit=1_000_000).get(Adapter("a", "adapters/a", 1.0))

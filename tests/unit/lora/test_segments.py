@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode
 
 from deployments.families.packed.batch import PackedSequence
+from deployments.lora.deltas import LowRank
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
-from deployments.lora.weights import LowRank
 
 
 @pytest.fixture
@@ -23,7 +24,11 @@ def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAda
     def matrix(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw)
 
-    layers = {"0": LowRank(matrix(2, 6), matrix(8, 2), scale), "2": LowRank(matrix(3, 8), matrix(4, 3), scale)}
+    shapes = {"0": (2, 6, 8), "2": (3, 8, 4)}
+    layers = {
+        f"transformer.{name}": (LowRank(matrix(rank, width), matrix(out, rank), scale=scale),)
+        for name, (rank, width, out) in shapes.items()
+    }
     return AppliedAdapter(layers, strength)
 
 
@@ -31,8 +36,11 @@ def merge(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
     """The network with the matrices added into its weights."""
     copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
     copy.load_state_dict(network.state_dict())
-    for name, layer in applied.layers.items():
-        copy.get_submodule(name).weight.data += layer.up @ layer.down * layer.scale * applied.strength  # type: ignore[union-attr, operator]
+    for name, [layer] in applied.layers.items():
+        assert isinstance(layer, LowRank)
+        copy.get_submodule(name.removeprefix("transformer.")).weight.data += (
+            layer.up @ layer.down * layer.scale * applied.strength
+        )  # type: ignore[union-attr, operator]
     return copy
 
 
@@ -47,7 +55,7 @@ def test_each_image_gets_its_own_adapter_and_strength(
 ) -> None:
     sequence = PackedSequence([5, 3, 0, 7], torch.device("cpu"))
     tokens, lines = torch.randn(1, sequence.total, 6), torch.randn(4, 6)
-    layers = AdaptedLayers(network)
+    layers = AdaptedLayers({"transformer": network})
     with layers.apply(adapters):
         with layers.over(sequence):
             together = network(tokens)
@@ -62,7 +70,7 @@ def test_each_image_gets_its_own_adapter_and_strength(
 
 @torch.inference_mode()
 def test_no_adapter_changes_nothing_at_all(network: nn.Sequential) -> None:
-    lines, layers = torch.randn(2, 6), AdaptedLayers(network)
+    lines, layers = torch.randn(2, 6), AdaptedLayers({"transformer": network})
     plain = network(lines)
     with layers.apply([ONE, OTHER]):
         assert not torch.equal(network(lines), plain)
@@ -73,7 +81,7 @@ def test_no_adapter_changes_nothing_at_all(network: nn.Sequential) -> None:
 @torch.inference_mode()
 def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Sequential) -> None:
     sequence = PackedSequence([4, 4], torch.device("cpu"))
-    tokens, layers = torch.randn(1, 8, 6), AdaptedLayers(network)
+    tokens, layers = torch.randn(1, 8, 6), AdaptedLayers({"transformer": network})
     with layers.apply([ONE, None]), layers.over(sequence):
         changed = network(tokens)
     assert torch.equal(changed[:, 4:], network(tokens)[:, 4:])
@@ -81,7 +89,7 @@ def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Se
 
 @torch.inference_mode()
 def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None:
-    lines, layers = torch.randn(2, 6), AdaptedLayers(network)
+    lines, layers = torch.randn(2, 6), AdaptedLayers({"transformer": network})
     plain = network(lines)
     with pytest.raises(RuntimeError, match="shapes"), layers.apply([ONE, None]):
         network(torch.randn(2, 7))
@@ -90,7 +98,7 @@ def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None
 
 @torch.inference_mode()
 def test_layers_are_hooked_once_and_only_meanwhile(network: nn.Sequential) -> None:
-    layers = AdaptedLayers(network)
+    layers = AdaptedLayers({"transformer": network})
     for _ in range(5):
         with layers.apply([ONE, OTHER]):
             assert [len(module._forward_hooks) for module in network] == [1, 0, 1]
@@ -116,8 +124,19 @@ def test_blocks_that_are_compiled_later_on_know_nothing_of_it() -> None:
         block.compile(fullgraph=True, dynamic=True, backend="eager")
     network(torch.randn(6, 6))  # as many lines as columns, which are taken for the same number
     adapter = AppliedAdapter(
-        {f"{at}.linear": LowRank(torch.ones(1, 6), torch.ones(6, 1), 1.0) for at in range(12)}, 1.0
+        {f"transformer.{at}.linear": (LowRank(torch.ones(1, 6), torch.ones(6, 1)),) for at in range(12)}, 1.0
     )
-    with AdaptedLayers(network).apply([adapter]):
+    with AdaptedLayers({"transformer": network}).apply([adapter]):
         network[0].linear(torch.randn(1, 6))  # type: ignore[operator]
     assert network(torch.randn(9, 6)).shape == (9, 6)
+
+
+def test_matrices_come_to_the_device_of_a_layers_input() -> None:
+    """Networks rest elsewhere with offloading. Fake tensors refuse to be multiplied across devices."""
+    with FakeTensorMode():
+        network = nn.Sequential(nn.Linear(6, 8))
+        far = LowRank(torch.empty(2, 6, device="cuda"), torch.empty(8, 2, device="cuda"))
+        with AdaptedLayers({"transformer": network}).applied_to_all(AppliedAdapter({"transformer.0": (far,)}, 1.0)):
+            assert network(torch.empty(3, 6)).device == torch.device("cpu")
+        with pytest.raises(FakeTensorDeviceMismatchError):
+            far(network[0], torch.empty(3, 6))
