@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -85,7 +85,9 @@ class AdaptedLayers:
         hooks = [self._layer(name).register_forward_hook(partial(self._add, name)) for name in parts]
         self._parts = parts
         try:
-            yield
+            # Compiled code knows no hooks: it would pass the adapter over.
+            with torch.compiler.set_stance("force_eager") if parts and self._are_compiled else nullcontext():
+                yield
         finally:
             self._parts, self._moved = {}, {}
             for hook in hooks:
@@ -108,6 +110,11 @@ class AdaptedLayers:
             yield
         finally:
             self._tokens = None
+
+    @property
+    def _are_compiled(self) -> bool:
+        modules = (module for network in self._networks.values() for module in network.modules())
+        return any(module._compiled_call_impl is not None for module in modules)
 
     def _layer(self, name: str) -> nn.Module:
         if name not in self._modules:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
+from diffusers.models.transformers.transformer_flux import FluxTransformer2DModel
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode
 
@@ -140,3 +142,40 @@ def test_matrices_come_to_the_device_of_a_layers_input() -> None:
             assert network(torch.empty(3, 6)).device == torch.device("cpu")
         with pytest.raises(FakeTensorDeviceMismatchError):
             far(network[0], torch.empty(3, 6))
+
+
+@torch.inference_mode()
+def test_adapter_changes_what_was_compiled_before(flux: Any) -> None:
+    """Guards of compiled blocks don't look at hooks."""
+    draw = torch.Generator().manual_seed(0)
+    inputs = {
+        "hidden_states": torch.randn(1, 16, 4, generator=draw),
+        "encoder_hidden_states": torch.randn(1, 8, 32, generator=draw),
+        "pooled_projections": torch.randn(1, 32, generator=draw),
+        "timestep": torch.tensor([0.5]),
+        "img_ids": torch.zeros(16, 3),
+        "txt_ids": torch.zeros(8, 3),
+    }
+    layer = flux.transformer_blocks[0].attn.to_q
+    low_rank = LowRank(torch.randn(8, layer.in_features), torch.randn(layer.out_features, 8), scale=1.0)
+    adapter = AppliedAdapter({"transformer.transformer_blocks.0.attn.to_q": (low_rank,)}, 1.0)
+    layers = AdaptedLayers({"transformer": flux})
+    with layers.applied_to_all(adapter):
+        expected = flux(**inputs).sample
+    flux.compile_repeated_blocks(fullgraph=True, dynamic=True, backend="eager")
+    plain = flux(**inputs).sample
+    with layers.applied_to_all(adapter):
+        adapted = flux(**inputs).sample
+    assert torch.allclose(adapted, expected)
+    assert not torch.allclose(adapted, plain)
+    assert (flux(**inputs).sample == plain).all()
+
+
+@pytest.fixture
+def flux() -> Iterator[Any]:
+    torch.manual_seed(0)
+    heads: dict[str, Any] = {"attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": (4, 4, 8)}
+    widths: dict[str, Any] = {"joint_attention_dim": 32, "pooled_projection_dim": 32}
+    layers: dict[str, Any] = {"patch_size": 1, "in_channels": 4, "num_layers": 1, "num_single_layers": 1}
+    yield FluxTransformer2DModel(**layers, **heads, **widths).eval()
+    torch._dynamo.reset()
