@@ -49,7 +49,7 @@ class LoadedPipeline:
     interleaves: bool
     """Whether calls may take turns between steps: not where hooks keep state of one call, or move networks."""
     takes_several: bool
-    """Whether a call may have several prompts."""
+    """A call may have several prompts."""
     setup: Mapping[str, str]
 
 
@@ -254,7 +254,7 @@ class _AttentionTrial:
         self._config = config
         self._settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
         self.takes_several = False
-        """Whether the pipeline took several prompts with the backend that was used last."""
+        """The pipeline took several prompts with the backend that was used last."""
 
     def use_fastest(self) -> str:
         """Uses the fastest of the entry's backends by which the pipeline makes something, and returns its name."""

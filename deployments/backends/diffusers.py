@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _PIXELS_PER_TOKEN: Final = 256
 _UNSAFE: Final = "Guardrail detected unsafe"
-"""What the checker of Cosmos' pipelines says of a prompt or a result."""
+"""The words by which the checker of Cosmos' pipelines refuses a prompt or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PipelineCall:
     run: PipelineRun
     adapter: AppliedAdapter | None
     size: int
-    """How many jobs it is for."""
+    """The number of its jobs."""
     kind: Hashable
     """Calls of one kind take the same number of steps."""
     lock: Lock = field(default_factory=Lock)
@@ -71,7 +71,7 @@ class PipelineCall:
 
 
 class _Turn:
-    """Which call of a hooked pipeline is between its beginning and its end."""
+    """Remembers the call of a hooked pipeline that is between its beginning and its end."""
 
     def __init__(self) -> None:
         self._run: PipelineRun | None = None
@@ -153,7 +153,7 @@ class DiffusersBackend:
         self.interleaves = not hooked
         self._turn = _Turn()
         self._steps_taken: dict[Hashable, int] = {}
-        """By calls of pipelines with sections, which don't say beforehand."""
+        """The steps that ended calls took, by kind, for pipelines that don't say beforehand."""
         self._denoising, self._encoding = Lock(), Lock()
         """Adapters change networks for the call that takes a step, or encodes: no other may do so meanwhile."""
         self._outputs, self._fetcher = Outputs(store), InputFetcher(store)

@@ -19,7 +19,7 @@ _PROMPTS: Final = (
     "a grey square",
     "a grey square on a table beside the window, in the first light of a winter morning",
 )
-"""Of unequal length: attention then has a mask, which not all of its backends take."""
+"""They differ in length, so that attention has a mask, which not all of its backends take."""
 _STEPS_TAKEN: Final = 2
 
 

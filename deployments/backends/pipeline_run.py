@@ -54,7 +54,7 @@ class PipelineRun:
         self.latents: Tensor | None = None
         """After the last step, in the pipeline's own layout."""
         self.output: Any = None
-        """What the call returned."""
+        """The value that the call returned."""
         self.error: Exception | None = None
         self.to_the_end = to_the_end or has_sections(type(pipeline))
         self._expected_steps = expected_steps
@@ -84,7 +84,7 @@ class PipelineRun:
 
     @property
     def ended(self) -> bool:
-        """Whether the call is over: it has an output or an error."""
+        """Tells whether the call is over: it has an output or an error."""
         return self.output is not None or self.error is not None
 
     @property
@@ -98,12 +98,12 @@ class PipelineRun:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether prompts and images are encoded."""
+        """Tells whether prompts and images are encoded."""
         return self._prepared
 
     @property
     def is_denoising(self) -> bool:
-        """Whether the networks that take steps run until the next stop."""
+        """Tells whether the networks that take steps run until the next stop."""
         return self._prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)
 
     def advance(self) -> None:
@@ -155,7 +155,7 @@ class PipelineRun:
 
     @property
     def _sections(self) -> int:
-        """By the frames of the job and those of the latents that steps are taken with."""
+        """Estimates the sections by the frames of the job and those of the latents that a step works on."""
         if self.latents is None or self.latents.ndim != 5:
             return 1
         window = (self.latents.shape[2] - 1) * self._frame_group + 1
@@ -231,7 +231,7 @@ def frame_group(pipeline: Any) -> int:
 
 @cache
 def has_sections(kind: type) -> bool:
-    """Whether a pipeline class takes its steps in a loop within another loop, such as one for each part of a video."""
+    """Tells whether a pipeline class takes its steps in a loop within another one, such as a loop over parts of a video."""
     return max(_loops_around_steps(statement, 0) for statement in call_body(kind)) > 1
 
 

@@ -38,7 +38,7 @@ class PipelineSignature:
     """The component that guides in place of a parameter, for pipelines that have one."""
     several_images: bool = False
     needs_image: bool = False
-    """Whether there is no call without an image."""
+    """A call without an image is impossible."""
     frame_group: int = 1
     multiple: int = 1
     """Pixels: what the model divides both sides by."""

@@ -36,7 +36,7 @@ def unsupported_fields(config: ModelConfig) -> frozenset[str]:
 
 
 def takes_one_image(config: ModelConfig) -> bool:
-    """Whether the model is known to make a result of one input image alone."""
+    """Tells whether the model is known to make a result of one input image alone."""
     name = pipeline_class(config)
     return name is not None and not takes_several_images(name)
 

@@ -21,9 +21,9 @@ class LoadFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class ModelFault:
     reason: str
-    """In one line, for operators."""
+    """One line for operators."""
     for_clients: str
-    """Without paths."""
+    """The same without paths."""
 
 
 def find_fault(message: str) -> ModelFault | None:

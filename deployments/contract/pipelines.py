@@ -34,7 +34,7 @@ _OTHER_RESULTS: Final = MappingProxyType(
 _FORM_PARAMETERS: Final = frozenset(
     ("prompt", "image", "images", "mask_image", "mask", "num_frames", "frames", "width", "height", "strength")
 )
-"""Those that requests have something for."""
+"""The parameters that requests have a value for."""
 _NEEDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
     {
         "text-to-image": (("prompt",),),
@@ -55,9 +55,9 @@ _FURTHER_NEEDS: Final = (
     (re.compile("VideoToVideo"), ("video",)),
     (re.compile("Control"), ("control_image", "control_video", "conditioning_frames")),
 )
-"""By names of classes, further parameters that these have a default for, and can't do without."""
+"""Parameters that have a default, and that classes of these names can't do without."""
 _SHAPES: Final = "ShapE"
-"""What the names of pipelines for bodies in space begin with. They call the pictures of one its images."""
+"""Names of pipelines for bodies in space begin with it. They call the pictures of one its images."""
 _SEVERAL_IMAGES: Final = frozenset(
     (
         *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
@@ -75,17 +75,17 @@ TESTED: Final = frozenset(
         "LTX2Pipeline",
     )
 )
-"""Those of which the tests run a tiny checkpoint."""
+"""Classes of which the tests run a tiny checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineClass:
     name: str
     parameters: Mapping[str, bool]
-    """Those of `__call__`, and whether one must be given."""
+    """The parameters of `__call__`, and whether one must be given."""
     components: frozenset[str] = field(default=frozenset())
     results: frozenset[str] = field(default=frozenset())
-    """What a call returns, by name; empty where that is not written in the class."""
+    """The fields that a call returns; empty where that is not written in the class."""
 
     @property
     def needs_image(self) -> bool:
@@ -127,7 +127,7 @@ class PipelineClass:
 
 
 def takes_several_images(name: str) -> bool:
-    """Whether the pipeline class `name` makes one result of several input images."""
+    """Tells whether the pipeline class `name` makes one result of several input images."""
     return name in _SEVERAL_IMAGES
 
 
