@@ -186,6 +186,12 @@ _GRADIENT = 24
 """Levels of 255. Differences up to this within a window are shading, not edges."""
 
 
+def on_white(pixels: Pixels) -> Pixels:
+    """(H, W, 4) to (H, W, 3): what is transparent is white."""
+    alpha = pixels[..., 3:] / 255
+    return (pixels[..., :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+
+
 def fit(pixels: Pixels, width: int, height: int, enlarge: Enlarge) -> Pixels:
     """Exactly `width` x `height`; the same array when it has that size already. Never sharpened when not enlarged."""
     rows, columns = pixels.shape[:2]

@@ -32,7 +32,7 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.scheduler import MemoryLimit
 from deployments.families.device_errors import translate_device_errors
-from deployments.images import Pixels, fit
+from deployments.images import Pixels, fit, on_white
 from deployments.lora.formats import DENOISERS, ENCODERS
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
 from deployments.lora.weights import AdapterCache, networks_of
@@ -237,7 +237,10 @@ class DiffusersBackend:
                 sound = output.audio(self._pipeline, state.index)
                 return partial(self._store_video, state.job, pixels[: state.job.video.frames], sound)
         layers = len(pixels) if pixels.ndim == 4 else 1
-        image = fit(pixels.reshape(-1, *pixels.shape[-2:]), state.job.width, state.job.height * layers, "smooth")
+        strip = pixels.reshape(-1, *pixels.shape[-2:])  # layers one above the other
+        if strip.shape[2] == 4 and state.job.output_format == "jpeg":
+            strip = on_white(strip)
+        image = fit(strip, state.job.width, state.job.height * layers, "smooth")
         return partial(self._outputs.store_image, state.job, image)
 
     def preview(self, state: PipelineState) -> Callable[[], Preview] | None:

@@ -17,7 +17,6 @@ from deployments.images import Pixels
 from deployments.video.writer import Audio
 
 _MEDIA: Final = ("frames", "images", "image", "video")
-_SOUND: Final = ("audio", "sound")
 _FLAGS: Final = ("nsfw_content_detected", "nsfw_detected")
 _CHUNK_VALUES: Final = 2**26
 """The values that are converted at a time: of a long video, a copy of all would need gigabytes."""
@@ -49,15 +48,25 @@ class PipelineOutput:
 
     def audio(self, pipeline: Any, index: int) -> Audio | None:
         """Returns the sound of the `index`-th video, where the pipeline makes one and tells its rate."""
-        sound = self._field(_SOUND)
-        vocoder = getattr(pipeline, "vocoder", None)
-        if sound is None or vocoder is None:
+        of_batch, of_one = self._field(("audio",)), self._field(("sound",))
+        rate = _sampling_rate(pipeline)
+        if rate is None or (of_batch is None and of_one is None):
             return None
-        return Audio(sound[index].float().cpu().numpy(), int(vocoder.config.output_sampling_rate))
+        sound = of_one if of_batch is None else of_batch[index]
+        return Audio(sound.float().cpu().numpy(), rate)
 
     def _field(self, names: tuple[str, ...]) -> Any:
         found = (self._output.get(name) for name in names if hasattr(self._output, "get"))
         return next((each for each in found if each is not None), None)
+
+
+def _sampling_rate(pipeline: Any) -> int | None:
+    """Returns the rate of the waves that a pipeline makes, in Hz."""
+    rate = getattr(pipeline, "audio_sample_rate", None)
+    for name, field in (("vocoder", "output_sampling_rate"), ("sound_tokenizer", "sampling_rate")):
+        config = getattr(getattr(pipeline, name, None), "config", {})
+        rate = config.get(field, rate)
+    return None if rate is None else int(rate)
 
 
 def _pixels(frames: Any) -> Pixels:

@@ -231,7 +231,7 @@ def frame_group(pipeline: Any) -> int:
 
 @cache
 def has_sections(kind: type) -> bool:
-    """Tells whether a pipeline class takes its steps in a loop within another one, such as a loop over parts of a video."""
+    """Tells whether a pipeline class takes its steps in a loop within another one, such as one over sections."""
     return max(_loops_around_steps(statement, 0) for statement in call_body(kind)) > 1
 
 

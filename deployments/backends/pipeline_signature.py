@@ -34,6 +34,8 @@ class PipelineSignature:
     mask: str | None
     frames: str | None
     fps: str | None
+    audio: str | None
+    """The switch for sound, of pipelines that make it only when asked."""
     guider: Any = None
     """The component that guides in place of a parameter, for pipelines that have one."""
     several_images: bool = False
@@ -60,6 +62,7 @@ class PipelineSignature:
             mask=_first(names, "mask_image", "mask"),
             frames=_first(names, "num_frames", "frames"),
             fps=_first(names, "frame_rate", "fps"),
+            audio=_first(names, "sample_audio", "enable_sound"),
             guider=getattr(pipeline, "guider", None),
             several_images=takes_several_images(kind.__name__),
             needs_image=image is not None and parameters[image].default is inspect.Parameter.empty,
@@ -128,6 +131,8 @@ class PipelineSignature:
             arguments[self.frames or ""] = 1 + _round_up(job.video.frames - 1, self.frame_group)
             if self.fps is not None:
                 arguments[self.fps] = float(job.video.fps)
+            if self.audio is not None:
+                arguments[self.audio] = job.video.audio
         return {name: value for name, value in arguments.items() if name in self.parameters}
 
     def probe_arguments(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> dict[str, Any]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import io
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.images import image_file
 from support.jobs import make_job
 from support.tiny_pipelines import build
 
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
+from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun
 from deployments.contract.events import LAST, Done, Event, Failed, Progress
 from deployments.contract.job import VideoParams
@@ -292,9 +297,46 @@ def test_images_are_worked_on_at_the_size_asked_for(pipeline: str | None, folder
     assert sizes[0][-1] * loaded.vae_scale_factor == 64
 
 
-def test_pixels_on_the_device_are_those_of_floats_on_the_cpu() -> None:
-    from deployments.backends.pipeline_output import PipelineOutput
+@pytest.mark.parametrize(
+    ("output", "parts", "rate"),
+    [
+        ({"audio": torch.ones(1, 2, 8)}, {"vocoder": {"output_sampling_rate": 24000}}, 24000),
+        ({"audio": torch.ones(1, 8)}, {"audio_sample_rate": 44100}, 44100),
+        ({"sound": torch.ones(2, 8)}, {"sound_tokenizer": {"sampling_rate": 48000}}, 48000),
+    ],
+    ids=["LTX-2", "Kandinsky 6", "Cosmos 3"],
+)
+def test_sound_has_the_rate_of_its_pipeline(output: dict[str, Any], parts: dict[str, Any], rate: int) -> None:
+    attributes = {k: SimpleNamespace(config=v) if isinstance(v, dict) else v for k, v in parts.items()}
+    audio = PipelineOutput(output).audio(SimpleNamespace(**attributes), 0)
+    assert audio is not None
+    assert (audio.samples.shape, audio.rate) == ((2, 8), rate)
 
+
+@pytest.mark.parametrize(("output_format", "mode"), [("jpeg", "RGB"), ("png", "RGBA")])
+def test_layers_of_an_image_stand_above_each_other(
+    output_format: Any, mode: str, folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load(folder, "stable-diffusion").pipeline
+    layers = torch.zeros(3, 4, 64, 64)
+    monkeypatch.setattr(type(pipeline), "__call__", layered(type(pipeline).__call__, [layers]))
+    job = make_job("a", seed=1, steps=2, size=64, output_format=output_format)
+    with Image.open(io.BytesIO(stored(store, result(DiffusersBackend(pipeline, store), job)))) as image:
+        assert (image.size, image.mode) == ((64, 192), mode)
+        assert image.convert("RGBA").getpixel((0, 0)) == ((255, 255, 255, 255) if mode == "RGB" else (0, 0, 0, 0))
+
+
+def layered(call: Any, images: list[Any]) -> Any:
+    """A pipeline's `__call__` that gives these images in place of its own."""
+
+    @functools.wraps(call)
+    def answer(*arguments: Any, **options: Any) -> Any:
+        return {**call(*arguments, **options), "images": images}
+
+    return answer
+
+
+def test_pixels_on_the_device_are_those_of_floats_on_the_cpu() -> None:
     video = torch.rand((2, 5, 3, 16, 24), generator=torch.Generator().manual_seed(0)).bfloat16()
     floats = video.float().permute(0, 1, 3, 4, 2).numpy()
     expected = (floats * 255).round().clip(0, 255).astype(np.uint8)
