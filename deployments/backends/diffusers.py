@@ -248,8 +248,8 @@ class DiffusersBackend:
         if self._preview_decoder is None or latents is None:
             return None
         if latents.ndim == 3 and hasattr(self._pipeline, "_unpack_latents"):
-            size = state.job.height, state.job.width, self._pipeline.vae_scale_factor
-            latents = self._pipeline._unpack_latents(latents, *size)
+            width, height = self._signature.size(state.job.width, state.job.height)
+            latents = self._pipeline._unpack_latents(latents, height, width, self._pipeline.vae_scale_factor)
         if latents.ndim == 5:  # the first frame
             latents = latents[:, :, 0]
         with translate_device_errors(), torch.no_grad():
@@ -301,7 +301,7 @@ class DiffusersBackend:
             log.warning("a call failed while another waited for its end", exc_info=True)
 
     def _restart(self, state: PipelineState) -> None:
-        """A call for this job alone, as far as the job was."""
+        """Makes a call for this job alone, and carries it as far as the job was."""
         state.call, state.index = self._begin([state.fetched]), 0
         if not state.call.run.began:
             self._prepare(state.call)
@@ -367,7 +367,7 @@ def _call_kind(fetched: FetchedJob) -> Hashable:
     """Returns all of a job that its call depends on, but for prompt, seed and images."""
     job = fetched.job
     adapter = (job.adapter.id, job.adapter.strength) if job.adapter else None
-    video = (job.video.frames, job.video.fps) if job.video else None
+    video = (job.video.frames, job.video.fps, job.video.audio) if job.video else None
     return job.width, job.height, job.steps, job.guidance, job.strength, bool(job.negative_prompt), video, adapter
 
 

@@ -91,16 +91,20 @@ class PipelineSignature:
         if missing:
             raise JobError(f"this model takes no {' and no '.join(missing)}")
 
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Returns the size of a call: sides are rounded up to what the model divides them by."""
+        return _round_up(width, self.multiple), _round_up(height, self.multiple)
+
     def arguments(self, jobs: Sequence[GenerationJob], images: Mapping[str, bytes]) -> dict[str, Any]:
         """Returns the arguments of one call for `jobs`, which agree in all but prompts and seeds. Only a single job may
         have images.
 
-        Sides are rounded up to what the model divides them by. A pipeline without parameters for the size works at
-        that of its images, which are therefore brought to the job's.
+        A pipeline without parameters for the size works at that of its images, which are therefore brought to the
+        call's.
         """
         job = jobs[0]
         generators = [torch.Generator("cpu").manual_seed(each.seed) for each in jobs]
-        size = (_round_up(job.width, self.multiple), _round_up(job.height, self.multiple))
+        size = self.size(job.width, job.height)
         arguments: dict[str, Any] = {
             "prompt": _one_or_list([each.prompt for each in jobs]),
             "generator": _one_or_list(generators),
@@ -137,7 +141,7 @@ class PipelineSignature:
 
     def probe_arguments(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> dict[str, Any]:
         """Returns the arguments of a call that proves a pipeline, with a grey image where `image` is asked for."""
-        width, height = _round_up(trial.width, self.multiple), _round_up(trial.height, self.multiple)
+        width, height = self.size(trial.width, trial.height)
         grey = Image.new("RGB", (width, height), "grey")
         arguments: dict[str, Any] = {
             "prompt": _one_or_list(list(prompts)),
