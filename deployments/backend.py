@@ -133,18 +133,27 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class Call(Protocol):
-    """What a backend makes of jobs that it encoded together: they take every step together."""
+    """Stands for jobs that a backend encoded together: they take every step together."""
 
     @property
     def kind(self) -> Hashable: ...
+    @property
+    def failed(self) -> bool:
+        """Tells whether the call can't go on. A step of one of its jobs makes a call for that job alone."""
+        ...
 
 
 class StaticBatching(Protocol[P_contra, S_contra]):
-    """How a backend batches whose batches can't grow. Jobs of one kind can share a call."""
+    """Describes the batches of a backend whose batches can't grow. Jobs of one kind can share a call."""
 
     @property
     def interleaves(self) -> bool:
-        """Whether calls may take turns between steps."""
+        """Tells whether calls may take turns between steps."""
+        ...
+
+    @property
+    def current_call(self) -> Call | None:
+        """Returns the call that must end before another takes a step, where calls take no turns."""
         ...
 
     def call_of(self, state: S_contra) -> Call: ...

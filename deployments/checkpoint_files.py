@@ -7,7 +7,6 @@ repository on the model hub (`owner/name`), fetched into its local cache.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from typing import Any, Final
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from deployments.contract.checkpoint_layout import ANY_WEIGHTS, INDEXES, WeightsChoice
+from deployments.contract.checkpoint_layout import ANY_WEIGHTS, INDEXES, WeightsChoice, load_index
 from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, name_in
 from deployments.contract.model import BUNDLED, local_path
 
@@ -41,11 +40,11 @@ def local_folder(checkpoint: str) -> Path | None:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What the index of the pipeline in `folder` says. Raises CheckpointError when there is none."""
-    index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
+    """Returns the index of the pipeline in `folder`. Raises CheckpointError when there is none."""
+    index = load_index(folder)
     if index is None:
-        raise CheckpointError(f"{folder} is no checkpoint: it has neither {INDEXES[0]} nor {INDEXES[1]}")
-    return json.loads(index.read_text())
+        raise CheckpointError(f"{folder} is no checkpoint: it has neither {INDEXES[0]} nor {INDEXES[1]}, in JSON")
+    return index
 
 
 def pipeline_folder(

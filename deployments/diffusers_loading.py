@@ -28,7 +28,8 @@ from deployments.backends.pipeline_probe import probe_pipeline
 from deployments.checkpoint_files import CheckpointError, configs_folder, network_file, pipeline_folder, read_index
 from deployments.contract.checkpoint_layout import file_problem, find_variant, list_files, read_components
 from deployments.contract.model import NATIVE_ONLY, ModelConfig, Precision, Quantization, Trial
-from deployments.native_loading import device_for, device_name, precision_for, use_fastest
+from deployments.contract.pipelines import find_pipeline
+from deployments.native_loading import device_for, device_name, precision_for, undo_compilation, use_fastest
 
 diffusers: Any = import_module("diffusers")
 """Its lazy exports have no types."""
@@ -74,13 +75,17 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
     dtype = dtypes["default"]
     pipeline = _from_single_file(config, dtypes) if config.is_single_file else _from_folder(config, device, dtypes)
     pipeline.set_progress_bar_config(disable=True)
+    name = type(pipeline).__name__
+    if (found := find_pipeline(name)) is not None and found.refusal is not None:
+        raise CheckpointError(f"{name} can't be served: {found.refusal}")
+    _check_weights(pipeline, config)
     _place(pipeline, config, device)
     denoisers = denoisers_of(pipeline)
     if config.cache is not None:
         for denoiser in denoisers:
             cast(Any, denoiser).enable_cache(_cache(config.cache.method, config.cache.options))
     setup = {
-        "pipeline": type(pipeline).__name__,
+        "pipeline": name,
         "device": device_name(device),
         "dtype": _describe(dtypes),
         "quantization": config.quantization.method if config.quantization else "none",
@@ -217,6 +222,14 @@ def _quantization_config(method: str, library: Any, dtype: torch.dtype) -> Any:
     return library.TorchAoConfig(kinds[method]())
 
 
+def _check_weights(pipeline: Any, config: ModelConfig) -> None:
+    """Raises CheckpointError where weights of a component are missing from its files."""
+    for component, module in pipeline.components.items():
+        parameters = module.named_parameters() if isinstance(module, torch.nn.Module) else ()
+        if missing := next((name for name, parameter in parameters if parameter.is_meta), None):
+            raise CheckpointError(f"{config.checkpoint} has no weights for {component}.{missing}")
+
+
 def _place(pipeline: Any, config: ModelConfig, device: torch.device) -> None:
     """Puts the networks where `offload` and `device_map` say."""
     if config.offload == "model":
@@ -290,9 +303,8 @@ def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:
         probe_pipeline(pipeline, config.probe or Trial(), config.pipeline_kwargs)
     except Exception as error:  # compilers raise what they like
         log.warning("the model can't be compiled: %s", f"{error}".partition("\n")[0])
-        for module in (module for denoiser in denoisers for module in denoiser.modules()):
-            module._compiled_call_impl = None
-        torch._dynamo.reset()
+        for denoiser in denoisers:
+            undo_compilation(denoiser)
         return "failed"
     return "true"
 

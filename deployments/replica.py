@@ -327,7 +327,7 @@ async def _load_engine(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> E
     # Outside the handler: there, the traceback would keep what was loaded alive.
     gc.collect()
     await asyncio.sleep(_LOAD_AGAIN_S)
-    raise LoadFailed(reason)
+    raise LoadFailed(reason, hidden=(spec.checkpoint, spec.config_from or "", spec.redux or ""))
 
 
 async def _adapter_id(adapter_id: str) -> str:
@@ -382,7 +382,7 @@ def _diffusers_backend(spec: ModelSpec) -> tuple[Backend[Any, Any], dict[str, An
         ObjectStore.from_location(spec),
         pipeline_kwargs=spec.pipeline_kwargs,
         preview_decoder=loaded.preview_decoder,
-        hooked=not loaded.interleaves,
+        interleaves=loaded.interleaves,
         max_batch=spec.max_batch if loaded.takes_several else 1,
         adapters_mb=spec.caches.adapters_mb,
         threads=spec.threads,

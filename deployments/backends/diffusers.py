@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import torch
 
-from deployments.backend import ContentFlagged, DeviceBroken, JobError, OutOfMemory
+from deployments.backend import ContentFlagged, JobError, OutOfMemory
 from deployments.backends.exclusive_autoencoder import make_autoencoders_exclusive
 from deployments.backends.inputs import InputFetcher
 from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun, stop_before_steps
 from deployments.backends.pipeline_signature import PipelineSignature
 from deployments.contract import counts
-from deployments.contract.events import Preview
+from deployments.contract.events import Preview, for_clients
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.scheduler import MemoryLimit
@@ -43,6 +43,8 @@ from deployments.video.writer import Audio, VideoWriter
 log = logging.getLogger(__name__)
 
 _PIXELS_PER_TOKEN: Final = 256
+_MOST_KINDS: Final = 1000
+"""The kinds of calls whose steps are remembered."""
 _UNSAFE: Final = "Guardrail detected unsafe"
 """The words by which the checker of Cosmos' pipelines refuses a prompt or a result."""
 
@@ -66,6 +68,10 @@ class PipelineCall:
     """Calls of one kind take the same number of steps."""
     lock: Lock = field(default_factory=Lock)
 
+    @property
+    def failed(self) -> bool:
+        return self.run.error is not None
+
     def __post_init__(self) -> None:
         weakref.finalize(self, self.run.abort)
 
@@ -77,10 +83,10 @@ class _Turn:
         self._run: PipelineRun | None = None
         self._call: weakref.ref[PipelineCall] | None = None
 
-    def other(self, call: PipelineCall) -> PipelineCall | None:
-        """Returns the call whose turn it is, if that is another than `call` and somebody still wants its result."""
-        current = self._call() if self._call else None
-        return None if current is call else current
+    @property
+    def call(self) -> PipelineCall | None:
+        """The call whose turn it is, while somebody wants its result."""
+        return self._call() if self._call else None
 
     def take(self, call: PipelineCall) -> bool:
         """Gives the turn to `call`. Returns whether the call before was not carried to its end."""
@@ -136,21 +142,21 @@ class DiffusersBackend:
         *,
         pipeline_kwargs: Mapping[str, Any] | None = None,
         preview_decoder: Any = None,
-        hooked: bool = False,
+        interleaves: bool = True,
         max_batch: int = 8,
         adapters_mb: int = 1024,
         threads: int | None = None,
         setup: Mapping[str, str] | None = None,
     ) -> None:
         """`pipeline_kwargs` are constants of every call. `preview_decoder` is an `AutoencoderTiny` for the pipeline's
-        latents. `hooked`: hooks keep state of a call, or move networks between devices, so that one call must end
-        before the next begins."""
+        latents. `interleaves`: calls may take turns between steps. Otherwise, as hooks keep state of a call or move
+        networks between devices, one call must end before the next begins."""
         pipeline.set_progress_bar_config(disable=True)
         self._pipeline = pipeline
-        self._signature = PipelineSignature.from_pipeline(pipeline)
         self._constants = dict(pipeline_kwargs or {})
+        self._signature = PipelineSignature.from_pipeline(pipeline, self._constants)
         self._preview_decoder = preview_decoder
-        self.interleaves = not hooked
+        self.interleaves = interleaves
         self._turn = _Turn()
         self._steps_taken: dict[Hashable, int] = {}
         """The steps that ended calls took, by kind, for pipelines that don't say beforehand."""
@@ -171,6 +177,10 @@ class DiffusersBackend:
     @property
     def setup(self) -> Mapping[str, str]:
         return self._setup
+
+    @property
+    def current_call(self) -> PipelineCall | None:
+        return self._turn.call
 
     def call_of(self, state: PipelineState) -> PipelineCall:
         return state.call
@@ -212,20 +222,26 @@ class DiffusersBackend:
         return [states[index] for index in range(len(fetched))]
 
     def step(self, states: Sequence[PipelineState]) -> None:
-        for state in states:
-            if state.call.run.error is not None:
-                self._restart(state)
         call = states[0].call
+        if call.failed:
+            # Without the steps that it took before: one step is no longer than any other.
+            [state] = states
+            state.call, state.index = call, _ = self._begin([state.fetched]), 0
         if not call.run.began:
             self._prepare(call)
-        if not call.run.ended:
-            self._advance(call)
+        try:
+            if not call.run.ended:
+                self._advance(call)
+        except OutOfMemory as error:
+            if call.size > 1 and not call.failed:  # it paused: each of its jobs may fit alone
+                call.run.fail(error)
+            raise
         for state in states:
             state.done_steps = call.run.done_steps
 
     def finish(self, state: PipelineState) -> Callable[[], Output]:
-        if state.call.run.error is not None:
-            self._restart(state)
+        if state.call.failed and state.call.size > 1:
+            state.call, state.index = self._begin([state.fetched]), 0
         call = state.call
         with call.lock:
             while not call.run.ended:
@@ -277,36 +293,14 @@ class DiffusersBackend:
         return call
 
     def _prepare(self, call: PipelineCall) -> None:
-        """Runs to the first step. In a hooked pipeline the call before comes to its end first."""
-        if not self.interleaves:
-            if (other := self._turn.other(call)) is not None:
-                self._end(other)
-            if self._turn.take(call):
-                self._pipeline.maybe_free_model_hooks()
+        """Runs to the first step."""
+        if not self.interleaves and self._turn.take(call):
+            self._pipeline.maybe_free_model_hooks()
         try:
             self._advance(call)
         except (ValueError, TypeError) as error:
-            if _UNSAFE in str(error):
-                raise ContentFlagged from None
-            raise JobError(f"the model refuses this request: {error}".partition("\n")[0]) from None
-
-    def _end(self, call: PipelineCall) -> None:
-        """Runs to the end. An error is left to the call's own next step."""
-        try:
-            while not call.run.ended:
-                self._advance(call)
-        except DeviceBroken:
-            raise
-        except Exception:
-            log.warning("a call failed while another waited for its end", exc_info=True)
-
-    def _restart(self, state: PipelineState) -> None:
-        """Makes a call for this job alone, and carries it as far as the job was."""
-        state.call, state.index = self._begin([state.fetched]), 0
-        if not state.call.run.began:
-            self._prepare(state.call)
-        while state.call.run.done_steps < state.done_steps:
-            self._advance(state.call)
+            log.warning("the pipeline refuses a request", exc_info=True)
+            raise JobError(f"the model refuses this request: {for_clients(str(error))}") from None
 
     def _advance(self, call: PipelineCall) -> None:
         with self._errors(call.size), ExitStack() as stack:
@@ -322,7 +316,9 @@ class DiffusersBackend:
         if call.run.ended:
             self._limit.record_success(call.size)
             self._turn.end(call)
-            if call.run.to_the_end:
+            if call.run.has_sections:
+                if len(self._steps_taken) >= _MOST_KINDS:
+                    self._steps_taken.clear()
                 self._steps_taken[call.kind] = call.run.done_steps
 
     @contextmanager
@@ -333,6 +329,8 @@ class DiffusersBackend:
             with translate_device_errors():
                 yield
         except Exception as error:
+            if _UNSAFE in str(error):
+                raise ContentFlagged from None
             if not isinstance(error, (ValueError, TypeError)):
                 self._limit.record_failure(size)
             if isinstance(error, OutOfMemory) and self._adapters is not None:
@@ -372,7 +370,5 @@ def _call_kind(fetched: FetchedJob) -> Hashable:
 
 
 def denoisers_of(pipeline: Any) -> list[torch.nn.Module]:
-    """The networks that take steps; a pipeline may have one for each half of them."""
-    names = ("transformer", "unet", "transformer_2", "unet_2")
-    modules = [pipeline.components.get(name) for name in names]
-    return [module for module in modules if isinstance(module, torch.nn.Module)]
+    """Returns the networks that take steps; a pipeline may have one for each half of them."""
+    return list(networks_of(pipeline, DENOISERS).values())

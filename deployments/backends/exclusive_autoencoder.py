@@ -42,7 +42,7 @@ class ExclusiveAutoencoder:
             with self._lock, translate_device_errors():
                 return self._decode(*arguments, **options)
         except OutOfMemory as error:
-            log.warning("decoded in tiles: %s", f"{error}".partition("\n")[0])
+            log.warning("decoding again, in tiles where the autoencoder has them: %s", f"{error}".partition("\n")[0])
         while True:
             try:
                 return self._decode_in_tiles(*arguments, **options)

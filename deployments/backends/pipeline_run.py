@@ -56,7 +56,8 @@ class PipelineRun:
         self.output: Any = None
         """The value that the call returned."""
         self.error: Exception | None = None
-        self.to_the_end = to_the_end or has_sections(type(pipeline))
+        self.has_sections = has_sections(type(pipeline))
+        self.to_the_end = to_the_end or self.has_sections
         self._expected_steps = expected_steps
         self._section_steps = int(arguments.get("num_inference_steps", 1))
         self._frames = int(arguments.get("num_frames", arguments.get("frames", 1)))
@@ -68,9 +69,12 @@ class PipelineRun:
             elif isinstance(component, BaseGuidance):
                 setattr(self._pipeline, name, component.new())
         self._arguments = dict(arguments)
+        self._steps_are_watched = False
+        """The scheduler's step refers to this run, which would keep its result alive."""
         if "callback_on_step_end" in inspect.signature(pipeline.__call__).parameters:
             self._arguments["callback_on_step_end"] = self._after_step
         elif getattr(self._pipeline, "scheduler", None) is not None:
+            self._steps_are_watched = True
             self._stop_after(self._pipeline.scheduler)
         self._prepared = False
         self._aborted = False
@@ -92,8 +96,8 @@ class PipelineRun:
         """The steps of the whole call: known before the first one, or expected of a pipeline with sections."""
         if not self.to_the_end:
             return max(1, self._section_steps, self.done_steps)
-        if self.ended:
-            return max(1, self.done_steps)
+        if self.output is not None:
+            return self.done_steps
         return max(self._expected_steps or self._section_steps * self._sections, self.done_steps + 1)
 
     @property
@@ -126,6 +130,11 @@ class PipelineRun:
         """Ends the call at its present stop."""
         self._aborted = True
         self._resume.release()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the call at its present stop with `error`."""
+        self.end()
+        self.error = error.with_traceback(None)
 
     def end(self) -> None:
         """Aborts the call and waits until its thread has left the pipeline."""
@@ -166,7 +175,10 @@ class PipelineRun:
         try:
             output = self._pipeline(**self._arguments)
             wait_for_devices()
+            if output is None:
+                raise RuntimeError("the pipeline returned nothing")
             self.output = output
+            self.done_steps = max(1, self.done_steps if self.to_the_end else self.total_steps)
         except _Aborted:
             pass
         except Exception as error:
@@ -174,9 +186,9 @@ class PipelineRun:
             # Its frames hold the failed call's tensors.
             self.error = error.with_traceback(None)
         finally:
-            if self.output is not None and not self.to_the_end:
-                self.done_steps = self.total_steps
             self._arguments.clear()
+            if self._steps_are_watched:
+                vars(self._pipeline.scheduler).pop("step", None)
             self._stopped.release()
 
     def _after_step(self, pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:

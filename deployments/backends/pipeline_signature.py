@@ -10,16 +10,16 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from PIL import Image
 
 from deployments.backend import JobError
 from deployments.backends.pipeline_run import call_body, frame_group
-from deployments.contract.job import GenerationJob
+from deployments.contract.job import GenerationJob, VideoParams
 from deployments.contract.model import Trial
 from deployments.contract.pipelines import takes_several_images
 from deployments.images import open_image, stretch
 
 _SPATIAL: Final = ("vae_scale_factor_spatial", "vae_spatial_compression_ratio", "vae_spatial_scale_factor")
+PROBE_IMAGE: Final = "probe"
 _EMPTY: Final = " "
 """A prompt without words: an empty one has no tokens for some encoders."""
 
@@ -41,6 +41,8 @@ class PipelineSignature:
     several_images: bool = False
     needs_image: bool = False
     """A call without an image is impossible."""
+    takes_negative_prompt: bool = True
+    max_frames: int | None = None
     frame_group: int = 1
     multiple: int = 1
     """Pixels: what the model divides both sides by."""
@@ -49,15 +51,20 @@ class PipelineSignature:
     meaning to it: values of another range, or nothing said about safety."""
 
     @classmethod
-    def from_pipeline(cls, pipeline: Any) -> PipelineSignature:
-        """`pipeline` may be the class, of which the multiple and the guider are not known."""
+    def from_pipeline(cls, pipeline: Any, constants: Mapping[str, Any] | None = None) -> PipelineSignature:
+        """`pipeline` may be the class, of which the multiple and the guider are not known. `constants` are arguments of
+        every call."""
         parameters = inspect.signature(pipeline.__call__).parameters
         names = frozenset(parameters)
         kind = pipeline if inspect.isclass(pipeline) else type(pipeline)
         image = _first(names, "image", "images")
+        guidance = _guidance(pipeline, parameters)
+        cfg = parameters.get("true_cfg_scale")
+        scale = (constants or {}).get("true_cfg_scale", cfg.default if cfg else 2)
+        takes_negative_prompt = "negative_prompt" in names and (guidance == "true_cfg_scale" or (scale or 0) > 1)
         return cls(
             parameters=names,
-            guidance=_guidance(pipeline, parameters),
+            guidance=guidance,
             image=image,
             mask=_first(names, "mask_image", "mask"),
             frames=_first(names, "num_frames", "frames"),
@@ -66,6 +73,8 @@ class PipelineSignature:
             guider=getattr(pipeline, "guider", None),
             several_images=takes_several_images(kind.__name__),
             needs_image=image is not None and parameters[image].default is inspect.Parameter.empty,
+            takes_negative_prompt=takes_negative_prompt,
+            max_frames=_config(pipeline, "motion_adapter").get("motion_max_seq_length"),
             frame_group=frame_group(pipeline),
             multiple=_multiple(pipeline),
             output_type=_output_type(kind),
@@ -82,7 +91,7 @@ class PipelineSignature:
             "layout": bool(job.layout),
             "edge thresholds": job.canny is not None,
             "transparent background": job.transparent,
-            "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in self.parameters,
+            "negative prompt": bool(job.negative_prompt) and not self.takes_negative_prompt,
             "guidance": job.guidance is not None and self.guidance is None and self.guider is None,
             "strength": job.strength is not None and "strength" not in self.parameters,
             "frames": job.video is not None and self.frames is None,
@@ -90,6 +99,10 @@ class PipelineSignature:
         missing = [name for name, lacks in needed.items() if lacks]
         if missing:
             raise JobError(f"this model takes no {' and no '.join(missing)}")
+        if job.strength is not None and int(job.steps * job.strength) < 1:
+            raise JobError(f"steps times strength must be at least 1, not {job.steps * job.strength:g}")
+        if job.video is not None and self.max_frames is not None and job.video.frames > self.max_frames:
+            raise JobError(f"this model makes at most {self.max_frames} frames, not {job.video.frames}")
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Returns the size of a call: sides are rounded up to what the model divides them by."""
@@ -99,8 +112,8 @@ class PipelineSignature:
         """Returns the arguments of one call for `jobs`, which agree in all but prompts and seeds. Only a single job may
         have images.
 
-        A pipeline without parameters for the size works at that of its images, which are therefore brought to the
-        call's.
+        Pipelines without parameters for the size work at that of their images, and some that begin with an image need
+        it in the call's size: images are brought to it.
         """
         job = jobs[0]
         generators = [torch.Generator("cpu").manual_seed(each.seed) for each in jobs]
@@ -110,6 +123,7 @@ class PipelineSignature:
             "generator": _one_or_list(generators),
             "width": size[0],
             "height": size[1],
+            "max_area": size[0] * size[1],
             "num_inference_steps": job.steps,
             "output_type": self.output_type,
         }
@@ -121,7 +135,7 @@ class PipelineSignature:
         if job.strength is not None:
             arguments["strength"] = job.strength
         inputs = {key: open_image(data) for key, data in images.items()}
-        if not self.parameters.issuperset(("width", "height")):
+        if "strength" in self.parameters or not self.parameters.issuperset(("width", "height")):
             inputs = {key: stretch(image, (size[1], size[0])) for key, image in inputs.items()}
         if job.references and self.image is not None:
             references = [inputs[key] for key in job.references]
@@ -139,50 +153,63 @@ class PipelineSignature:
                 arguments[self.audio] = job.video.audio
         return {name: value for name, value in arguments.items() if name in self.parameters}
 
-    def probe_arguments(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> dict[str, Any]:
-        """Returns the arguments of a call that proves a pipeline, with a grey image where `image` is asked for."""
-        width, height = self.size(trial.width, trial.height)
-        grey = Image.new("RGB", (width, height), "grey")
-        arguments: dict[str, Any] = {
-            "prompt": _one_or_list(list(prompts)),
-            "negative_prompt": _one_or_list([_EMPTY for _ in prompts]),
-            "width": width,
-            "height": height,
-            self.frames or "": 1 + _round_up(trial.frames - 1, self.frame_group),
-            "num_inference_steps": trial.steps,
-            "strength": 1.0,
-            "generator": _one_or_list([torch.Generator("cpu").manual_seed(seed) for seed, _ in enumerate(prompts)]),
-            "output_type": self.output_type,
-        }
+    def probe_jobs(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> list[GenerationJob]:
+        """Returns jobs that prove a pipeline; with `image` they have the input `PROBE_IMAGE` wherever one can be."""
+        inputs: dict[str, Any] = {}
         if image:
-            mask = Image.new("L", grey.size, "white")
-            arguments |= {self.image or "": [grey] if self.several_images else grey, self.mask or "": mask}
-            arguments["control_image"] = grey
-        return {name: value for name, value in arguments.items() if name in self.parameters}
+            inputs["references"] = (PROBE_IMAGE,)
+            inputs["mask"] = PROBE_IMAGE if self.mask else None
+            inputs["control"] = PROBE_IMAGE if "control_image" in self.parameters else None
+            inputs["strength"] = 1.0 if "strength" in self.parameters else None
+        if self.frames is not None:
+            inputs["video"] = VideoParams(frames=trial.frames, checkpoint="")
+        return [
+            GenerationJob(
+                id="probe",
+                attempt=1,
+                prompt=prompt,
+                width=trial.width,
+                height=trial.height,
+                steps=trial.steps,
+                seed=seed,
+                output_format="mp4" if self.frames else "png",
+                output_prefix="",
+                **inputs,
+            )
+            for seed, prompt in enumerate(prompts)
+        ]
 
 
 def _guidance(pipeline: Any, parameters: Mapping[str, inspect.Parameter]) -> str | None:
-    """Pipelines with both are distilled (guidance_scale feeds the network), unless CFG is on by default."""
+    """Returns the parameter that guidance has effect by. Pipelines with both are distilled (`guidance_scale` feeds the
+    network, if that reads it), unless CFG is on by default."""
     cfg = parameters.get("true_cfg_scale")
     if cfg is not None and (
         "guidance_scale" not in parameters or (isinstance(cfg.default, (int, float)) and cfg.default > 1)
     ):
         return "true_cfg_scale"
+    is_read = _config(pipeline, "transformer").get("guidance_embeds", True)
     if "guidance_scale" in parameters:
-        return "guidance_scale"
-    network = getattr(pipeline, "transformer", None)
-    embedded = network is None or bool(network.config.get("guidance_embeds"))
-    return "distilled_guidance_scale" if "distilled_guidance_scale" in parameters and embedded else None
+        return "guidance_scale" if cfg is None or is_read else None
+    return "distilled_guidance_scale" if "distilled_guidance_scale" in parameters and is_read else None
+
+
+def _config(pipeline: Any, component: str) -> Mapping[str, Any]:
+    """Returns the configuration of a component; empty where there is none."""
+    return getattr(getattr(pipeline, component, None), "config", {})
 
 
 def _multiple(pipeline: Any) -> int:
     """Returns the pixels that one token of the denoiser covers in a row: those of a latent, times its patch."""
     factors = (getattr(pipeline, name, None) for name in (*_SPATIAL, "vae_scale_factor"))
     spatial = next((int(each) for each in factors if isinstance(each, (int, float))), 1)
-    network = getattr(pipeline, "transformer", None)
-    config = getattr(network, "config", {})
+    config = _config(pipeline, "transformer")
     patch = config.get("patch_size") or config.get("all_patch_size") or 1
-    return spatial * int(patch if isinstance(patch, (int, float)) else patch[-1])
+    side = int(patch if isinstance(patch, (int, float)) else patch[-1])
+    pack = getattr(pipeline, "_pack_latents", None)
+    if side == 1 and pack is not None and "patch_size" not in inspect.signature(pack).parameters:
+        side = 2  # Flux' way: four latents are a token
+    return spatial * side
 
 
 @cache

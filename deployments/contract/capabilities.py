@@ -27,21 +27,23 @@ def unsupported_fields(config: ModelConfig) -> frozenset[str]:
     """Fields of requests that the model does not take. Empty where that is not known."""
     if config.engine is not None:
         return _NOT_IN_ENGINES | {each for each in _OPTIONAL if each not in config.engine.names}
-    name = pipeline_class(config)
+    name = pipeline_name(config)
     pipeline = None if name is None else find_pipeline(name)
     if pipeline is None:
         return frozenset()
     taken = pipeline.parameters.keys() | (pipeline.components & {"guider"})
+    if not pipeline.guides_by_default and config.pipeline_kwargs.get("true_cfg_scale", 1) <= 1:
+        taken -= {"negative_prompt"}
     return frozenset(field for field, names in _PIPELINE_PARAMETERS.items() if taken.isdisjoint(names))
 
 
 def takes_one_image(config: ModelConfig) -> bool:
     """Tells whether the model is known to make a result of one input image alone."""
-    name = pipeline_class(config)
+    name = pipeline_name(config)
     return name is not None and not takes_several_images(name)
 
 
-def pipeline_class(config: ModelConfig) -> str | None:
+def pipeline_name(config: ModelConfig) -> str | None:
     """The diffusers pipeline that runs the model, as far as it is known here."""
     if config.backend in (ENGINE, *RESTORERS) or config.checkpoint.startswith(SIMULATED):
         return None
@@ -61,4 +63,4 @@ def pipeline_class(config: ModelConfig) -> str | None:
 
 def runs_natively(config: ModelConfig) -> bool:
     """Returns whether a native family runs the model; False where its checkpoint is not here."""
-    return config.backend == DIFFUSION and not config.is_generic and pipeline_class(config) in FAMILIES
+    return config.backend == DIFFUSION and not config.is_generic and pipeline_name(config) in FAMILIES

@@ -4,9 +4,10 @@ lost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from deployments.contract.job import Output
 
@@ -62,6 +63,18 @@ class Preview:
     steps: int
 
 
+_PLACE: Final = re.compile(r"[^\s'\"()]*[/\\][^\s'\"()]*")
+
+
+def for_clients(text: str, hidden: Iterable[str] = ()) -> str:
+    """Returns the first line of an error's text, without paths, addresses, names of repositories and what is
+    `hidden`."""
+    line = text.partition("\n")[0]
+    for each in filter(None, hidden):
+        line = line.replace(each, "…")
+    return _PLACE.sub("…", line)[:300]
+
+
 class _Last:
     """Ends a stream. `device_s` is how much of the device's time the attempt took: its share of what was done for it
     together with others."""
@@ -84,7 +97,7 @@ class Done(_Last):
 class Failed(_Last):
     """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes.
 
-    `moderated`: there is a result, but the model's own safety checker withholds it.
+    `moderated`: the model's own safety checker refuses the prompt, or withholds the result.
     """
 
     reason: str

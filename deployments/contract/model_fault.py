@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-_MARK: Final = "model fault: "
-_PATH: Final = re.compile(r"(?<![\w.])/[^\s:;,'\"()]+")
+from deployments.contract.events import for_clients
+
+_FOR_OPERATORS: Final = "model fault: "
+_FOR_CLIENTS: Final = "for clients: "
 _MOST: Final = 500
 
 
 class LoadFailed(Exception):
     """Ends a replica whose model can't be loaded. Serve keeps its text for the deployment's status."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{_MARK}{reason.partition(chr(10))[0][:_MOST]}")
+    def __init__(self, reason: str, hidden: Iterable[str] = ()) -> None:
+        """Clients are told the reason without paths, addresses and what is `hidden`."""
+        line = reason.partition("\n")[0][:_MOST]
+        super().__init__(f"{_FOR_OPERATORS}{line}\n{_FOR_CLIENTS}{for_clients(line, hidden)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class ModelFault:
     reason: str
     """One line for operators."""
     for_clients: str
-    """The same without paths."""
+    """The same without paths, addresses and names of repositories."""
 
 
 def find_fault(message: str) -> ModelFault | None:
@@ -31,7 +35,10 @@ def find_fault(message: str) -> ModelFault | None:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return None
-    named = [line.partition(_MARK)[2] for line in lines if _MARK in line]
-    if not named:
+    reason, told = (
+        next((line.partition(mark)[2] for line in reversed(lines) if mark in line), None)
+        for mark in (_FOR_OPERATORS, _FOR_CLIENTS)
+    )
+    if reason is None or told is None:
         return ModelFault(lines[-1][:_MOST], "the model can't be started")
-    return ModelFault(named[-1], f"the model can't be loaded: {_PATH.sub('…', named[-1])}")
+    return ModelFault(reason, f"the model can't be loaded: {told}")

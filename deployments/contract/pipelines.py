@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -56,8 +56,17 @@ _FURTHER_NEEDS: Final = (
     (re.compile("Control"), ("control_image", "control_video", "conditioning_frames")),
 )
 """Parameters that have a default, and that classes of these names can't do without."""
-_SHAPES: Final = "ShapE"
-"""Names of pipelines for bodies in space begin with it. They call the pictures of one its images."""
+_REFUSED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Combined": "it is several pipelines in one, whose steps can't be told apart",
+        "ShapE": "it makes bodies in space, and results here are images and videos",
+        "PAG": "it changes its network for a call, and others run beside",
+        "Upscale": "its results are larger than asked",
+        "SuperResolution": "its results are larger than asked",
+        "Layered": "it needs an image with transparency, which no request has",
+    }
+)
+"""Reasons by words in the names of classes."""
 _SEVERAL_IMAGES: Final = frozenset(
     (
         *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
@@ -84,6 +93,8 @@ class PipelineClass:
     parameters: Mapping[str, bool]
     """The parameters of `__call__`, and whether one must be given."""
     components: frozenset[str] = field(default=frozenset())
+    guides_by_default: bool = True
+    """False: a negative prompt has no effect unless `true_cfg_scale` is set."""
     results: frozenset[str] = field(default=frozenset())
     """The fields that a call returns; empty where that is not written in the class."""
 
@@ -93,14 +104,19 @@ class PipelineClass:
         return image is not None and (self.parameters[image] or bool(_IMAGE_NEEDED.search(self.name)))
 
     @property
+    def refusal(self) -> str | None:
+        """Returns why the class is never served, whatever the request."""
+        return next((reason for words, reason in _REFUSED.items() if words in self.name), None)
+
+    @property
     def makes_video(self) -> bool:
         return not self.parameters.keys().isdisjoint(("num_frames", "frames")) or self.results == {"frames"}
 
     def problem(self, form: str, given: Collection[str] = ()) -> str | None:
         """Returns why requests of a custom form can't be made by the pipeline, None where nothing speaks against it.
         `given` are parameters that every call has."""
-        if self.name.startswith(_SHAPES):
-            return "it makes bodies in space, and results here are images and videos"
+        if self.refusal is not None:
+            return self.refusal
         if self.results and self.results.isdisjoint(_MEDIA):
             other = (reason for result, reason in _OTHER_RESULTS.items() if result in self.results)
             return next(other, "what it makes is neither an image nor a video")
@@ -146,9 +162,9 @@ def find_pipeline(name: str) -> PipelineClass | None:
         call = methods["__call__"]
         returned = [each.value for each in ast.walk(call) if isinstance(each, ast.Return)]
         results = {each.arg for value in returned if isinstance(value, ast.Call) for each in value.keywords if each.arg}
-        return PipelineClass(name, _arguments(call), components, frozenset(results))
+        return PipelineClass(name, _arguments(call), components, _guides_by_default(call), frozenset(results))
     if bases:
-        return PipelineClass(name, bases[0].parameters, components or bases[0].components, bases[0].results)
+        return replace(bases[0], name=name, components=components or bases[0].components)
     return None
 
 
@@ -160,6 +176,14 @@ def _arguments(function: ast.FunctionDef) -> dict[str, bool]:
     return named | {
         each.arg: default is None for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     }
+
+
+def _guides_by_default(call: ast.FunctionDef) -> bool:
+    defaults = zip(reversed(call.args.args), reversed(call.args.defaults), strict=False)
+    scale = next((each for argument, each in defaults if argument.arg == "true_cfg_scale"), None)
+    is_distilled = any(argument.arg == "guidance_scale" for argument in call.args.args)
+    value = scale.value if isinstance(scale, ast.Constant) else None
+    return not is_distilled or scale is None or (isinstance(value, (int, float)) and value > 1)
 
 
 @cache

@@ -45,6 +45,13 @@ class StrictSettings(BaseModel):
     def _check_names(cls, values: Any) -> Any:
         return check_names(values, cls.model_fields)
 
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Takes what a release pickled that had fewer fields: these have their defaults."""
+        values = state["__dict__"]
+        missing = {name: field for name, field in type(self).model_fields.items() if name not in values}
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in missing.items()}
+        super().__setstate__(state | {"__dict__": values | defaults})
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -205,7 +205,8 @@ class Engine(Generic[P, S]):
                 # a job in here, and left in place it would raise again for ever.
                 log.exception("the engine's loop failed; its jobs are given up")
                 handles = self._context.requests.unfinished()
-                event = failure_event(error, blame=self._context.health.faulted() and len(handles) == 1)
+                only = handles[0].job if len(handles) == 1 else None
+                event = failure_event(error, blame=self._context.health.faulted(only) and only is not None)
                 self._context.end_all(handles, event)
                 continue
             if not worked:

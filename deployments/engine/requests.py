@@ -330,6 +330,8 @@ class Health:
         self._clock = clock
         self._calls: list[float | None] = [None for _ in Worker]
         self._faults = 0
+        self._faulty_jobs: set[str] = set()
+        """Those that failed unexpectedly since a job was last done."""
         self._broken = False
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._completed: list[tuple[int, int]] = []
@@ -386,6 +388,7 @@ class Health:
     def succeeded(self, job: GenerationJob) -> None:
         """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""
         self._faults = 0
+        self._faulty_jobs.clear()
         self._counts[counts.JOBS] += 1
         demand = _demand(job)
         if not self.has_completed(job):
@@ -395,11 +398,13 @@ class Health:
         """Whether a job that needs as much memory was done in this process."""
         return any(_covers(each, _demand(job)) for each in self._completed)
 
-    def faulted(self) -> bool:
+    def faulted(self, job: GenerationJob | None) -> bool:
         """Notes an unexpected error. True when the job may be to blame: since the last such error another was done, or
-        there was none since loading, which has shown that the model runs."""
+        there was none since loading, which has shown that the model runs. Every third error in a row of the same job
+        counts likewise, as long as no other job fails. None: several jobs failed."""
         self._faults += 1
-        return self._faults == 1
+        self._faulty_jobs.add(job.id if job else "")
+        return len(self._faulty_jobs) == 1 and self._faults % 3 == 1
 
     def device_broke(self) -> None:
         self._broken = True
@@ -437,7 +442,7 @@ def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
     """Ends the one request that `error` belongs to."""
     blame, fits = True, health.has_completed(handle.job)
     if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
-        blame = health.faulted()
+        blame = health.faulted(handle.job)
         log.error("job %s failed", handle.job.id, exc_info=error)
     handle.end(failure_event(error, blame=blame, fits=fits))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Generic
 
-from deployments.backend import Backend, Call, DeviceBroken, JobError, OutOfMemory, P, S, StateLike, StaticBatching
+from deployments.backend import Backend, DeviceBroken, JobError, OutOfMemory, P, S, StateLike, StaticBatching
 from deployments.contract.events import Done, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Order
@@ -82,7 +81,6 @@ class Stepper(Generic[P, S]):
     ) -> None:
         """The settings of `Engine`."""
         self._batching = batching
-        self._last_call: weakref.ref[Call] | None = None
         self._context = context
         self._costs = costs
         self._order: Order = order
@@ -106,17 +104,16 @@ class Stepper(Generic[P, S]):
 
     def _select(self) -> list[ActiveRequest[S]]:
         """Returns who takes the next step together. Where the backend has made batches, the first in order brings its
-        own; where these don't take turns, the one goes on that took the last step."""
+        own, unless another must end before. Of a batch that failed each member goes on alone."""
         stepping = self._context.requests.stepping()
         batch = select_batch(stepping, self._context.clock(), self._costs, self._order)
         if self._batching is None or not batch:
             return batch
         calls = {request: self._batching.call_of(request.state) for request in stepping}
-        own = self._last_call() if self._last_call and not self._batching.interleaves else None
-        if own not in calls.values():
-            own = calls[batch[0]]
-            self._last_call = weakref.ref(own)
-        return [request for request, call in calls.items() if call is own]
+        current = self._batching.current_call
+        own = current if current in calls.values() else calls[batch[0]]
+        members = [request for request, call in calls.items() if call is own]
+        return members[:1] if own is not None and own.failed else members
 
     def _expire(self) -> bool:
         """Whether there was any. What only has to be finished is let through."""
@@ -138,7 +135,7 @@ class Stepper(Generic[P, S]):
 
     def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
         """One step of images of one key. A step that failed changed nothing: it is taken again in other company."""
-        if self._step_batch(batch):
+        if self._step_batch(batch) or self._batching is not None:
             return
         for request in batch:
             if not request.handle.ended:

@@ -16,6 +16,7 @@ import httpx2
 from PIL import Image
 
 from deployments.backend import JobError, OutOfMemory
+from deployments.contract.events import for_clients
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import EngineConfig
 from deployments.images import open_image
@@ -27,7 +28,6 @@ _REFUSALS: Final = (400, 413, 415, 422)
 _BLOCKED: Final = ("moderation_blocked", "content_policy_violation")
 _BUSY: Final = (408, 425, 429, 503, 504)
 _OUT_OF_MEMORY: Final = re.compile(r"out of memory|OutOfMemory|\bOOM\b", re.IGNORECASE)
-_PATH: Final = re.compile(r"(?:/[\w.-]+){2,}")
 
 Files = Mapping[str, bytes]
 """A job's inputs by their object keys."""
@@ -128,7 +128,7 @@ class EngineClient:
             case _:
                 error = answer.get("error")
                 if isinstance(error, dict) and error.get("code") in _BLOCKED:
-                    raise JobError(f"the model refuses this request: {_plain(_message(error))}")
+                    raise JobError(f"the model refuses this request: {for_clients(_message(error))}")
                 raise _failure(_message(error) or f"its status is {status}")
 
     async def download(self, video_id: str, file: Path) -> None:
@@ -200,7 +200,7 @@ def _read(response: httpx2.Response) -> dict[str, Any]:
     except ValueError:
         answer = None
     if status in _REFUSALS:
-        raise JobError(f"the model refuses this request: {_plain(_message(answer)) or f'HTTP status {status}'}")
+        raise JobError(f"the model refuses this request: {for_clients(_message(answer)) or f'HTTP status {status}'}")
     if not response.is_success:
         raise _failure(_message(answer) or f"HTTP status {status}")
     if not isinstance(answer, dict):
@@ -217,11 +217,6 @@ def _message(answer: Any) -> str:
     if isinstance(answer, list):
         return "; ".join(filter(None, map(_message, answer)))
     return answer if isinstance(answer, str) else ""
-
-
-def _plain(message: str) -> str:
-    """Its first line, without paths: fit for the client's eyes."""
-    return _PATH.sub("…", message).partition("\n")[0][:300]
 
 
 def _failure(message: str) -> Exception:

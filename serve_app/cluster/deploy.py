@@ -25,6 +25,8 @@ from serve_app.config.settings import Settings
 
 _ANSWERS_WITHIN_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
+_SETTLES_S: Final = 2.0
+_FAILED: Final = ("DEPLOY_FAILED", "UNHEALTHY")
 _PROXIES: Final = {"head": ProxyLocation.HeadOnly, "every_node": ProxyLocation.EveryNode}
 
 
@@ -93,18 +95,20 @@ def deploy_application(application: serve.Application, models: Collection[str]) 
     again. What is there of the same version stays. Raises RuntimeError where anything else fails."""
     target = serve.RunTarget(application, name=APP_NAME, route_prefix="/")
     serve.run_many([target], wait_for_applications_running=False)
+    # Until the controller has looked at them, deployments have the state from before.
+    settled = time.monotonic() + _SETTLES_S
     while True:
         status = serve.status().applications[APP_NAME]
-        faults = {
-            name: fault
-            for name, deployment in status.deployments.items()
-            if name in models and (fault := ray_internals.start_fault(deployment.message))
-        }
-        missing = [name for name, deployment in status.deployments.items() if deployment.status != "HEALTHY"]
-        if status.status == "RUNNING" or (status.deployments and faults.keys() >= set(missing)):
-            return faults
-        if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            raise RuntimeError(status.message)
+        missing = {name: each for name, each in status.deployments.items() if each.status != "HEALTHY"}
+        faults = {name: fault for name in missing if (fault := ray_internals.start_fault(missing[name].message))}
+        if status.status == "RUNNING":
+            return {}
+        if time.monotonic() > settled:
+            failed = [name for name, each in missing.items() if each.status in _FAILED and name not in models]
+            if failed or (status.status == "DEPLOY_FAILED" and not missing):
+                raise RuntimeError(status.message)
+            if missing and faults.keys() == missing.keys() <= set(models):
+                return faults
         time.sleep(_LOOK_EVERY_S)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from deployments.contract.capabilities import pipeline_class, runs_natively
+from deployments.contract.capabilities import pipeline_name, runs_natively
 from deployments.contract.model import DIFFUSERS, DIFFUSION, GENERIC_ONLY, NATIVE_ONLY, SIMULATED, ModelConfig
 from deployments.contract.pipelines import find_pipeline, takes_several_images
 from serve_app.cluster.finding import Finding, fine, refusal, warning
@@ -26,7 +26,7 @@ def check_pipelines(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
         custom = any(each.request in FORMS and name in each.models for each in catalog.endpoints.values())
         if not (custom or config.pipeline or config.pipeline_kwargs):
             continue
-        if (kind := pipeline_class(config)) is None:
+        if (kind := pipeline_name(config)) is None:
             continue
         if (pipeline := find_pipeline(kind)) is None:
             if config.pipeline is not None:

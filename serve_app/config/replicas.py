@@ -20,7 +20,16 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
-from deployments.contract.model import DIFFUSION, ENGINE, SIMULATED, ModelConfig, ModelSpec, RewriterSpec, Trial
+from deployments.contract.model import (
+    DIFFUSERS,
+    DIFFUSION,
+    ENGINE,
+    SIMULATED,
+    ModelConfig,
+    ModelSpec,
+    RewriterSpec,
+    Trial,
+)
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.config import settings as all_settings
 from serve_app.config.catalog import Catalog, RewriterModel
@@ -261,7 +270,7 @@ def model_spec(name: str, catalog: Catalog, settings: Settings, withheld: Withhe
         field = "text_encoder" if profile.text_encoder else "cfg"
         raise ValueError(f"models.{name}.{field} must be null: {reads_none} reads no prompts")
     return ModelSpec(
-        **dict(config.model_copy(update={"probe": _trial(name, catalog, config, profile.steps or model.steps)})),
+        **dict(config.model_copy(update={"probe": _probe(name, catalog, config, profile.steps or model.steps)})),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,
@@ -271,9 +280,12 @@ def model_spec(name: str, catalog: Catalog, settings: Settings, withheld: Withhe
     )
 
 
-def _trial(name: str, catalog: Catalog, config: ModelConfig, steps: int | None) -> Trial:
-    """Returns the model's trial: of its own steps, and of the size that its first custom endpoint names."""
-    endpoints = (each.fields for each in catalog.endpoints.values() if name in each.models and each.request in FORMS)
+def _probe(name: str, catalog: Catalog, config: ModelConfig, steps: int | None) -> Trial | None:
+    """Returns how the model proves itself: with its own steps, at the size that its first custom endpoint names. None
+    for one without such endpoints or settings of pipelines, which a native family runs."""
+    endpoints = [each.fields for each in catalog.endpoints.values() if name in each.models and each.request in FORMS]
+    if config.backend not in (DIFFUSION, DIFFUSERS) or not (endpoints or config.is_generic):
+        return config.probe
     side = next((fields.side for fields in endpoints if "side" in fields.model_fields_set), None)
     known = {"steps": steps, "width": side, "height": side}
     named = {name: value for name, value in known.items() if value is not None}

@@ -184,11 +184,10 @@ async def run_attempt(
         await writer.publish(Status.ERROR, details={"error": UNREADABLE})
         return
     job = Job.decode(attempt.lease.job)
-    if fault is not None:
-        await writer.publish(Status.ERROR, details={"error": fault})
-        return
     try:
-        if not await _moderate_request(job, writer, dependencies.gate, draining):
+        if fault is not None:
+            await writer.publish(Status.ERROR, details={"error": fault})
+        elif not await _moderate_request(job, writer, dependencies.gate, draining):
             generation, warnings = await _resolve_job(job, writer, dependencies, draining)
             job = replace(job, warnings=(*job.warnings, *warnings))
             await turn()

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
@@ -31,6 +31,9 @@ from serve_app.launcher.first_start import with_key
 from serve_app.launcher.running import MetricsServer, listen
 from serve_app.storage import connection
 from serve_app.storage.refusals import check_permissions
+
+if TYPE_CHECKING:
+    from ray import serve
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +184,7 @@ class Launcher:
         self._deploy(application.build(self.settings))
         self._ask_for_replicas()
 
-    def _deploy(self, application: Any) -> None:
+    def _deploy(self, application: serve.Application) -> None:
         from serve_app.cluster.deploy import deploy_application
 
         faults = deploy_application(application, catalog.load(self.settings).models)

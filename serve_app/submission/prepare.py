@@ -107,7 +107,7 @@ async def prepare(
         value = getattr(body, name, None)
         if value is not None and value is not False and value != "":
             raise Invalid(["body", name], f"The model {defaults.model} takes no {name}", "not_supported_by_model")
-    if defaults.one_image and len(getattr(body, "images", ())) > 1:
+    if defaults.one_image and len(getattr(body, "images", None) or ()) > 1:
         raise Invalid(["body", "images"], f"The model {defaults.model} takes one image", "not_supported_by_model")
     images = await _load_images(dependencies, caller, body)
     request_images = await _prepare_images(dependencies.inputs, caller, body, images)

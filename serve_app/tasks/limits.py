@@ -113,9 +113,9 @@ class Limits:
     queue_s: float = 24 * 3600
     """From submission to start of work."""
     run_s: float = 15 * 60
-    model_broken_s: float = 600.0
-    """How long a task waits for a model that can't be loaded."""
     """From the first start of work to the end, all attempts together."""
+    model_broken_s: float = 600.0
+    """A task waits so long for a model that can't be loaded."""
     retention_s: float = 24 * 3600
     """How long an ended task and its objects are kept."""
     idempotency_s: float = 24 * 3600

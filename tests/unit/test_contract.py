@@ -16,6 +16,7 @@ from deployments.contract import job as contract
 from deployments.contract.counts import Buckets, sum_field
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
+from deployments.contract.model import ModelSpec, Quantization
 
 BEFORE = [
     *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
@@ -60,6 +61,17 @@ def test_an_event_of_a_release_that_did_not_tell_the_time_is_read(event: Done | 
     assert [getattr(old, name) for name in told] == values
     assert not (isinstance(old, Failed) and old.was_moderated)
     assert pickle.loads(pickle.dumps(event)) == event
+
+
+def test_a_spec_of_a_release_with_fewer_settings_is_read() -> None:
+    spec = ModelSpec(checkpoint="owner/name", objects_url="memory:///", quantization=Quantization(method="int8"))
+    for settings, name in ((spec, "config_from"), (spec.quantization, "files")):
+        vars(settings).pop(name)
+    read = pickle.loads(pickle.dumps(spec))
+    assert read.is_generic
+    assert read == ModelSpec(
+        checkpoint="owner/name", objects_url="memory:///", quantization=Quantization(method="int8")
+    )
 
 
 SECONDS = Buckets((100, 250, 1000), per_unit=1000)

@@ -28,14 +28,16 @@ def deployment(message: str, state: str = "STARTING", target: int = 1) -> dict[s
     }
 
 
-async def failure(error: Exception, monkeypatch: pytest.MonkeyPatch) -> LoadFailed:
+async def failure(error: Exception, monkeypatch: pytest.MonkeyPatch, checkpoint: str = "any") -> LoadFailed:
     def refuse(*_: Any) -> Any:
         raise error
 
     monkeypatch.setattr(model_replica, "build_engine", refuse)
     monkeypatch.setattr(model_replica, "_LOAD_AGAIN_S", 0.0)
     with pytest.raises(LoadFailed) as raised:
-        await MediaModel.__init__(MediaModel.__new__(MediaModel), ModelSpec(checkpoint="any", objects_url="memory:///"))
+        await MediaModel.__init__(
+            MediaModel.__new__(MediaModel), ModelSpec(checkpoint=checkpoint, objects_url="memory:///")
+        )
     return raised.value
 
 
@@ -45,6 +47,17 @@ async def test_reason_of_a_checkpoint_comes_through_serve(monkeypatch: pytest.Mo
     assert _count(deployment(message)).fault == ModelFault(
         "/models/mine has no unet", "the model can't be loaded: … has no unet"
     )
+
+
+@pytest.mark.parametrize(
+    "place", ["https://user:tok3n@mirror.corp/acme/models", "../models/secret/x", "models/private/x", "acme/secret-xl"]
+)
+async def test_clients_learn_no_places(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = await failure(CheckpointError(f"{place} has no unet, nor has 'my folder'"), monkeypatch, "my folder")
+    fault = _count(deployment(SERVE_SAYS.format(error=error))).fault
+    assert fault is not None
+    assert fault.reason.startswith(place)
+    assert fault.for_clients == "the model can't be loaded: … has no unet, nor has '…'"
 
 
 async def test_reason_that_nobody_foresaw_names_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from support.virtual_backend import VirtualBackend
 
 from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.events import Event, Started
+from deployments.contract.job import GenerationJob
 from deployments.contract.model_fault import ModelFault
 from deployments.engine.requests import DEVICE_BROKEN, STORAGE_UNREACHABLE
 from serve_app.dispatcher import queue
@@ -108,16 +109,22 @@ async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_cra
     assert task.details == {"error": DEVICE_BROKEN.reason}
 
 
-async def test_tasks_of_a_model_that_stays_broken_end_with_the_reason(scene: Scene) -> None:
+async def test_tasks_of_a_model_that_stays_broken_end(scene: Scene) -> None:
     fault = ModelFault("/models/mine has no unet", "the model can't be loaded: … has no unet")
-    scene.call = lambda job: NeverStarts()
+    calls: list[NeverStarts] = []
+
+    def call(job: GenerationJob) -> NeverStarts:
+        calls.append(NeverStarts())
+        return calls[-1]
+
+    scene.call = call
     dispatcher = scene.dispatcher()
     ids = await scene.submit(6)
     await scene.until(lambda: dispatcher.waits_for_replica)
     limit = scene.store.limits.model_broken_s
     dispatcher.note_fault(fault, 100.0)
     dispatcher.note_fault(fault, 99.0 + limit)
-    assert not any([(await scene.task(task_id)).status.terminal for task_id in ids])
+    assert not any(call.cancelled for call in calls)
     dispatcher.note_fault(fault, 100.0 + limit)
     for task in await scene.wait_for_end(ids):
         assert (task.status, task.details) == (Status.ERROR, {"error": fault.for_clients})
@@ -142,6 +149,10 @@ class NeverStarts:
 
     def __init__(self) -> None:
         self._cancelled = asyncio.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         await self._cancelled.wait()

@@ -7,6 +7,7 @@ import gc
 import io
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_cancelled_job_leaves_nothing_in_the_step_cache(
     method: Any, options: dict[str, Any], folder: Path, store: ObjectStore
 ) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method=method, options=options))
-    backend = DiffusersBackend(loaded.pipeline, store, hooked=not loaded.interleaves)
+    backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     job = make_job("a", seed=1, steps=8, size=64)
     alone = stored(store, result(backend, job))
     result(backend, replace(job, id="cancelled"), cancel_after=5)
@@ -129,7 +130,7 @@ def test_cancelled_job_leaves_nothing_in_the_step_cache(
 
 def test_calls_with_a_step_cache_run_one_by_one(folder: Path, store: ObjectStore) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
-    backend = DiffusersBackend(loaded.pipeline, store, hooked=not loaded.interleaves)
+    backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{size}", seed=1, steps=6, size=size) for size in (128, 64)]
     alone = [stored(store, result(backend, job)) for job in jobs]
     engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
@@ -141,7 +142,7 @@ def test_calls_with_a_step_cache_run_one_by_one(folder: Path, store: ObjectStore
 
 def test_failed_batch_with_a_step_cache_is_made_one_by_one(folder: Path, store: ObjectStore) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
-    backend = DiffusersBackend(loaded.pipeline, store, hooked=not loaded.interleaves)
+    backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(2)]
     alone = [stored(store, result(backend, job)) for job in jobs]
     network = loaded.pipeline.transformer
@@ -342,3 +343,95 @@ def test_pixels_on_the_device_are_those_of_floats_on_the_cpu() -> None:
     expected = (floats * 255).round().clip(0, 255).astype(np.uint8)
     assert (PipelineOutput({"frames": video}).pixels(1) == expected[1]).all()
     assert (PipelineOutput({"frames": floats}).pixels(1) == expected[1]).all()
+
+
+def test_call_that_takes_no_step_ends(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
+    call = type(loaded.pipeline).__call__
+
+    @functools.wraps(call)
+    def without_steps(self: Any, **arguments: Any) -> Any:
+        return {"images": torch.zeros(1, 3, 64, 64)}
+
+    monkeypatch.setattr(type(loaded.pipeline), "__call__", without_steps)
+    backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
+    stored(store, result(backend, make_job("a", seed=1, steps=4, size=64)))
+
+
+def test_batch_that_can_not_be_decoded_is_made_one_by_one(folder: Path, store: ObjectStore) -> None:
+    """Without turns, decoding is part of the last step."""
+    loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
+    backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
+    jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(3)]
+    alone = [stored(store, result(backend, job)) for job in jobs]
+    decode = loaded.pipeline.vae._decode
+
+    def short_of_memory(latents: Any, *arguments: Any, **options: Any) -> Any:
+        if beside[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return decode(latents, *arguments, **options)
+
+    beside, begin = [False], backend._begin
+    loaded.pipeline.vae._decode = short_of_memory
+
+    def begun(jobs: Any) -> Any:
+        beside[0] = len(jobs) > 1
+        return begin(jobs)
+
+    backend._begin = begun
+    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
+    for job in jobs:
+        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
+    engine.run_until_idle()
+    assert [stored(store, events[job.id]) for job in jobs] == alone
+
+
+def test_members_of_a_failed_batch_take_all_their_steps(folder: Path, store: ObjectStore) -> None:
+    backend = DiffusersBackend(load(folder, "flux-schnell").pipeline, store)
+    jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(3)]
+    alone = [stored(store, result(backend, job)) for job in jobs]
+    network = backend._pipeline.transformer
+    forward, forwards = network.forward, list[int]()
+
+    def fails_in_the_third_step(hidden_states: Any, *rest: Any, **options: Any) -> Any:
+        forwards.append(len(hidden_states))
+        if forwards == [3, 3, 3]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(hidden_states, *rest, **options)
+
+    network.forward = fails_in_the_third_step
+    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
+    for job in jobs:
+        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
+    engine.run_until_idle()
+    assert [stored(store, events[job.id]) for job in jobs] == alone
+    assert forwards == [3, 3, 3] + 12 * [1]
+
+
+def test_result_that_cosmos_guards_is_withheld(
+    folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load(folder, "flux-schnell").pipeline
+
+    def guard(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("Cosmos Guardrail detected unsafe content in the generated video. Please ensure ...")
+
+    monkeypatch.setattr(pipeline.image_processor, "postprocess", guard)
+    last = result(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=2, size=64))[-1]
+    assert isinstance(last, Failed)
+    assert last.was_moderated
+
+
+def test_dropped_run_of_a_pipeline_without_callback_is_freed(folder: Path) -> None:
+    """Its result may be gigabytes of a device."""
+    pipeline = load(folder, "hunyuan-video").pipeline
+    run = PipelineRun(pipeline, {"prompt": "a", "num_frames": 5, "height": 64, "width": 64, "num_inference_steps": 1})
+    while not run.ended:
+        run.advance()
+    dropped = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert dropped() is None
+    finally:
+        gc.enable()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.tiny_pipelines import build
 
 from deployments.backends.pipeline_probe import probe_pipeline
@@ -59,9 +61,9 @@ def test_probe_has_the_arguments_of_the_entry(pipeline: Any, monkeypatch: pytest
     shapes: list[Any] = []
     pipeline.unet.register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
     assert probe_pipeline(pipeline, Trial(width=64, height=128, steps=30), {"clip_skip": 1})
-    [(run, prompts, clip_skip)] = called
-    assert (len(prompts), clip_skip, run.scheduler.num_inference_steps) == (2, 1, 30)
-    assert [shape[2] * pipeline.vae_scale_factor for shape in shapes] == [128, 128], "two steps of thirty are taken"
+    assert [len(prompts) if isinstance(prompts, list) else 1 for _, prompts, _ in called] == [2, 1]
+    assert {(clip_skip, run.scheduler.num_inference_steps) for run, _, clip_skip in called} == {(1, 30)}
+    assert [shape[2] * pipeline.vae_scale_factor for shape in shapes] == 4 * [128], "two steps of thirty are taken"
 
 
 def test_pipeline_of_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +90,39 @@ def test_two_prompts_without_memory_say_nothing_against_several(pipeline: Any, m
 
     monkeypatch.setattr(pipeline.unet, "forward", short_of_memory)
     assert probe_pipeline(pipeline, SMALL, {})
+
+
+def test_pipeline_whose_prompts_change_each_other_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kandinsky 5 pads the shorter one without a mask."""
+    forward = pipeline.unet.forward
+
+    def other_beside_others(sample: Any, *arguments: Any, **options: Any) -> Any:
+        output = forward(sample, *arguments, **options)
+        return (output[0] * (1 if len(sample) == 2 else 3),)  # CFG doubles a batch
+
+    monkeypatch.setattr(pipeline.unet, "forward", other_beside_others)
+    assert not probe_pipeline(pipeline, SMALL, {})
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_checkpoint_that_lacks_a_tensor_says_which(missing: bool, sdxl: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sdxl"
+    shutil.copytree(sdxl, folder)
+    [file] = (folder / "unet").glob("*.safetensors")
+    tensors = load_file(file)
+    if missing:
+        del tensors["conv_in.bias"]
+    save_file(tensors, file)
+    if not missing:
+        assert load(folder).pipeline is not None
+        return
+    with pytest.raises(CheckpointError, match=r"conv_in\.bias"):
+        load(folder)
+
+
+def test_class_that_changes_its_network_is_refused(sdxl: Path) -> None:
+    with pytest.raises(CheckpointError, match="StableDiffusionXLPAGPipeline can't be served: it changes its network"):
+        load(sdxl, pipeline="StableDiffusionXLPAGPipeline")
 
 
 def test_pipeline_that_needs_an_image_gets_one(sdxl: Path) -> None:

@@ -7,11 +7,15 @@ from typing import Any
 
 import diffusers
 import pytest
+from support.images import image_file
 from support.jobs import make_job
 
 from deployments.backend import JobError
 from deployments.backends.pipeline_run import has_sections
 from deployments.backends.pipeline_signature import PipelineSignature
+from deployments.contract.capabilities import unsupported_fields
+from deployments.contract.job import VideoParams
+from deployments.contract.model import ModelConfig
 
 D: Any = diffusers
 
@@ -50,6 +54,7 @@ def test_distilled_guidance_needs_a_network_that_reads_it() -> None:
         ("WanPipeline", {"vae_scale_factor_spatial": 16, "transformer": network(patch_size=(1, 2, 2))}, 32),
         ("LTXPipeline", {"vae_spatial_compression_ratio": 32, "transformer": network(patch_size=1)}, 32),
         ("ZImagePipeline", {"vae_scale_factor": 8, "transformer": network(all_patch_size=(2,))}, 16),
+        ("FluxPipeline", {"vae_scale_factor": 8, "transformer": network(patch_size=1)}, 16),
         ("StableDiffusionXLPipeline", {"vae_scale_factor": 8}, 8),
     ],
 )
@@ -58,6 +63,40 @@ def test_sides_are_rounded_up_to_the_models_own_multiple(name: str, attributes: 
     assert own.multiple == multiple
     arguments = own.arguments([make_job("a", width=80, height=8)], {})
     assert (arguments["width"], arguments["height"]) == (-(-80 // multiple) * multiple, multiple)
+
+
+@pytest.mark.parametrize("fields", [{"steps": 1, "strength": 0.5}, {"steps": 4, "strength": 0.0}])
+def test_strength_that_leaves_no_step_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(JobError, match="steps times strength must be at least 1"):
+        PipelineSignature.from_pipeline(D.FluxImg2ImgPipeline).check(make_job("a", **fields))
+
+
+def test_frames_beyond_the_motion_module_are_refused() -> None:
+    own = signature("AnimateDiffPipeline", motion_adapter=network(motion_max_seq_length=32))
+    video = VideoParams(frames=33, checkpoint="unused")
+    with pytest.raises(JobError, match="this model makes at most 32 frames, not 33"):
+        own.check(make_job("a", output_format="mp4", video=video))
+
+
+@pytest.mark.parametrize(
+    ("name", "constants", "taken"),
+    [
+        ("FluxPipeline", {}, False),
+        ("FluxPipeline", {"true_cfg_scale": 4}, True),
+        ("QwenImagePipeline", {}, True),
+        ("StableDiffusionXLPipeline", {}, True),
+    ],
+)
+def test_negative_prompt_is_refused_where_it_has_no_effect(name: str, constants: dict[str, Any], taken: bool) -> None:
+    assert PipelineSignature.from_pipeline(getattr(D, name), constants).takes_negative_prompt is taken
+    config = ModelConfig(checkpoint="owner/name", pipeline=name, pipeline_kwargs=constants)
+    assert ("negative_prompt" not in unsupported_fields(config)) is taken
+
+
+def test_images_to_begin_with_have_the_size_of_the_call() -> None:
+    own = signature("ZImageImg2ImgPipeline", vae_scale_factor=8, transformer=network(all_patch_size=(2,)))
+    job = make_job("a", width=80, height=64, references=("inputs/a",), strength=0.5)
+    assert own.arguments([job], {"inputs/a": image_file(300, 200)})["image"].size == (80, 64)
 
 
 def test_frames_are_whole_groups_of_any_autoencoder() -> None:

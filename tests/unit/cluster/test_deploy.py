@@ -1,0 +1,60 @@
+"""The end of a deployment, by what Serve says of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from serve_app.cluster import deploy
+
+FAULT = "A replica failed to start with exception. Error:\nmodel fault: no unet\nfor clients: no unet"
+
+
+def status(app: str, **deployments: tuple[str, str]) -> Any:
+    parts = {name: SimpleNamespace(status=state, message=message) for name, (state, message) in deployments.items()}
+    return SimpleNamespace(
+        applications={deploy.APP_NAME: SimpleNamespace(status=app, message="it failed", deployments=parts)}
+    )
+
+
+RUNNING = ("HEALTHY", "")
+LOADING = ("UPDATING", "")
+FAILING = ("UPDATING", FAULT)
+FAILED = ("DEPLOY_FAILED", FAULT)
+
+
+@pytest.fixture
+def says(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What Serve says, one after the other, a second apart; the last for ever."""
+    answers, seconds = list[Any](), iter(range(1000))
+    monkeypatch.setattr(deploy.serve, "RunTarget", lambda *_, **__: None)
+    monkeypatch.setattr(deploy.serve, "run_many", lambda *_, **__: None)
+    monkeypatch.setattr(deploy.serve, "status", lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(deploy.time, "sleep", lambda _: None)
+    monkeypatch.setattr(deploy.time, "monotonic", lambda: next(seconds))
+    return answers
+
+
+def faults(models: tuple[str, ...] = ("a", "b")) -> dict[str, str]:
+    return {name: fault.reason for name, fault in deploy.deploy_application(cast(Any, None), models).items()}
+
+
+def test_state_from_before_a_deployment_is_not_its_end(says: list[Any]) -> None:
+    says += [status("DEPLOYING", a=FAILED), status("DEPLOYING", a=RUNNING), status("DEPLOYING", a=LOADING)]
+    says += [status("RUNNING", a=RUNNING)]
+    assert faults() == {}
+
+
+def test_model_that_loads_is_waited_for_beside_one_that_failed(says: list[Any]) -> None:
+    waits: Iterator[Any] = iter([status("DEPLOY_FAILED", a=FAILED, b=LOADING, ingress=RUNNING)] * 5)
+    says += [*waits, status("DEPLOY_FAILED", a=FAILED, b=RUNNING, ingress=RUNNING)]
+    assert faults() == {"a": "no unet"}
+
+
+def test_other_deployment_that_failed_ends_it(says: list[Any]) -> None:
+    says += [status("DEPLOY_FAILED", a=FAILING, ingress=("DEPLOY_FAILED", "x"))]
+    with pytest.raises(RuntimeError, match="it failed"):
+        faults()
