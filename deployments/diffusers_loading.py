@@ -72,8 +72,16 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
         log.warning("%s: %s have no effect, only native families have these", config.checkpoint, ", ".join(native))
     device = torch.device(device_for(config.device))
     dtypes = _dtypes(config, device)
-    dtype = dtypes["default"]
     pipeline = _from_single_file(config, dtypes) if config.is_single_file else _from_folder(config, device, dtypes)
+    loaded = prepare_pipeline(pipeline, config)
+    log.info("%s: %s; loaded in %.1f s", config.checkpoint, loaded.setup, time.monotonic() - began)
+    return loaded
+
+
+def prepare_pipeline(pipeline: Any, config: ModelConfig) -> LoadedPipeline:
+    """Puts a pipeline with weights on its device, sets it up as `config` says, and proves it by a call."""
+    device = torch.device(device_for(config.device))
+    dtypes = _dtypes(config, device)
     pipeline.set_progress_bar_config(disable=True)
     name = type(pipeline).__name__
     if (found := find_pipeline(name)) is not None and found.refusal is not None:
@@ -94,8 +102,7 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
     attention = _AttentionTrial(pipeline, denoisers, config)
     setup["attention"] = attention.use_fastest()
     setup["compiled"] = _compile(pipeline, denoisers, config) if config.compile else "false"
-    log.info("%s: %s; loaded in %.1f s", config.checkpoint, setup, time.monotonic() - began)
-    decoder = _preview_decoder(config, device, dtype) if config.preview_decoder else None
+    decoder = _preview_decoder(config, device, dtypes["default"]) if config.preview_decoder else None
     interleaves = config.offload == "none" and config.cache is None
     return LoadedPipeline(pipeline, decoder, interleaves, attention.takes_several, setup)
 

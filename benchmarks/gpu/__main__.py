@@ -17,6 +17,9 @@ from benchmarks.gpu import report
 _BUNDLED: Final = tuple(f"bundled/{name}" for name in ("flux2klein", "flux3", "flux", "kontext", "fill"))
 GROUPS: Final = {
     "basics": (9, ("machine", "kernels", *_BUNDLED)),
+    "z-image": (6, ("z-image",)),
+    "qwen-image": (8, ("qwen-image",)),
+    "wan": (14, ("wan",)),
     "klein-4b": (19, ("klein-4b", "engine", "adapters")),
     "compiled": (13, ("compiled", "fp8", "loading")),
     "flux1": (7, ("flux1",)),

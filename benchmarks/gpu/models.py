@@ -39,6 +39,19 @@ _STOCK: Final = ("FluxPipeline", "Flux2Pipeline", "Flux2KleinPipeline")
 _QWEN: Final = {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32}
 _READER: Final = _QWEN | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True}
 
+FLUX_CODER: Final[dict[str, Any]] = {
+    "block_out_channels": (128, 256, 512, 512),
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "layers_per_block": 2,
+    "latent_channels": 16,
+    "scaling_factor": 0.3611,
+    "shift_factor": 0.1159,
+    "use_quant_conv": False,
+    "use_post_quant_conv": False,
+}
+"""The autoencoder of FLUX.1, which Z-Image has, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -87,7 +100,7 @@ def video_transformer(device: torch.device, *, tiny: bool) -> Any:
     if tiny:
         return kind.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32).to(device)
     gates = dict.fromkeys(("gated_attn", "cross_attn_mod", "audio_gated_attn", "audio_cross_attn_mod"), True)
-    with _with_defaults(LoadOptions(device, torch.bfloat16)):
+    with with_defaults(LoadOptions(device, torch.bfloat16)):
         return kind(rope_type="split", use_prompt_embeddings=False, **gates).eval().requires_grad_(False)
 
 
@@ -95,7 +108,7 @@ def _klein(folder: Path, load_options: LoadOptions) -> Any:
     sizes = {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24, "joint_attention_dim": 7680}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", model_max_length=131072)
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _with_defaults(load_options):
+    with with_defaults(load_options):
         vae, reader = diffusers.AutoencoderKLFlux2(), transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_READER))
         network = diffusers.Flux2Transformer2DModel(**sizes, guidance_embeds=False)
     parts = {"scheduler": scheduler, "vae": vae, "text_encoder": reader, "tokenizer": tokenizer}
@@ -103,9 +116,6 @@ def _klein(folder: Path, load_options: LoadOptions) -> Any:
 
 
 def _flux1(folder: Path, load_options: LoadOptions) -> Any:
-    coder: dict[str, Any] = {"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 16}
-    coder |= {"down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4}
-    coder |= {"scaling_factor": 0.3611, "shift_factor": 0.1159, "use_quant_conv": False, "use_post_quant_conv": False}
     clip = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
     t5 = {"d_model": 4096, "d_ff": 10240, "num_heads": 64, "num_layers": 24, "feed_forward_proj": "gated-gelu"}
     parts: dict[str, Any] = {
@@ -113,8 +123,8 @@ def _flux1(folder: Path, load_options: LoadOptions) -> Any:
         for name, most in (("tokenizer", 77), ("tokenizer_2", 512))
     }
     parts["scheduler"] = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with _with_defaults(load_options):
-        parts["vae"] = diffusers.AutoencoderKL(**coder)
+    with with_defaults(load_options):
+        parts["vae"] = diffusers.AutoencoderKL(**FLUX_CODER)
         parts["text_encoder"] = transformers.CLIPTextModel(transformers.CLIPTextConfig(**clip))
         parts["text_encoder_2"] = transformers.T5EncoderModel(transformers.T5Config(**t5))
         parts["transformer"] = diffusers.FluxTransformer2DModel(guidance_embeds=True)
@@ -128,7 +138,7 @@ def _flux3(folder: Path, load_options: LoadOptions) -> Any:
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(names=["tokenizer"], local_files_only=True)
     config = transformers.Qwen3VLConfig(text_config=_READER, tie_word_embeddings=True)
-    with _with_defaults(load_options):
+    with with_defaults(load_options):
         parts = {"vae": diffusers.AutoencoderKLFlux2(), "transformer": diffusers.Flux3Transformer2DModel(flow_map=True)}
         pipeline.update_components(text_encoder=transformers.Qwen3VLForConditionalGeneration(config), **parts)
     return _ready(pipeline, load_options)
@@ -157,7 +167,7 @@ def enliven(network: Any) -> None:
 
 
 @contextmanager
-def _with_defaults(load_options: LoadOptions) -> Iterator[None]:
+def with_defaults(load_options: LoadOptions) -> Iterator[None]:
     torch.set_default_dtype(load_options.dtype)
     try:
         with load_options.device:

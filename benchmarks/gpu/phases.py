@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu import engine, kernels, steps
+from benchmarks.gpu import engine, kernels, pipelines, steps
 from benchmarks.gpu.models import load
 from benchmarks.gpu.workbench import Workbench
 
@@ -44,6 +44,9 @@ def _checkpoint(bench: Workbench) -> None:
 PHASES: Final[Mapping[str, Callable[[Workbench], None]]] = {
     "machine": kernels.machine,
     "kernels": kernels.kernels,
+    "z-image": partial(pipelines.image_pipeline, "z-image"),
+    "qwen-image": partial(pipelines.image_pipeline, "qwen-image"),
+    "wan": pipelines.video_pipeline,
     "klein-4b": partial(_images, "klein-4b"),
     "engine": lambda bench: engine.engine(bench, bench.model("klein-4b")),
     "adapters": lambda bench: steps.adapters(bench, bench.model("klein-4b")),

@@ -28,6 +28,9 @@ class Expected(NamedTuple):
 
 
 EXPECTED: Final = (
+    Expected("z-image", "step of 1 x 1024 px", "ms", 120, 200),
+    Expected("qwen-image", "step of 1 x 1024 px", "ms", 160, 260),
+    Expected("wan", "step of 832 x 480 px, 81 frames", "ms", 3300, 5000),
     Expected("klein-4b", "row of 8 x 1024 px", "ms", 560, 650),
     Expected("klein-4b", "row of 1 x 1024 px", "ms", 68, 80),
     Expected("klein-4b", "row of 8 x 512 px", "ms", 170, 200),
