@@ -48,7 +48,7 @@ class LoadedPipeline:
     pipeline: Any
     preview_decoder: Any
     interleaves: bool
-    """Whether calls may take turns between steps: not where hooks keep state of one call, or move networks."""
+    """Calls may take turns between steps. They may not where hooks keep state of one call, or move networks."""
     takes_several: bool
     """A call may have several prompts."""
     setup: Mapping[str, str]

@@ -27,7 +27,7 @@ class ModelFault:
     reason: str
     """One line for operators."""
     for_clients: str
-    """The same without paths, addresses and names of repositories."""
+    """The reason without paths, addresses and names of repositories."""
 
 
 def find_fault(message: str) -> ModelFault | None:
