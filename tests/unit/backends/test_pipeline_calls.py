@@ -26,7 +26,7 @@ from deployments.backends.diffusers import DiffusersBackend, PipelineState
 from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun
 from deployments.contract.events import LAST, Done, Event, Failed, Progress
-from deployments.contract.job import VideoParams
+from deployments.contract.job import GenerationJob, VideoParams
 from deployments.contract.model import ModelConfig, StepCache
 from deployments.contract.objects import ObjectStore
 from deployments.diffusers_loading import load_pipeline
@@ -65,6 +65,14 @@ def result(backend: DiffusersBackend, job: Any, cancel_after: int | None = None)
             engine.cancel(handle)
             break
     return events
+
+
+def made_together(backend: DiffusersBackend, store: ObjectStore, jobs: list[GenerationJob]) -> list[bytes]:
+    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
+    for job in jobs:
+        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
+    engine.run_until_idle()
+    return [stored(store, events[job.id]) for job in jobs]
 
 
 def stored(store: ObjectStore, events: list[Event]) -> bytes:
@@ -133,14 +141,10 @@ def test_calls_with_a_step_cache_run_one_by_one(folder: Path, store: ObjectStore
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{size}", seed=1, steps=6, size=size) for size in (128, 64)]
     alone = [stored(store, result(backend, job)) for job in jobs]
-    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
-    for job in jobs:
-        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
-    engine.run_until_idle()
-    assert [stored(store, events[job.id]) for job in jobs] == alone
+    assert made_together(backend, store, jobs) == alone
 
 
-def test_failed_batch_with_a_step_cache_is_made_one_by_one(folder: Path, store: ObjectStore) -> None:
+def test_failed_batch_with_a_step_cache_is_made_singly(folder: Path, store: ObjectStore) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(2)]
@@ -154,11 +158,7 @@ def test_failed_batch_with_a_step_cache_is_made_one_by_one(folder: Path, store: 
         return forward(hidden_states, *rest, **options)
 
     network.forward = fails_for_two
-    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
-    for job in jobs:
-        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
-    engine.run_until_idle()
-    assert [stored(store, events[job.id]) for job in jobs] == alone
+    assert made_together(backend, store, jobs) == alone
 
 
 def test_equal_jobs_share_a_call_under_steady_load(
@@ -337,7 +337,7 @@ def layered(call: Any, images: list[Any]) -> Any:
     return answer
 
 
-def test_pixels_on_the_device_are_those_of_floats_on_the_cpu() -> None:
+def test_pixels_on_the_device_are_those_of_floats() -> None:
     video = torch.rand((2, 5, 3, 16, 24), generator=torch.Generator().manual_seed(0)).bfloat16()
     floats = video.float().permute(0, 1, 3, 4, 2).numpy()
     expected = (floats * 255).round().clip(0, 255).astype(np.uint8)
@@ -358,7 +358,7 @@ def test_call_that_takes_no_step_ends(folder: Path, store: ObjectStore, monkeypa
     stored(store, result(backend, make_job("a", seed=1, steps=4, size=64)))
 
 
-def test_batch_that_can_not_be_decoded_is_made_one_by_one(folder: Path, store: ObjectStore) -> None:
+def test_batch_that_can_not_be_decoded_is_made_singly(folder: Path, store: ObjectStore) -> None:
     """Without turns, decoding is part of the last step."""
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
@@ -379,11 +379,7 @@ def test_batch_that_can_not_be_decoded_is_made_one_by_one(folder: Path, store: O
         return begin(jobs)
 
     backend._begin = begun
-    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
-    for job in jobs:
-        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
-    engine.run_until_idle()
-    assert [stored(store, events[job.id]) for job in jobs] == alone
+    assert made_together(backend, store, jobs) == alone
 
 
 def test_members_of_a_failed_batch_take_all_their_steps(folder: Path, store: ObjectStore) -> None:
@@ -400,11 +396,7 @@ def test_members_of_a_failed_batch_take_all_their_steps(folder: Path, store: Obj
         return forward(hidden_states, *rest, **options)
 
     network.forward = fails_in_the_third_step
-    engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
-    for job in jobs:
-        engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
-    engine.run_until_idle()
-    assert [stored(store, events[job.id]) for job in jobs] == alone
+    assert made_together(backend, store, jobs) == alone
     assert forwards == [3, 3, 3] + 12 * [1]
 
 
