@@ -27,7 +27,7 @@ from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun
 from deployments.contract.events import LAST, Done, Event, Failed, Progress
 from deployments.contract.job import GenerationJob, VideoParams
-from deployments.contract.model import ModelConfig, StepCache
+from deployments.contract.model import ModelConfig, StepCache, Trial
 from deployments.contract.objects import ObjectStore
 from deployments.diffusers_loading import load_pipeline
 from deployments.engine.loop import Engine
@@ -50,7 +50,8 @@ def store() -> ObjectStore:
 def load(folder: Path, name: str, **settings: Any) -> Any:
     place = folder / name
     place = place if place.exists() else build(name, place)
-    return load_pipeline(ModelConfig(checkpoint=str(place), device="cpu", **settings))
+    probe = Trial(width=64, height=64)
+    return load_pipeline(ModelConfig(checkpoint=str(place), device="cpu", probe=probe, **settings))
 
 
 def result(backend: DiffusersBackend, job: Any, cancel_after: int | None = None) -> list[Event]:
