@@ -132,7 +132,7 @@ S_contra = TypeVar("S_contra", bound=StateLike, contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 
-class Call(Protocol):
+class BatchCall(Protocol):
     """Stands for jobs that a backend encoded together: they take every step together."""
 
     @property
@@ -152,11 +152,11 @@ class StaticBatching(Protocol[P_contra, S_contra]):
         ...
 
     @property
-    def current_call(self) -> Call | None:
+    def current_call(self) -> BatchCall | None:
         """Returns the call that must end before another takes a step, where calls take no turns."""
         ...
 
-    def call_of(self, state: S_contra) -> Call: ...
+    def call_of(self, state: S_contra) -> BatchCall: ...
     def kind_of(self, prepared: P_contra) -> Hashable | None:
         """Returns None for a job that has a call of its own."""
         ...

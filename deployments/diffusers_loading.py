@@ -273,6 +273,8 @@ class _AttentionTrial:
         self._pipeline = pipeline
         self._config = config
         self._settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
+        self._proven: str | None = None
+        """The backend in use, once the pipeline has made something by it."""
         self.takes_several = False
         """The pipeline took several prompts with the backend that was used last."""
 
@@ -289,9 +291,13 @@ class _AttentionTrial:
         return usable[0] if self._settable else "its own"
 
     def _use(self, name: str) -> None:
+        if name == self._proven:
+            return
+        self._proven = None
         for denoiser in self._settable:
             denoiser.set_attention_backend(name)
         self.takes_several = probe_pipeline(self._pipeline, self._config.probe or Trial(), self._config.pipeline_kwargs)
+        self._proven = name
 
     def _seconds(self) -> float:
         began = time.perf_counter()

@@ -77,7 +77,7 @@ class PipelineCall:
 
 
 class _Turn:
-    """Remembers the call of a hooked pipeline that is between its beginning and its end."""
+    """Remembers the call that is between its beginning and its end, of a pipeline whose calls take no turns."""
 
     def __init__(self) -> None:
         self._run: PipelineRun | None = None
@@ -277,7 +277,7 @@ class DiffusersBackend:
         return partial(self._outputs.store_preview, state.job, pixels, state.done_steps, state.total_steps)
 
     def _begin(self, jobs: Sequence[FetchedJob]) -> PipelineCall:
-        """Returns a call that waits for its first step. One of a hooked pipeline waits for its turn, before everything.
+        """Returns a call that waits for its first step, or for its turn where calls take none between steps.
 
         Raises JobError for arguments that the pipeline refuses.
         """

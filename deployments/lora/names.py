@@ -33,7 +33,7 @@ _MAX_BLOCKS: Final = re.compile(r"\d{4,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LayerRows:
     """A layer of the base, and the rows of the file's layer that are for it."""
 
     layer: str
@@ -224,9 +224,11 @@ class NetworkLayers:
         self._by_flat_name = {flat(name): name for name in self.modules}
         self._converter = _CONVERTERS.get(type(network).__name__, Converter())
 
-    def locate(self, sizes: Mapping[str, int]) -> dict[str, list[Place]]:
+    def locate(self, sizes: Mapping[str, int]) -> dict[str, list[LayerRows]]:
         """Returns the places of layers, which are given by their flat names and counts of rows. Raises AdapterError."""
-        places = {name: [Place(layer, slice(0, size))] for name, size in sizes.items() if (layer := self._find(name))}
+        places = {
+            name: [LayerRows(layer, slice(0, size))] for name, size in sizes.items() if (layer := self._find(name))
+        }
         rest = [name for name in sizes if name not in places]
         if rest:
             try:
@@ -248,7 +250,7 @@ class NetworkLayers:
                 return layer
         return None
 
-    def _convert(self, names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, list[Place]]:
+    def _convert(self, names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, list[LayerRows]]:
         """Raises whatever the converter does, and ValueError for names that it drops."""
         converter = self._converter
         if converter.convert is None or any(_MAX_BLOCKS.search(name) for name in names):
@@ -267,12 +269,12 @@ class NetworkLayers:
 
     def _places(
         self, converted: Tensors, names: Sequence[str], sizes: Mapping[str, int], unit: int
-    ) -> dict[str, list[Place]]:
+    ) -> dict[str, list[LayerRows]]:
         halves: dict[LayerName, Tensors] = defaultdict(dict)
         for key, tensor in converted.items():
             parsed = parse_name(key)
             halves[parsed.layer][parsed.part] = tensor
-        places: dict[str, list[Place]] = defaultdict(list)
+        places: dict[str, list[LayerRows]] = defaultdict(list)
         taken: dict[str, list[Tensor]] = defaultdict(list)
         for found, parts in halves.items():
             name, layer = names[int(parts["down"][0, 0]) - 1], self._find(found.name)
@@ -281,7 +283,7 @@ class NetworkLayers:
             rows = parts["up"][::unit, 0].long() - 1
             first, end = int(rows[0]), int(rows[0]) + len(rows)
             in_order = torch.equal(rows, torch.arange(first, end))
-            places[name].append(Place(layer, slice(first, end) if in_order else rows))
+            places[name].append(LayerRows(layer, slice(first, end) if in_order else rows))
             taken[name].append(rows)
         for name in names:
             if not torch.equal(torch.cat(taken[name]).sort().values, torch.arange(sizes[name])):

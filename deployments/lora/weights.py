@@ -30,7 +30,7 @@ from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.lora.deltas import Delta, Difference, Hadamard, Kronecker, LowRank
 from deployments.lora.formats import DENOISERS, AdapterError, LayerName, by_layer, read_header, shorten
-from deployments.lora.names import MAX_WIDTH, NetworkLayers, Place, is_norm
+from deployments.lora.names import MAX_WIDTH, LayerRows, NetworkLayers, is_norm
 from deployments.lru_cache import ByteCache, CacheStats
 from deployments.torch_process import SideStream
 
@@ -178,7 +178,7 @@ def _row_count(name: str, parts: Mapping[str, Tensor]) -> int:
 
 
 def _deltas(
-    name: str, parts: Mapping[str, Tensor], place: Place, layer: nn.Module, scales: PeftScales
+    name: str, parts: Mapping[str, Tensor], place: LayerRows, layer: nn.Module, scales: PeftScales
 ) -> Iterator[Delta]:
     """Yields what the parts of a file's layer add to one layer of the base. Raises AdapterError."""
     rows = place.rows
@@ -229,7 +229,7 @@ def _deltas(
 
 
 def _kronecker(
-    name: str, factors: list[list[Tensor]], place: Place, layer: nn.Module, scales: PeftScales, alpha: Tensor | None
+    name: str, factors: list[list[Tensor]], place: LayerRows, layer: nn.Module, scales: PeftScales, alpha: Tensor | None
 ) -> Kronecker:
     (left, *left_low), (right, *right_low) = factors
     # As LyCORIS has it: factors that are whole have no scale.
