@@ -18,8 +18,9 @@ from PIL import Image
 
 from deployments.backends.images import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event
-from deployments.contract.job import GenerationJob, ImageFormat
+from deployments.contract.job import GenerationJob, InputKeys
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import ImageFormat, ResolvedRequest
 from deployments.engine.loop import Engine
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
@@ -53,14 +54,16 @@ class Mix:
         return GenerationJob(
             id=name,
             attempt=1,
-            prompt=f"{chance.choice(_PROMPTS)} {name}",
-            width=width,
-            height=height,
-            steps=steps,
-            seed=number,
-            output_format=form,
+            request=ResolvedRequest(
+                prompt=f"{chance.choice(_PROMPTS)} {name}",
+                width=width,
+                height=height,
+                steps=steps,
+                seed=number,
+                output_format=form,
+            ),
             output_prefix=f"packing/{name}",
-            references=references,
+            inputs=InputKeys(references=references),
         )
 
 
@@ -187,8 +190,8 @@ def static_batches(family: Flux3, store: ObjectStore) -> Loop:
 
 
 def _file(family: Family, state: State) -> bytes:
-    assert state.job.output_format != "mp4", "an image's job"
-    data, _, _ = encode_image(family.finish(state), state.job.output_format)
+    assert state.job.request.output_format != "mp4", "an image's job"
+    data, _, _ = encode_image(family.finish(state), state.job.request.output_format)
     return data
 
 
@@ -221,7 +224,7 @@ def encode(family: Family, requests: Sequence[PreparedRequest]) -> list[State]:
 
 
 def prepare(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
-    return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.references))
+    return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.inputs.references))
 
 
 def with_inputs(store: ObjectStore) -> None:
@@ -246,4 +249,9 @@ def solo_latencies(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float
 
 def shape_key(job: GenerationJob) -> Any:
     """What jobs must have in common to be batched by a stock forward."""
-    return job.width, job.height, job.steps, tuple(int(key[-1]) % 2 for key in job.references)
+    return (
+        job.request.width,
+        job.request.height,
+        job.request.steps,
+        tuple(int(key[-1]) % 2 for key in job.inputs.references),
+    )

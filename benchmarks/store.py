@@ -28,36 +28,37 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.harness import Benchmark, Goal, Interval, Report
+from deployments.contract.moderation import Tolerance
+from deployments.contract.request import ResolvedRequest
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.projects import ProjectStore
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage.connection import connect
 from serve_app.tasks.limits import Limits
+from serve_app.tasks.payload import TaskPayload
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Job, Lease, NewTask, Status
+from serve_app.tasks.task import Lease, NewTask, Status
 
 _PREFIX: Final = "gen:"
 _QUEUE, _ORGANIZATION, _PRICE, _PAGE, _TOGETHER = "model", "organization", 900, 20, 64
 _LIMITS: Final = Limits(max_queued=10**9, max_active=10**6, requests_per_s=1e6, burst=10**6, lease_s=60.0)
 """None of them is met."""
-_JOB: Final = Job(
-    prompt="a quiet harbour at dawn, boats of many colours, long shadows, mist over the water, as a woodcut",
+_PROMPT: Final = "a quiet harbour at dawn, boats of many colours, long shadows, mist over the water, as a woodcut"
+_PAYLOAD: Final = TaskPayload(
+    request=ResolvedRequest(
+        prompt=_PROMPT, seed=1234567, steps=4, output_format="png", area=1024 * 1024, width=1024, height=1024
+    ),
+    safety=Tolerance(2),
+)
+_RESULT: Final = GenerationResult(
+    key="results/0b5c2a52-3c8a-4c5e-9d3c-1f2e3d4c5b6a/1/image.png",
+    prompt=_PROMPT,
     seed=1234567,
-    steps=4,
-    output_format="png",
-    area=1024 * 1024,
-    width=1024,
-    height=1024,
-    safety_tolerance=2,
-).encode()
-_RESULT: Final = {
-    "key": "results/0b5c2a52-3c8a-4c5e-9d3c-1f2e3d4c5b6a/1/image.png",
-    "prompt": "a quiet harbour at dawn, boats of many colours, long shadows, mist over the water",
-    "seed": 1234567,
-    "start_time": 1764000000.123,
-    "end_time": 1764000002.456,
-    "duration": 2.333,
-}
+    start_time=1764000000.123,
+    end_time=1764000002.456,
+    duration=2.333,
+)
 FELT: Final = ("submit", "poll", f"page of {_PAGE}", "cancel")
 """Calls for which somebody waits at the other end."""
 
@@ -247,7 +248,7 @@ def new_task(project: str) -> NewTask:
         project=project,
         queue=_QUEUE,
         endpoint="gen-pro",
-        job=_JOB,
+        job=_PAYLOAD.encode(),
         work=4.0,
         reply=json.dumps({"id": task_id, "polling_url": f"http://127.0.0.1:8000/v1/get_result?id={task_id}"}),
         organization=_ORGANIZATION,

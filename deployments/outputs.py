@@ -15,8 +15,9 @@ from PIL import Image
 
 from deployments.backend import Unavailable
 from deployments.contract.events import Preview
-from deployments.contract.job import GenerationJob, ImageFormat, Output, preview_key
+from deployments.contract.job import GenerationJob, Output, preview_key
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import ImageFormat
 from deployments.images import Pixels
 from deployments.video.writer import shrink
 
@@ -55,9 +56,9 @@ class Outputs:
 
     def store_image(self, job: GenerationJob, pixels: Pixels) -> Output:
         """The finished image, in the job's format, as `image.EXTENSION`."""
-        assert job.output_format != "mp4", "an image for a job of a video"
+        assert job.request.output_format != "mp4", "an image for a job of a video"
         small = self._uploads.submit(self._store_thumbnail, job, pixels)
-        data, content_type, extension = encode_image(pixels, job.output_format)
+        data, content_type, extension = encode_image(pixels, job.request.output_format)
         key = f"{job.output_prefix}/image.{extension}"
         self._put(key, data, content_type)
         height, width = pixels.shape[:2]
@@ -81,8 +82,8 @@ class Outputs:
         return Output(
             key=key,
             content_type="video/mp4",
-            width=job.width,
-            height=job.height,
+            width=job.request.width,
+            height=job.request.height,
             size=file.stat().st_size,
             draft=draft,
             thumbnail=thumbnail,
@@ -93,7 +94,7 @@ class Outputs:
         """A small image of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
         key = preview_key(job.output_prefix, step)
         self._put(key, _encode(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
-        return Preview(key=key, step=step, steps=job.steps if steps is None else steps)
+        return Preview(key=key, step=step, steps=job.request.steps if steps is None else steps)
 
     def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
         """The image made small, as `thumbnail.jpeg`, or as PNG where it is transparent. Returns its key."""

@@ -126,7 +126,7 @@ def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
 
 
 def _attributes(job: GenerationJob, outcome: str) -> Attributes:
-    return {"gen.task": job.id, "gen.attempt": job.attempt, "gen.steps": job.steps, "gen.outcome": outcome}
+    return {"gen.task": job.id, "gen.attempt": job.attempt, "gen.steps": job.request.steps, "gen.outcome": outcome}
 
 
 FOLDER: Final = "models/costs"

@@ -26,10 +26,10 @@ from typing import Final, cast
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.projects import Project
-from serve_app.dispatcher.generation import checkpoint_key
 from serve_app.dispatcher.maintenance import PLACES
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.submission.errors import StorageUnreachable

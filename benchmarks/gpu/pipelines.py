@@ -21,9 +21,9 @@ from benchmarks.gpu.models import FLUX_CODER, diffusers, transformers, with_defa
 from benchmarks.gpu.workbench import Metrics, Skipped, Workbench
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
 from deployments.checkpoint_files import pipeline_folder
-from deployments.contract.job import VideoParams
 from deployments.contract.model import ModelConfig, Trial
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.diffusers_loading import LoadedPipeline, prepare_pipeline
 from deployments.families.pipeline import LoadOptions
 
@@ -168,8 +168,10 @@ def _begin(bench: Workbench, backend: DiffusersBackend, request: PipelineRequest
     changes: Any = {"guidance": request.guidance}
     if request.frames:
         frames = 5 if bench.tiny else request.frames
-        changes |= {"video": VideoParams(frames=frames, checkpoint="unused"), "output_format": "mp4"}
-    jobs = [replace(job, prompt=" ".join([job.prompt] * 8), **changes) for job in jobs]
+        changes |= {"video": VideoParams(frames=frames), "output_format": "mp4"}
+    jobs = [
+        replace(job, request=replace(job.request, prompt=" ".join([job.request.prompt] * 8), **changes)) for job in jobs
+    ]
     states = [each for each in backend.encode([backend.fetch(job) for job in jobs]) if isinstance(each, PipelineState)]
     if len(states) < len(jobs) or any(state.call is not states[0].call for state in states):
         raise Skipped("the pipeline does not take them in one call")

@@ -193,7 +193,11 @@ def _stock_latents(model: Model, state: State) -> Tensor:
     if isinstance(model.family, Flux1):
         params |= {"pooled_prompt_embeds": state.per["pooled"], "latents": state.x}
     params |= {"guidance_scale": 1.0 if state.guidance is None else float(state.guidance[0])}
-    params |= {"width": state.job.width, "height": state.job.height, "num_inference_steps": state.job.steps}
+    params |= {
+        "width": state.job.request.width,
+        "height": state.job.request.height,
+        "num_inference_steps": state.job.request.steps,
+    }
     model.pipeline(**params, output_type="latent", callback_on_step_end=on_step_end)
     return latents[-1]
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.gpu.models import Model, build
 from deployments.contract.job import GenerationJob
+from deployments.contract.request import ResolvedRequest
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
@@ -130,7 +131,8 @@ class Workbench:
         for number, (width, height) in enumerate(sizes):
             name, prompt = f"{prompt_tag}{number:03d}", f"image {prompt_tag}{number} of a red fox in the snow"
             size: Any = {"width": self.pixels(width), "height": self.pixels(height), "steps": steps, "seed": number}
-            jobs.append(GenerationJob(name, 1, prompt, **size, output_format="png", output_prefix=name))
+            request = ResolvedRequest(prompt=prompt, **size, output_format="png")
+            jobs.append(GenerationJob(name, 1, request, name))
         return jobs
 
     def states(self, model: Model, sizes: Sizes, steps: int = 4, references: Sequence[int] = ()) -> list[State]:

@@ -116,12 +116,12 @@ class PipelineState:
 
     @property
     def key(self) -> Hashable:
-        return self.job.guidance is not None, self.call.adapter is not None
+        return self.job.request.guidance is not None, self.call.adapter is not None
 
     @property
     def tokens(self) -> int:
-        frames = self.job.video.frames if self.job.video else 1
-        return max(1, self.job.width * self.job.height * frames // _PIXELS_PER_TOKEN)
+        frames = self.job.request.video.frames if self.job.request.video else 1
+        return max(1, self.job.request.width * self.job.request.height * frames // _PIXELS_PER_TOKEN)
 
     @property
     def total_steps(self) -> int:
@@ -186,14 +186,14 @@ class DiffusersBackend:
         return state.call
 
     def kind_of(self, prepared: FetchedJob) -> Hashable | None:
-        return None if prepared.job.inputs else _call_kind(prepared)
+        return None if prepared.job.inputs.keys else _call_kind(prepared)
 
     def counts(self) -> Mapping[str, float]:
         return counts.cache_counts("adapters", self._adapters.stats) if self._adapters else {}
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
         self._signature.check(job)
-        images = self._fetcher.fetch_all(job.inputs)
+        images = self._fetcher.fetch_all(job.inputs.keys)
         adapter = None
         if job.adapter is not None:
             if self._adapters is None:
@@ -249,14 +249,14 @@ class DiffusersBackend:
         output = PipelineOutput(call.run.output)
         with translate_device_errors():
             pixels = output.pixels(state.index)
-            if state.job.video is not None:
+            if state.job.request.video is not None:
                 sound = output.audio(self._pipeline, state.index)
-                return partial(self._store_video, state.job, pixels[: state.job.video.frames], sound)
+                return partial(self._store_video, state.job, pixels[: state.job.request.video.frames], sound)
         layers = len(pixels) if pixels.ndim == 4 else 1
         strip = pixels.reshape(-1, *pixels.shape[-2:])  # layers one above the other
-        if strip.shape[2] == 4 and state.job.output_format == "jpeg":
+        if strip.shape[2] == 4 and state.job.request.output_format == "jpeg":
             strip = on_white(strip)
-        image = fit(strip, state.job.width, state.job.height * layers, "smooth")
+        image = fit(strip, state.job.request.width, state.job.request.height * layers, "smooth")
         return partial(self._outputs.store_image, state.job, image)
 
     def preview(self, state: PipelineState) -> Callable[[], Preview] | None:
@@ -264,7 +264,7 @@ class DiffusersBackend:
         if self._preview_decoder is None or latents is None:
             return None
         if latents.ndim == 3 and hasattr(self._pipeline, "_unpack_latents"):
-            width, height = self._signature.size(state.job.width, state.job.height)
+            width, height = self._signature.size(state.job.request.width, state.job.request.height)
             latents = self._pipeline._unpack_latents(latents, height, width, self._pipeline.vae_scale_factor)
         if latents.ndim == 5:  # the first frame
             latents = latents[:, :, 0]
@@ -285,8 +285,8 @@ class DiffusersBackend:
         arguments = self._constants | self._signature.arguments([each.job for each in jobs], jobs[0].images)
         expected = self._steps_taken.get(kind)
         run = PipelineRun(self._pipeline, arguments, to_the_end=not self.interleaves, expected_steps=expected)
-        if job.guidance is not None and self._signature.guidance is None:
-            run.guide(job.guidance)
+        if job.request.guidance is not None and self._signature.guidance is None:
+            run.guide(job.request.guidance)
         call = PipelineCall(run, jobs[0].adapter, len(jobs), kind)
         if self.interleaves:
             self._prepare(call)
@@ -338,8 +338,8 @@ class DiffusersBackend:
             raise
 
     def _store_video(self, job: GenerationJob, pixels: Pixels, audio: Audio | None) -> Output:
-        assert job.video is not None
-        size = (job.width - job.width % 2, job.height - job.height % 2)
+        assert job.request.video is not None
+        size = (job.request.width - job.request.width % 2, job.request.height - job.request.height % 2)
         with tempfile.TemporaryDirectory(prefix="video-") as folder:
             file = Path(folder) / "video.mp4"
             writer = VideoWriter(
@@ -347,8 +347,8 @@ class DiffusersBackend:
                 rendered=(pixels.shape[2], pixels.shape[1]),
                 size=size,
                 frames=len(pixels),
-                audio=audio if job.video.audio else None,
-                fps=job.video.fps,
+                audio=audio if job.request.video.audio else None,
+                fps=job.request.video.fps,
                 threads=self._threads,
             )
             writer.write(pixels)
@@ -358,15 +358,24 @@ class DiffusersBackend:
 
 def _batch_key(fetched: FetchedJob, index: int) -> Hashable:
     """Returns a key that jobs of one call have in common. Those with images go alone."""
-    return index if fetched.job.inputs else _call_kind(fetched)
+    return index if fetched.job.inputs.keys else _call_kind(fetched)
 
 
 def _call_kind(fetched: FetchedJob) -> Hashable:
     """Returns all of a job that its call depends on, but for prompt, seed and images."""
     job = fetched.job
     adapter = (job.adapter.id, job.adapter.strength) if job.adapter else None
-    video = (job.video.frames, job.video.fps, job.video.audio) if job.video else None
-    return job.width, job.height, job.steps, job.guidance, job.strength, bool(job.negative_prompt), video, adapter
+    video = (job.request.video.frames, job.request.video.fps, job.request.video.audio) if job.request.video else None
+    return (
+        job.request.width,
+        job.request.height,
+        job.request.steps,
+        job.request.guidance,
+        job.request.strength,
+        bool(job.request.negative_prompt),
+        video,
+        adapter,
+    )
 
 
 def denoisers_of(pipeline: Any) -> list[torch.nn.Module]:

@@ -83,7 +83,7 @@ class DiffusionBackend:
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
         """Its input images, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
-        prepared_request = _prepare_request(job, self._fetcher.fetch_all(job.inputs))
+        prepared_request = _prepare_request(job, self._fetcher.fetch_all(job.inputs.keys))
         with self._memory():
             request = self._family.fetch(prepared_request)
             if job.adapter is None:
@@ -108,7 +108,7 @@ class DiffusionBackend:
         with self._memory(), self._finishing.beside_the_steps():
             pixels = self._family.finish(state)
         with self._memory():
-            return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
+            return partial(self._store, state.job, self._cut_out(pixels) if state.job.request.transparent else pixels)
 
     def preview(self, state: State) -> Callable[[], Preview] | None:
         with translate_device_errors():
@@ -128,7 +128,7 @@ class DiffusionBackend:
 
     def _store(self, job: GenerationJob, pixels: Pixels) -> Output:
         output = self._outputs.store_image(job, pixels)
-        whole = job.transparent and pixels[:, :, 3].min() == _OPAQUE
+        whole = job.request.transparent and pixels[:, :, 3].min() == _OPAQUE
         return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
@@ -161,5 +161,7 @@ def _prepare_request(job: GenerationJob, inputs: Mapping[str, bytes]) -> Prepare
     def optional(key: str | None) -> bytes | None:
         return inputs[key] if key is not None else None
 
-    references = tuple(inputs[key] for key in job.references)
-    return PreparedRequest(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))
+    references = tuple(inputs[key] for key in job.inputs.references)
+    return PreparedRequest(
+        job, references, optional(job.inputs.mask), optional(job.inputs.control), optional(job.inputs.image_prompt)
+    )

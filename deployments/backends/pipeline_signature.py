@@ -13,9 +13,10 @@ import torch
 
 from deployments.backend import JobError
 from deployments.backends.pipeline_run import call_body, frame_group
-from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.job import GenerationJob, InputKeys
 from deployments.contract.model import Trial
 from deployments.contract.pipelines import takes_several_images
+from deployments.contract.request import ResolvedRequest, VideoParams
 from deployments.images import open_image, stretch
 
 _SPATIAL: Final = ("vae_scale_factor_spatial", "vae_spatial_compression_ratio", "vae_spatial_scale_factor")
@@ -83,26 +84,26 @@ class PipelineSignature:
     def check(self, job: GenerationJob) -> None:
         """Raises JobError naming what the pipeline can't take."""
         needed = {
-            "images": bool(job.references) and self.image is None,
-            "second image": len(job.references) > 1 and not self.several_images,
-            "mask": job.mask is not None and self.mask is None,
-            "control image": job.control is not None and "control_image" not in self.parameters,
-            "image prompt": job.image_prompt is not None,
-            "layout": bool(job.layout),
-            "edge thresholds": job.canny is not None,
-            "transparent background": job.transparent,
-            "negative prompt": bool(job.negative_prompt) and not self.takes_negative_prompt,
-            "guidance": job.guidance is not None and self.guidance is None and self.guider is None,
-            "strength": job.strength is not None and "strength" not in self.parameters,
-            "frames": job.video is not None and self.frames is None,
+            "images": bool(job.inputs.references) and self.image is None,
+            "second image": len(job.inputs.references) > 1 and not self.several_images,
+            "mask": job.inputs.mask is not None and self.mask is None,
+            "control image": job.inputs.control is not None and "control_image" not in self.parameters,
+            "image prompt": job.inputs.image_prompt is not None,
+            "layout": bool(job.request.layout),
+            "edge thresholds": job.request.canny is not None,
+            "transparent background": job.request.transparent,
+            "negative prompt": bool(job.request.negative_prompt) and not self.takes_negative_prompt,
+            "guidance": job.request.guidance is not None and self.guidance is None and self.guider is None,
+            "strength": job.request.strength is not None and "strength" not in self.parameters,
+            "frames": job.request.video is not None and self.frames is None,
         }
         missing = [name for name, lacks in needed.items() if lacks]
         if missing:
             raise JobError(f"this model takes no {' and no '.join(missing)}")
-        if job.strength is not None and int(job.steps * job.strength) < 1:
-            raise JobError(f"steps times strength must be at least 1, not {job.steps * job.strength:g}")
-        if job.video is not None and self.max_frames is not None and job.video.frames > self.max_frames:
-            raise JobError(f"this model makes at most {self.max_frames} frames, not {job.video.frames}")
+        if job.request.strength is not None and int(job.request.steps * job.request.strength) < 1:
+            raise JobError(f"steps times strength must be at least 1, not {job.request.steps * job.request.strength:g}")
+        if job.request.video is not None and self.max_frames is not None and job.request.video.frames > self.max_frames:
+            raise JobError(f"this model makes at most {self.max_frames} frames, not {job.request.video.frames}")
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Returns the size of a call: sides are rounded up to what the model divides them by."""
@@ -116,65 +117,68 @@ class PipelineSignature:
         it in the call's size: images are brought to it.
         """
         job = jobs[0]
-        generators = [torch.Generator("cpu").manual_seed(each.seed) for each in jobs]
-        size = self.size(job.width, job.height)
+        generators = [torch.Generator("cpu").manual_seed(each.request.seed) for each in jobs]
+        size = self.size(job.request.width, job.request.height)
         arguments: dict[str, Any] = {
-            "prompt": _one_or_list([each.prompt for each in jobs]),
+            "prompt": _one_or_list([each.request.prompt for each in jobs]),
             "generator": _one_or_list(generators),
             "width": size[0],
             "height": size[1],
             "max_area": size[0] * size[1],
-            "num_inference_steps": job.steps,
+            "num_inference_steps": job.request.steps,
             "output_type": self.output_type,
         }
-        if "negative_prompt" in self.parameters and (job.negative_prompt or self.guidance == "true_cfg_scale"):
+        if "negative_prompt" in self.parameters and (job.request.negative_prompt or self.guidance == "true_cfg_scale"):
             # True CFG is off without one.
-            arguments["negative_prompt"] = _one_or_list([each.negative_prompt or _EMPTY for each in jobs])
-        if self.guidance is not None and job.guidance is not None:
-            arguments[self.guidance] = job.guidance
-        if job.strength is not None:
-            arguments["strength"] = job.strength
+            arguments["negative_prompt"] = _one_or_list([each.request.negative_prompt or _EMPTY for each in jobs])
+        if self.guidance is not None and job.request.guidance is not None:
+            arguments[self.guidance] = job.request.guidance
+        if job.request.strength is not None:
+            arguments["strength"] = job.request.strength
         inputs = {key: open_image(data) for key, data in images.items()}
         if "strength" in self.parameters or not self.parameters.issuperset(("width", "height")):
             inputs = {key: stretch(image, (size[1], size[0])) for key, image in inputs.items()}
-        if job.references and self.image is not None:
-            references = [inputs[key] for key in job.references]
+        if job.inputs.references and self.image is not None:
+            references = [inputs[key] for key in job.inputs.references]
             arguments[self.image] = references if self.several_images else references[0]
-        if job.mask is not None and self.mask is not None:
-            arguments[self.mask] = inputs[job.mask].convert("L")
-        if job.control is not None:
-            arguments["control_image"] = inputs[job.control]
-        if job.video is not None:
+        if job.inputs.mask is not None and self.mask is not None:
+            arguments[self.mask] = inputs[job.inputs.mask].convert("L")
+        if job.inputs.control is not None:
+            arguments["control_image"] = inputs[job.inputs.control]
+        if job.request.video is not None:
             # Encoders of videos take one frame and whole groups of frames; what is too much is cut off.
-            arguments[self.frames or ""] = 1 + _round_up(job.video.frames - 1, self.frame_group)
+            arguments[self.frames or ""] = 1 + _round_up(job.request.video.frames - 1, self.frame_group)
             if self.fps is not None:
-                arguments[self.fps] = float(job.video.fps)
+                arguments[self.fps] = float(job.request.video.fps)
             if self.audio is not None:
-                arguments[self.audio] = job.video.audio
+                arguments[self.audio] = job.request.video.audio
         return {name: value for name, value in arguments.items() if name in self.parameters}
 
     def probe_jobs(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> list[GenerationJob]:
         """Returns jobs that prove a pipeline; with `image` they have the input `PROBE_IMAGE` wherever one can be."""
-        inputs: dict[str, Any] = {}
+        inputs = InputKeys()
         if image:
-            inputs["references"] = (PROBE_IMAGE,)
-            inputs["mask"] = PROBE_IMAGE if self.mask else None
-            inputs["control"] = PROBE_IMAGE if "control_image" in self.parameters else None
-            inputs["strength"] = 1.0 if "strength" in self.parameters else None
-        if self.frames is not None:
-            inputs["video"] = VideoParams(frames=trial.frames, checkpoint="")
+            inputs = InputKeys(
+                references=(PROBE_IMAGE,),
+                mask=PROBE_IMAGE if self.mask else None,
+                control=PROBE_IMAGE if "control_image" in self.parameters else None,
+            )
         return [
             GenerationJob(
                 id="probe",
                 attempt=1,
-                prompt=prompt,
-                width=trial.width,
-                height=trial.height,
-                steps=trial.steps,
-                seed=seed,
-                output_format="mp4" if self.frames else "png",
+                request=ResolvedRequest(
+                    prompt=prompt,
+                    width=trial.width,
+                    height=trial.height,
+                    steps=trial.steps,
+                    seed=seed,
+                    output_format="mp4" if self.frames else "png",
+                    strength=1.0 if image and "strength" in self.parameters else None,
+                    video=VideoParams(frames=trial.frames) if self.frames else None,
+                ),
                 output_prefix="",
-                **inputs,
+                inputs=inputs,
             )
             for seed, prompt in enumerate(prompts)
         ]

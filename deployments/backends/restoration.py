@@ -35,7 +35,7 @@ class RestorerState:
     @property
     def tokens(self) -> int:
         """Pixels: none has real ones."""
-        return self.job.width * self.job.height
+        return self.job.request.width * self.job.request.height
 
     @property
     def total_steps(self) -> int:
@@ -70,11 +70,11 @@ class RestorerBackend:
         return {}
 
     def fetch(self, job: GenerationJob) -> FetchedImage:
-        if not job.references:
+        if not job.inputs.references:
             raise JobError("this model needs an image")
-        image = job.references[0]
-        inputs = self._fetcher.fetch_all(key for key in (image, job.mask) if key)
-        return FetchedImage(job, inputs[image], inputs[job.mask] if job.mask else None)
+        image = job.inputs.references[0]
+        inputs = self._fetcher.fetch_all(key for key in (image, job.inputs.mask) if key)
+        return FetchedImage(job, inputs[image], inputs[job.inputs.mask] if job.inputs.mask else None)
 
     def encode(self, fetched: Sequence[FetchedImage]) -> list[RestorerState | JobError]:
         return [_initial_state(one) for one in fetched]
@@ -101,7 +101,7 @@ class RestorerBackend:
 
 def _initial_state(inputs: FetchedImage) -> RestorerState | JobError:
     job = inputs.job
-    size = (job.height, job.width)
+    size = (job.request.height, job.request.width)
     try:
         image = open_image(inputs.image)
         mask = open_image(inputs.mask).convert("L") if inputs.mask is not None else None

@@ -23,8 +23,9 @@ import numpy as np
 
 from deployments.backend import DeviceBroken, JobError
 from deployments.backends.inputs import InputFetcher
-from deployments.contract.job import GenerationJob, Output, VideoParams
+from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.outputs import Outputs
 from deployments.video.writer import AUDIO_RATE, Audio, VideoWriter
 
@@ -63,7 +64,7 @@ class SimulatedState:
 
     @property
     def total_steps(self) -> int:
-        return self.job.steps
+        return self.job.request.steps
 
     @property
     def steps_alike(self) -> int:
@@ -86,7 +87,7 @@ class SimulatedBackend:
         return {}
 
     def fetch(self, job: GenerationJob) -> GenerationJob:
-        self._fetcher.fetch_all(job.inputs)
+        self._fetcher.fetch_all(job.inputs.keys)
         return job
 
     def encode(self, fetched: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
@@ -100,10 +101,10 @@ class SimulatedBackend:
 
     def finish(self, state: SimulatedState) -> Callable[[], Output]:
         job = state.job
-        if job.video is not None:
-            return partial(self._store_video, job, job.video)
-        shades = np.random.default_rng(job.seed).integers(0, 256, 3, dtype=np.uint8)
-        return partial(self._outputs.store_image, job, np.tile(shades, (job.height, job.width, 1)))
+        if job.request.video is not None:
+            return partial(self._store_video, job, job.request.video)
+        shades = np.random.default_rng(job.request.seed).integers(0, 256, 3, dtype=np.uint8)
+        return partial(self._outputs.store_image, job, np.tile(shades, (job.request.height, job.request.width, 1)))
 
     def preview(self, state: SimulatedState) -> None:
         """Nothing is seen before the end."""

@@ -57,10 +57,10 @@ class VideoCheckpoints:
     def keep(self, state: VideoState) -> None:
         """Keeps the video as it is now, unless the last one is still being written: a later one will do."""
         if self._write_future is None or self._write_future.done():
-            assert state.job.video is not None
+            assert state.job.request.video is not None
             # The tensors of a state are replaced by a step and never changed, so they can be written meanwhile.
             tensors = {"video": state.video.x, "audio": state.audio.x}
-            self._write_future = self._writer.submit(self._write, state.job.video.checkpoint, tensors, state.i)
+            self._write_future = self._writer.submit(self._write, state.job.checkpoint, tensors, state.i)
 
     def read(self, key: str) -> bytes | None:
         """What an earlier attempt kept; None where there is nothing, or it is out of reach."""

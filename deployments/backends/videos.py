@@ -22,9 +22,10 @@ from deployments.backend import JobError
 from deployments.backends.inputs import InputFetcher
 from deployments.backends.video_checkpoints import BrokenLatentsError, VideoCheckpoints, pack_latents, unpack_latents
 from deployments.contract.events import Preview
-from deployments.contract.job import FPS, GenerationJob, Output, VideoParams
+from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import FPS, VideoParams
 from deployments.families.canvas import lead_frames
 from deployments.families.device_errors import translate_device_errors
 from deployments.families.vae import LONG_SIDE as PREVIEW_SIDE
@@ -202,13 +203,13 @@ class VideoBackend:
     def fetch(self, job: GenerationJob) -> FetchedVideo:
         """Its inputs, with a start video read, and how far an earlier attempt came: what waits for a store or a decoder
         keeps the device from nobody."""
-        video, inputs = _video(job), self._fetcher.fetch_all(job.inputs)
-        checkpoint = self._checkpoints.read(video.checkpoint)
-        if video.start is None:
+        video, inputs = _video(job), self._fetcher.fetch_all(job.inputs.keys)
+        checkpoint = self._checkpoints.read(job.checkpoint)
+        if job.inputs.start_video is None:
             return FetchedVideo(job, video, inputs, None, None, checkpoint)
         height, width = self._family.shape(job, lead=0).canvas.size
         try:
-            start = StartVideo(inputs[video.start])
+            start = StartVideo(inputs[job.inputs.start_video])
             lead = start.last(lead_frames(start.count, self._family.scale.time), (width, height))
         except VideoError:
             raise JobError("the video to go on from can't be read") from None
@@ -287,9 +288,9 @@ class VideoBackend:
 
     def _inputs(self, request: FetchedVideo) -> VideoInputs:
         """Raises JobError."""
-        video, start, lead = request.video, request.start, request.lead
-        keyframes = tuple(np.array(open_image(request.inputs[key])) for key in request.job.references)
-        draft = None if video.enhance is None else self._draft(request.inputs[video.enhance])
+        keys, start, lead = request.job.inputs, request.start, request.lead
+        keyframes = tuple(np.array(open_image(request.inputs[key])) for key in keys.references)
+        draft = None if keys.draft is None else self._draft(request.inputs[keys.draft])
         if start is None or lead is None:
             return VideoInputs(keyframes, draft=draft)
         audio = start.audio
@@ -318,7 +319,7 @@ class VideoBackend:
     def _begin_export(self, state: ActiveVideo) -> VideoExport:
         """Begins the file."""
         job, video, start = state.job, _video(state.job), state.start
-        size = (job.width, job.height)
+        size = (job.request.width, job.request.height)
         parts, count = self._family.frames(state.video), video.frames
         height, width = state.video.shape.canvas.frame
         rendered = (width, height)
@@ -338,9 +339,9 @@ class VideoBackend:
 
 
 def _video(job: GenerationJob) -> VideoParams:
-    if job.video is None:
+    if job.request.video is None:
         raise JobError("this model makes videos, not images")
-    return job.video
+    return job.request.video
 
 
 def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:
@@ -352,5 +353,5 @@ def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:
 
 def _small(job: GenerationJob) -> tuple[int, int]:
     """Width and height of a preview."""
-    scale = min(1.0, PREVIEW_SIDE / max(job.width, job.height))
-    return max(1, round(job.width * scale)), max(1, round(job.height * scale))
+    scale = min(1.0, PREVIEW_SIDE / max(job.request.width, job.request.height))
+    return max(1, round(job.request.width * scale)), max(1, round(job.request.height * scale))

@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final
 
-MEGAPIXEL: Final = 1024 * 1024
-"""Square pixels in one megapixel, as it is counted and billed."""
-FPS: Final = 24
-"""Frames a second of videos, unless a model is made for another rate."""
+from deployments.contract.request import ResolvedRequest, restore_fields
 
-
-@dataclass(frozen=True, slots=True)
-class VideoParams:
-    """The part of a job that only videos have: `frames` new frames are made, with `audio` or silent.
-
-    `times` says for each of the job's `references` at which second it is to be seen. `start` (an object key, like the
-    following) is a video to go on from: its end leads in, and the result is it and the new frames, joined. `draft` asks
-    for a quick pass whose latents are kept; `enhance` names such latents, whose composition the result has. Between two
-    steps the latents are kept at `checkpoint`, which all attempts share, so that another one can go on from there.
-    """
-
-    frames: int
-    checkpoint: str
-    audio: bool = True
-    times: tuple[float, ...] = ()
-    start: str | None = None
-    draft: bool = False
-    enhance: str | None = None
-    fps: int = FPS
-
-
-Box: TypeAlias = tuple[int, int, int, int]
-"""`(top, left, bottom, right)`, integers 0 to 1000, relative to the image."""
-
-ImageFormat: TypeAlias = Literal["jpeg", "png", "webp"]
-OutputFormat: TypeAlias = ImageFormat | Literal["mp4"]
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutRow:
-    """One row of a prompt's region table.
-
-    `source` names the reference image an element is taken from (None: newly described); a `target` of None
-    removes the element; `source_box` equal to `target` keeps it, a differing one moves or resizes it.
-    """
-
-    name: str
-    target: Box | None
-    description: str
-    source: str | None = None
-    source_box: Box | None = None
+CHECKPOINTS: Final = "checkpoints/"
+"""Folder of the object store where models keep the latents of unfinished videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,78 +22,68 @@ class Adapter:
     strength: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputKeys:
+    """Object-store keys of a job's checked inputs, each None where there is none.
+
+    `references` are images in the client's order. `mask` is a grey image of the first reference's size, white where it
+    is painted anew. The result follows the edges of `control`. `image_prompt` is an image used like a prompt.
+    `start_video` is a video to go on from: the result is it and the new frames, joined. `draft` holds the latents whose
+    composition the result has.
+    """
+
+    references: tuple[str, ...] = ()
+    mask: str | None = None
+    control: str | None = None
+    image_prompt: str | None = None
+    start_video: str | None = None
+    draft: str | None = None
+
+    __setstate__ = restore_fields
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        single = (self.mask, self.control, self.image_prompt, self.start_video, self.draft)
+        return self.references + tuple(key for key in single if key is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """One attempt at one image or video, fully decided: nothing in it is left to a default.
+    """One attempt at one image or one video.
 
-    Sizes are in pixels. `references` are object-store keys of decoded-and-checked input images, in the client's
-    order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
-    lease can never overwrite a published result. `remaining_s` is how long it may take from its admission on, None
-    without a limit: a span and no moment, as the clocks of two machines may differ. `exclusive` asks the engine to run
-    the job with the batch to itself: it is set on a task that already lost several workers.
-
-    What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
-    every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
-    image of the first reference's size, white where it is to be painted anew. `control` is an image whose edges the
-    result follows; `canny` gives the two thresholds to find them by, None when the image shows edges already.
-    `image_prompt` is an image used like a prompt. `transparent` asks for an RGBA image of the subject alone. `video`
-    makes the job one for a video. `negative_prompt` says what must not be seen. `strength`,
-    0 to 1, is how much of the input image is replaced.
-
-    What is told with a job, and is no part of it: `traceparent` is the parent of the spans that are written of it,
-    empty where none are; `log_levels` are those that operators set on the running service, by module.
+    Only this attempt writes below `output_prefix`, so an attempt that lost its lease can't overwrite a published
+    result. `exclusive` asks the engine to run the job alone: its task has lost several workers. `remaining_s` is the
+    time that it may take from its admission on, None without a limit: a span and not a moment, as the clocks of two
+    machines may differ. `traceparent` is the parent of the job's spans, empty where nothing is traced; `log_levels` are
+    those that operators set on the running service, by module.
     """
 
     id: str
     attempt: int
-    prompt: str
-    width: int
-    height: int
-    steps: int
-    seed: int
-    output_format: OutputFormat
+    request: ResolvedRequest
     output_prefix: str
-    references: tuple[str, ...] = ()
-    layout: tuple[LayoutRow, ...] = ()
-    exclusive: bool = False
-    guidance: float | None = None
-    guidance_interval: float | None = None
-    mask: str | None = None
-    control: str | None = None
-    canny: tuple[int, int] | None = None
-    image_prompt: str | None = None
+    inputs: InputKeys = field(default_factory=InputKeys)
     adapter: Adapter | None = None
-    transparent: bool = False
-    video: VideoParams | None = None
+    exclusive: bool = False
+    remaining_s: float | None = None
     traceparent: str = ""
     log_levels: tuple[tuple[str, str], ...] = ()
-    remaining_s: float | None = None
-    negative_prompt: str = ""
-    strength: float | None = None
 
-    def __setstate__(self, values: Sequence[Any]) -> None:
-        """Values go from one process to another in the order of the fields, and while one release takes another's
-        place these differ: new fields stand at the end, and of a job from before they have their defaults."""
-        for field, value in zip(fields(self), values, strict=False):
-            object.__setattr__(self, field.name, value)
-        for field in fields(self)[len(values) :]:
-            object.__setattr__(self, field.name, field.default)
+    __setstate__ = restore_fields
 
     @property
-    def megapixels(self) -> float:
-        """Of the image, or of a video's images, of which a second counts as one."""
-        return self.width * self.height / MEGAPIXEL * (self.video.frames / self.video.fps if self.video else 1)
+    def checkpoint(self) -> str:
+        """The object that all attempts at a video share: its latents between two steps."""
+        return checkpoint_key(self.id)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """The object keys of all that it is made from."""
-        single = (
-            self.mask,
-            self.control,
-            self.image_prompt,
-            *((self.video.start, self.video.enhance) if self.video else ()),
-        )
-        return self.references + tuple(key for key in single if key is not None)
+    def is_readable(self) -> bool:
+        """False for a job that a dispatcher of 0.2 sent, whose fields are others; goes with 0.4."""
+        return isinstance(self.request, ResolvedRequest)
+
+
+def checkpoint_key(task_id: str) -> str:
+    return f"{CHECKPOINTS}{task_id}.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +107,7 @@ class Output:
     previews: tuple[int, ...] = ()
     """The steps after which previews were stored."""
 
-    __setstate__ = GenerationJob.__setstate__
+    __setstate__ = restore_fields
 
     @property
     def files(self) -> list[str]:

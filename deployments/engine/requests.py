@@ -375,7 +375,7 @@ class Health:
 
     def record_step(self, jobs: Sequence[GenerationJob], step_s: float) -> None:
         """They took a step together, in so many seconds."""
-        step_ms, members, size = 1000 * step_s, len(jobs), sum(job.megapixels for job in jobs)
+        step_ms, members, size = 1000 * step_s, len(jobs), sum(job.request.megapixels for job in jobs)
         self._counts[counts.STEPS] += 1
         self._counts[counts.MEMBERS] += members
         self._counts[counts.BATCHES.field(counts.BATCH, members)] += 1
@@ -412,7 +412,9 @@ class Health:
 
 def _demand(job: GenerationJob) -> tuple[int, int]:
     """What the memory of a job goes by: pixels of all frames, and input images."""
-    return job.width * job.height * (job.video.frames if job.video else 1), len(job.inputs)
+    return job.request.width * job.request.height * (job.request.video.frames if job.request.video else 1), len(
+        job.inputs.keys
+    )
 
 
 def _covers(demand: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Flux(ABC, Generic[Embeds]):
         rows, columns = self._canvas(state.job).crop
         image = finite(self._decode(to_grid(state.x, state.grid))[..., rows, columns])
         pixels = (image[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        return np.ascontiguousarray(fit(pixels, state.job.width, state.job.height, self._enlarge))
+        return np.ascontiguousarray(fit(pixels, state.job.request.width, state.job.request.height, self._enlarge))
 
     @torch.inference_mode()
     def preview(self, state: State) -> Pixels | None:
@@ -130,7 +130,7 @@ class Flux(ABC, Generic[Embeds]):
             return None
         # Along a straight path the velocity points from the noise to the image, so this is where it would arrive.
         denoised = state.x - state.t[state.i] * state.v
-        return self._preview.image(to_grid(denoised, state.grid), state.job.width, state.job.height)
+        return self._preview.image(to_grid(denoised, state.grid), state.job.request.width, state.job.request.height)
 
     @classmethod
     @abstractmethod
@@ -168,9 +168,9 @@ class Flux(ABC, Generic[Embeds]):
         """The prompt as the checkpoint gets it."""
         job, images = request.job, len(request.references)
         if self._read_prompt is None:
-            return job.prompt
+            return job.request.prompt
         placed = any(value is not None for value in (request.mask, request.control, request.image_prompt))
-        return self._read_prompt(job.prompt, images, placed=placed, tuned=job.adapter is not None)
+        return self._read_prompt(job.request.prompt, images, placed=placed, tuned=job.adapter is not None)
 
     def _state_or_error(self, request: PreparedRequest, prompt: Any) -> State | JobError:
         try:
@@ -188,7 +188,7 @@ class Flux(ABC, Generic[Embeds]):
         return self._empty_prompt
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_side)
+        return canvas_for(job.request.width, job.request.height, TOKEN, self._render_side)
 
 
 def to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -214,12 +214,12 @@ class Flux1(Flux[EncodedPrompt]):
         text = prompt.text
         if request.image_prompt is not None:
             text = torch.cat([text, self._image_prompts.encode(open_image(request.image_prompt))], dim=1)
-        t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
-        strength = self._condition.guidance if job.guidance is None else job.guidance
+        t, dt = schedule(self._scheduler, job.request.steps, self._shift(canvas))
+        strength = self._condition.guidance if job.request.guidance is None else job.request.guidance
         # Others were distilled at a constant guidance: without it at some steps, their images are washed out.
-        interval = job.guidance_interval if self._guidance_intervals else None
-        guidance = guidance_per_step(job.steps, strength, interval)
-        generator = torch.Generator("cpu").manual_seed(job.seed)
+        interval = job.request.guidance_interval if self._guidance_intervals else None
+        guidance = guidance_per_step(job.request.steps, strength, interval)
+        generator = torch.Generator("cpu").manual_seed(job.request.seed)
         conditioning = self._condition.read(
             Reading(request, canvas, self._latents, self._references, generator, self._render_side)
         )

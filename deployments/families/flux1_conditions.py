@@ -198,8 +198,8 @@ def read_edges(reading: Reading) -> Conditioning:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:
         control = stretch(open_image(request.control), canvas.frame)
-        if request.job.canny is not None:
-            control = Image.fromarray(cv2.Canny(np.array(control), *request.job.canny)).convert("RGB")
+        if request.job.request.canny is not None:
+            control = Image.fromarray(cv2.Canny(np.array(control), *request.job.request.canny)).convert("RGB")
     edges = to_tokens(latents.sample(as_tensor(_place_on_canvas(control, canvas, "constant")), generator))
     return Conditioning(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
 
@@ -215,7 +215,7 @@ CONDITIONS = {
 
 def _masked_image(request: PreparedRequest) -> tuple[Image.Image, Image.Image, Backdrop | None]:
     """A Fill job's image (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
-    size = (request.job.width, request.job.height)
+    size = (request.job.request.width, request.job.request.height)
     match request.references, request.mask:
         case (), None:
             return Image.new("RGB", size), Image.new("L", size, 255), None
@@ -225,7 +225,7 @@ def _masked_image(request: PreparedRequest) -> tuple[Image.Image, Image.Image, B
             raise JobError("this model takes one image together with a mask")
     if image.size != mask.size:
         raise JobError("the mask must have the size of the image")
-    full = (request.job.height, request.job.width)
+    full = (request.job.request.height, request.job.request.width)
     backdrop = Backdrop(np.array(stretch(image, full)), np.array(stretch(mask, full)) >= 128)
     return image, mask, backdrop
 

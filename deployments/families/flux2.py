@@ -140,15 +140,17 @@ class Flux2(Flux[EncodedPrompt]):
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._reference)
-        x, image_ids = self._noise(job.seed, canvas)
+        x, image_ids = self._noise(job.request.seed, canvas)
         per, ids = self._text_conditioning(prompt)
-        strength = GUIDANCE if job.guidance is None else job.guidance
+        strength = GUIDANCE if job.request.guidance is None else job.request.guidance
         if references:
             per["references"] = torch.cat([tokens for tokens, _ in references], dim=1)
             pairs = enumerate((at for _, at in references), 1)
             places = (at * torch.tensor([k, 1, 1, 1], device=at.device) for k, at in pairs)
             image_ids = torch.cat([image_ids, *places])
-        t, dt = schedule(self._pipeline.scheduler, job.steps, compute_empirical_mu(x.shape[1], job.steps))
+        t, dt = schedule(
+            self._pipeline.scheduler, job.request.steps, compute_empirical_mu(x.shape[1], job.request.steps)
+        )
         return State(
             job=job,
             x=x,
@@ -156,7 +158,7 @@ class Flux2(Flux[EncodedPrompt]):
             dt=dt,
             per=per,
             ids={"image_ids": image_ids, **ids},
-            guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guidance_embeds else None,
+            guidance=torch.full((job.request.steps,), strength, dtype=torch.float32) if self._guidance_embeds else None,
             grid=canvas.grid,
             frame=canvas.frame,
         )

@@ -176,9 +176,9 @@ class Flux3(Flux[EncodedPrompt]):
         if references:
             per["references"] = torch.cat([_to_tokens(r) for r in references], dim=1).to(self.transformer.dtype)
             ids["reference_ids"] = torch.cat([_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)])
-        generator = torch.Generator("cpu").manual_seed(job.seed)
+        generator = torch.Generator("cpu").manual_seed(job.request.seed)
         noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
-        t, dt = schedule(self._scheduler, job.steps)
+        t, dt = schedule(self._scheduler, job.request.steps)
         return State(
             job=job,
             x=_to_tokens(noise),

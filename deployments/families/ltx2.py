@@ -25,8 +25,9 @@ from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.job import GenerationJob
 from deployments.contract.model import VideoGuidance
+from deployments.contract.request import ResolvedRequest, VideoParams
 from deployments.families.canvas import Scale, VideoShape, video_shape
 from deployments.families.ltx2_latents import AudioLatents, VideoLatents
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
@@ -132,14 +133,16 @@ class Ltx2:
         side = self._render_side
         if side is not None and video.draft:
             side = max(side // 2, min(side, _SMALLEST_SIDE * self.scale.space))
-        return video_shape(job.width, job.height, lead=lead, frames=video.frames, scale=self.scale, render_side=side)
+        return video_shape(
+            job.request.width, job.request.height, lead=lead, frames=video.frames, scale=self.scale, render_side=side
+        )
 
     @torch.inference_mode()
     def encode(self, job: GenerationJob, inputs: VideoInputs) -> VideoState:
         """The video before its first step. Raises JobError for a draft of another kind of model."""
         video = _video(job)
         shape = self.shape(job, 0 if inputs.lead is None else len(inputs.lead))
-        generator = torch.Generator("cpu").manual_seed(job.seed)
+        generator = torch.Generator("cpu").manual_seed(job.request.seed)
         draft = self._enlarge_draft(inputs.draft, shape) if inputs.draft is not None else None
         video = self._video_latents.stream(shape, inputs.lead, list(zip(video.times, inputs.keyframes, strict=True)))
         audio = self._audio_latents.stream(shape, inputs.lead_audio)
@@ -195,14 +198,16 @@ class Ltx2:
         job = GenerationJob(
             id="probe",
             attempt=0,
-            prompt="a probe",
-            width=side,
-            height=side,
-            steps=1,
-            seed=0,
-            output_format="mp4",
+            request=ResolvedRequest(
+                prompt="a probe",
+                width=side,
+                height=side,
+                steps=1,
+                seed=0,
+                output_format="mp4",
+                video=VideoParams(frames=1),
+            ),
             output_prefix="probe",
-            video=VideoParams(frames=1, checkpoint="probe"),
         )
         state = self.encode(job, VideoInputs())
         self.step(state)
@@ -261,7 +266,7 @@ class Ltx2:
         use_cfg = max(_cfg(job), self._guidance(job).audio) > 1
         rows = [
             self._prompts.get_or_create(text, partial(self._encode_prompt, text))
-            for text in ["", job.prompt][not use_cfg :]
+            for text in ["", job.request.prompt][not use_cfg :]
         ]
         return PromptEmbeds(*(torch.cat(tensors) for tensors in zip(*rows, strict=True)))
 
@@ -273,11 +278,11 @@ class Ltx2:
         return self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
-        if _video(job).enhance is not None:
-            return enhancing_levels(job.steps, self._enhance_noise)
+        if job.inputs.draft is not None:
+            return enhancing_levels(job.request.steps, self._enhance_noise)
         if self._distilled:
-            return distilled_levels(job.steps)
-        return scheduled_levels(self._pipeline.scheduler, job.steps, tokens)
+            return distilled_levels(job.request.steps)
+        return scheduled_levels(self._pipeline.scheduler, job.request.steps, tokens)
 
     def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, draft: Tensor | None) -> None:
         """Puts noise of level `sigma` over what is not given."""
@@ -313,9 +318,9 @@ def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:
 
 
 def _video(job: GenerationJob) -> VideoParams:
-    if job.video is None:
+    if job.request.video is None:
         raise JobError("this model makes videos, not images")
-    return job.video
+    return job.request.video
 
 
 def _audio_times(state: VideoState, time: Tensor) -> Tensor:
@@ -326,7 +331,7 @@ def _audio_times(state: VideoState, time: Tensor) -> Tensor:
 
 
 def _cfg(job: GenerationJob) -> float:
-    return 1.0 if job.guidance is None else job.guidance
+    return 1.0 if job.request.guidance is None else job.request.guidance
 
 
 def _apply_guidance(stream: Stream, cond: Tensor, weaker: Iterable[tuple[float, Tensor]], rescale: float) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.audio_utils import mel_filter_bank
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 from deployments.families.canvas import VideoShape
 from deployments.families.vae import finite
 from deployments.families.video_family import Stream

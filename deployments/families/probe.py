@@ -13,6 +13,7 @@ from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
+from deployments.contract.request import ResolvedRequest
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.device_errors import translate_device_errors
 from deployments.families.family import Family
@@ -90,12 +91,7 @@ def _image(family: Family, width: int = SMALL, height: int = SMALL, *, reference
     job = GenerationJob(
         id=f"probe-{width}x{height}-{len(references)}",
         attempt=0,
-        prompt="a probe",
-        width=width,
-        height=height,
-        steps=1,
-        seed=0,
-        output_format="png",
+        request=ResolvedRequest(prompt="a probe", width=width, height=height, steps=1, seed=0, output_format="png"),
         output_prefix="probe",
     )
     [state] = family.encode([family.fetch(PreparedRequest(job, references))])

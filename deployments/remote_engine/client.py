@@ -78,14 +78,18 @@ class EngineClient:
 
     async def image(self, job: GenerationJob, files: Files) -> Image.Image:
         """The image that the engine makes, in RGB. Closing the connection is how it is cancelled."""
-        fields = self._fields(job) | {"n": 1, "size": f"{job.width}x{job.height}", "response_format": "b64_json"}
-        if job.references:
-            uploads = [("image", _upload(files[key])) for key in job.references]
-            if job.mask is not None and (name := self._names.get("mask")):
+        fields = self._fields(job) | {
+            "n": 1,
+            "size": f"{job.request.width}x{job.request.height}",
+            "response_format": "b64_json",
+        }
+        if job.inputs.references:
+            uploads = [("image", _upload(files[key])) for key in job.inputs.references]
+            if job.inputs.mask is not None and (name := self._names.get("mask")):
                 if self._config.kind == "vllm-omni":
-                    fields[name] = "data:image/png;base64," + base64.b64encode(files[job.mask]).decode()
+                    fields[name] = "data:image/png;base64," + base64.b64encode(files[job.inputs.mask]).decode()
                 else:
-                    uploads.append((name, _upload(_alpha_mask(files[job.mask]))))
+                    uploads.append((name, _upload(_alpha_mask(files[job.inputs.mask]))))
             answer = await self._post("/v1/images/edits", job, data=_form(fields), files=uploads)
         else:
             answer = await self._post("/v1/images/generations", job, json=fields)
@@ -96,13 +100,17 @@ class EngineClient:
 
     async def create_video(self, job: GenerationJob, files: Files) -> str:
         """Begins a video. Returns the engine's id of it."""
-        assert job.video is not None
-        values = {"frames": job.video.frames, "fps": job.video.fps, "seconds": job.video.frames // job.video.fps}
-        fields = self._fields(job) | {"size": f"{job.width}x{job.height}"} | self._named(values)
-        if job.video.audio:
+        assert job.request.video is not None
+        values = {
+            "frames": job.request.video.frames,
+            "fps": job.request.video.fps,
+            "seconds": job.request.video.frames // job.request.video.fps,
+        }
+        fields = self._fields(job) | {"size": f"{job.request.width}x{job.request.height}"} | self._named(values)
+        if job.request.video.audio:
             fields |= self._named({"audio": True})
-        if job.references:
-            uploads = [("input_reference", _upload(files[job.references[0]]))]
+        if job.inputs.references:
+            uploads = [("input_reference", _upload(files[job.inputs.references[0]]))]
             answer = await self._post("/v1/videos", job, data=_form(fields), files=uploads)
         elif self._config.kind == "sglang":  # whose form must have a file
             answer = await self._post("/v1/videos", job, json=fields)
@@ -152,14 +160,14 @@ class EngineClient:
     def _fields(self, job: GenerationJob) -> dict[str, Any]:
         """What images and videos share."""
         values = {
-            "seed": job.seed,
-            "steps": job.steps,
-            "guidance": job.guidance,
-            "negative_prompt": job.negative_prompt or None,
-            "strength": job.strength,
+            "seed": job.request.seed,
+            "steps": job.request.steps,
+            "guidance": job.request.guidance,
+            "negative_prompt": job.request.negative_prompt or None,
+            "strength": job.request.strength,
         }
         model = {"model": self._config.model} if self._config.model else {}
-        return {"prompt": job.prompt} | model | self._named(values) | self._config.kwargs
+        return {"prompt": job.request.prompt} | model | self._named(values) | self._config.kwargs
 
     def _named(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {self._names[name]: v for name, v in values.items() if v is not None and name in self._names}

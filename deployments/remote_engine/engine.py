@@ -25,7 +25,7 @@ import numpy as np
 from deployments.backend import JobError, Unavailable
 from deployments.backends.inputs import InputFetcher
 from deployments.contract.events import Done, Event, Interrupted, Started
-from deployments.contract.job import GenerationJob, Output, VideoParams
+from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import EngineConfig
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.engine.cost_model import StepCost
@@ -146,7 +146,7 @@ class RemoteEngine:
             try:
                 async with deadline:
                     _check(job, self._config.names)
-                    files = await asyncio.to_thread(self._fetcher.fetch_all, job.inputs)
+                    files = await asyncio.to_thread(self._fetcher.fetch_all, job.inputs.keys)
                     output = await self._generate(handle, files)
             except TimeoutError as error:
                 if deadline.expired():
@@ -173,13 +173,13 @@ class RemoteEngine:
     async def _generate(self, handle: RequestHandle, files: Files) -> Output:
         """On the first server that takes the job; waits while all are busy."""
         job = handle.job
-        url, video_id = await self._find_video(job.video) if job.video is not None else (None, None)
+        url, video_id = await self._find_video(job.checkpoint) if job.request.video is not None else (None, None)
         while True:
             async with self._server(url) as server:
                 try:
-                    if job.video is None:
+                    if job.request.video is None:
                         return await self._image(handle, server.client, files)
-                    return await self._video(handle, job.video, server.client, files, video_id)
+                    return await self._video(handle, server.client, files, video_id)
                 except EngineBusy as busy:
                     pause_s = busy.retry_after_s
                 except EngineLost:
@@ -227,12 +227,10 @@ class RemoteEngine:
         async with self._progress(handle):
             image = await client.image(job, files)
         handle.reached[Milestone.FINISHING] = handle.reached[Milestone.FINISHED] = time.monotonic()
-        pixels = fit(np.asarray(image, np.uint8), job.width, job.height, "smooth")
+        pixels = fit(np.asarray(image, np.uint8), job.request.width, job.request.height, "smooth")
         return await asyncio.to_thread(self._outputs.store_image, job, pixels)
 
-    async def _video(
-        self, handle: RequestHandle, video: VideoParams, client: EngineClient, files: Files, video_id: str | None
-    ) -> Output:
+    async def _video(self, handle: RequestHandle, client: EngineClient, files: Files, video_id: str | None) -> Output:
         job = handle.job
         if video_id is None:
             video_id = await client.create_video(job, files)
@@ -240,7 +238,7 @@ class RemoteEngine:
         record = json.dumps({"url": client.url, "id": video_id, "attempt": job.attempt})
         try:
             try:
-                await self._store.put(video.checkpoint, record.encode(), "application/json")
+                await self._store.put(job.checkpoint, record.encode(), "application/json")
             except UNREACHABLE as error:
                 raise Unavailable(str(error)) from None
             async with self._progress(handle) as report:
@@ -254,7 +252,7 @@ class RemoteEngine:
                 handle.reached[Milestone.FINISHED] = time.monotonic()
                 output = await asyncio.to_thread(self._store_video, job, file)
         except asyncio.CancelledError:
-            self._spawn(self._abort(job, video, client, video_id))
+            self._spawn(self._abort(job, client, video_id))
             raise
         except (EngineLost, EngineBusy):
             raise
@@ -266,35 +264,35 @@ class RemoteEngine:
 
     def _store_video(self, job: GenerationJob, file: Path) -> Output:
         """Raises RuntimeError for half a video."""
-        assert job.video is not None
+        assert job.request.video is not None
         try:
             info = reader.probe(file)
             samples, indices, size = list[Pixels](), frame_indices(info.frames), fit_size(info.width, info.height)
             for number, frame in enumerate(reader.frames(file, size, chunk=1)):
                 samples += [frame[0]] if number in indices else []
-            if info.has_audio and not job.video.audio:
+            if info.has_audio and not job.request.video.audio:
                 file = _without_audio(file)
         except VideoError as error:
             raise RuntimeError(f"the engine's video can't be read: {error}") from None
         output = self._outputs.store_video(job, file, None, samples)
         return replace(output, width=info.width, height=info.height)
 
-    async def _find_video(self, video: VideoParams) -> tuple[str, str] | tuple[None, None]:
+    async def _find_video(self, checkpoint: str) -> tuple[str, str] | tuple[None, None]:
         """Address and id of a video that an attempt before this one began on one of the servers."""
         try:
-            record = json.loads(await self._store.get(video.checkpoint))
+            record = json.loads(await self._store.get(checkpoint))
             url, video_id = record["url"], record["id"]
         except (ValueError, KeyError, TypeError, *UNREACHABLE):
             return None, None
         return (url, video_id) if any(each.client.url == url for each in self._servers) else (None, None)
 
-    async def _abort(self, job: GenerationJob, video: VideoParams, client: EngineClient, video_id: str) -> None:
+    async def _abort(self, job: GenerationJob, client: EngineClient, video_id: str) -> None:
         """Aborts a video whose caller left, unless another attempt goes on with it. The checkpoint object is deleted
         when the task ends."""
         give_up = time.monotonic() + _ABANDONED_S
         while time.monotonic() < give_up:
             try:
-                if json.loads(await self._store.get(video.checkpoint))["attempt"] != job.attempt:
+                if json.loads(await self._store.get(job.checkpoint))["attempt"] != job.attempt:
                     return
             except FileNotFoundError:
                 break
@@ -307,7 +305,7 @@ class RemoteEngine:
     async def _progress(self, handle: RequestHandle) -> AsyncIterator[Callable[[float], None]]:
         """Sends progress meanwhile: what it is called with, else a guess by the time that jobs usually take."""
         began, reported = time.monotonic(), 0.0
-        expected_s = self._pace.get(handle.job.video is not None, 0.0) * _work(handle.job)
+        expected_s = self._pace.get(handle.job.request.video is not None, 0.0) * _work(handle.job)
 
         def report(share: float) -> None:
             nonlocal reported
@@ -327,7 +325,7 @@ class RemoteEngine:
             task.cancel()
 
     def _learn(self, job: GenerationJob, elapsed_s: float) -> None:
-        is_video, pace = job.video is not None, elapsed_s / _work(job)
+        is_video, pace = job.request.video is not None, elapsed_s / _work(job)
         self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
 
     async def _watch(self, server: _Server) -> None:
@@ -386,27 +384,28 @@ async def _forget(client: EngineClient, video_id: str) -> None:
 
 def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
     """Raises JobError naming what engines don't take, or not this one."""
-    video = job.video
+    video = job.request.video
     needed = {
-        "mask": job.mask is not None and "mask" not in parameters,
-        "negative prompt": bool(job.negative_prompt) and "negative_prompt" not in parameters,
-        "guidance": job.guidance is not None and "guidance" not in parameters,
-        "strength": job.strength is not None and "strength" not in parameters,
-        "control image": job.control is not None,
-        "image prompt": job.image_prompt is not None,
-        "layout": bool(job.layout),
-        "edge thresholds": job.canny is not None,
+        "mask": job.inputs.mask is not None and "mask" not in parameters,
+        "negative prompt": bool(job.request.negative_prompt) and "negative_prompt" not in parameters,
+        "guidance": job.request.guidance is not None and "guidance" not in parameters,
+        "strength": job.request.strength is not None and "strength" not in parameters,
+        "control image": job.inputs.control is not None,
+        "image prompt": job.inputs.image_prompt is not None,
+        "layout": bool(job.request.layout),
+        "edge thresholds": job.request.canny is not None,
         "tuned model": job.adapter is not None,
-        "transparent background": job.transparent,
-        "start video": video is not None and (video.start is not None or video.draft or video.enhance is not None),
-        "second keyframe": video is not None and len(job.references) > 1,
+        "transparent background": job.request.transparent,
+        "start video": bool(job.inputs.start_video or job.inputs.draft or (video is not None and video.draft)),
+        "second keyframe": video is not None and len(job.inputs.references) > 1,
     }
     if missing := [name for name, is_needed in needed.items() if is_needed]:
         raise JobError(f"this model takes no {' and no '.join(missing)}")
 
 
 def _work(job: GenerationJob) -> float:
-    return job.width * job.height * job.steps * (job.video.frames if job.video else 1)
+    request = job.request
+    return request.width * request.height * request.steps * (request.video.frames if request.video else 1)
 
 
 def _without_audio(file: Path) -> Path:

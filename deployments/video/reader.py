@@ -22,7 +22,7 @@ from typing import IO, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 from deployments.video.writer import AUDIO_RATE, CHANNELS, Audio, VideoError, audio_from_f32le, command, complaint
 
 Frames: TypeAlias = NDArray[np.uint8]

@@ -15,7 +15,7 @@ from typing import IO, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 
 _SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
 """Which part of ffmpeg complains, and its address in memory."""

@@ -87,7 +87,7 @@ async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
     result = task.result if task is not None and task.status is Status.READY else None
     if not result:
         return []
-    for key in (result["key"], result.get("thumbnail")):
+    for key in (result.key, result.thumbnail):
         if key and media_type(key).startswith("image/"):
             with suppress(FileNotFoundError):  # no longer kept
                 data = await services.objects.get(key)
@@ -264,9 +264,9 @@ async def _image(call: Call, image: str) -> str:
         return image
     if task.status is not Status.READY or task.result is None:
         raise NotDone(f"The task {image} has no image: it is {task.status.value}")
-    if not media_type(task.result["key"]).startswith("image/"):
+    if not media_type(task.result.key).startswith("image/"):
         raise NotDone(f"The task {image} made no image")
-    key, upload_id, objects = task.result["key"], str(uuid.uuid4()), call.services.objects
+    key, upload_id, objects = task.result.key, str(uuid.uuid4()), call.services.objects
     extension = key.rpartition(".")[2]
     data, tasks, caller = await objects.get(key), call.services.tasks, call.caller
     try:

@@ -124,6 +124,7 @@ def profile(
     from deployments.contract.counts import LOAD_S, LOADS
     from deployments.contract.events import Event, Failed, Interrupted
     from deployments.contract.job import GenerationJob
+    from deployments.contract.request import ResolvedRequest
     from deployments.replica import build_engine
     from serve_app.config.replicas import model_spec
     from serve_app.planning.profile import ModelProfile
@@ -143,7 +144,10 @@ def profile(
         for together in sorted({1, max(1, spec.max_batch // 2), spec.max_batch}):
             for side in _PROFILE_SIDES:
                 names = [f"profile/{together}-{side}-{number}" for number in range(together)]
-                jobs = [GenerationJob(n, 1, _PROMPT, side, side, _PROFILE_STEPS, 1, "jpeg", n) for n in names]
+                request = ResolvedRequest(
+                    prompt=_PROMPT, width=side, height=side, steps=_PROFILE_STEPS, seed=1, output_format="jpeg"
+                )
+                jobs = [GenerationJob(name, 1, request, name) for name in names]
                 handles = [engine.submit(job, emit) for job in jobs]
                 while not all(handle.ended for handle in handles):
                     time.sleep(0.05)
@@ -189,7 +193,7 @@ def _from_past(trace: Path | None, since: float, config: Path | None, model: str
 
 def to_tasks(asked: Iterable[Asked], default_steps: int, steps: int | None = None) -> list[SimulatedTask]:
     """`steps` for all; else each its own, or `default_steps`."""
-    from deployments.contract.job import MEGAPIXEL
+    from deployments.contract.request import MEGAPIXEL
     from serve_app.planning.simulation import SimulatedTask
 
     tasks = list[SimulatedTask]()

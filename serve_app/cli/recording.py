@@ -79,25 +79,21 @@ async def _tasks(reader: TaskReader, project: str, since: float | None, until: f
 
 
 def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
-    """None for a job that can't be read. A size that the service chose is that of the result, if there is one."""
+    """Returns None for a payload that can't be read. A size that the prompt decides is left out."""
     from gen_serve_bench.workload import Arrival
 
-    from serve_app.tasks.task import Job, NewerJob
-
-    try:
-        job = Job.decode(task.job)
-    except (NewerJob, ValueError):
+    payload = task.read_payload()
+    if payload is None:
         return None
-    result = task.result or {}
-    width, height = (job.width, job.height) if job.width and job.height else (result.get("width"), result.get("height"))
+    request, inputs = payload.request, payload.inputs
     return Arrival(
         offset=round(task.created - first, 3),
         endpoint=task.endpoint,
         tenant=tenant,
-        width=width if isinstance(width, int) else None,
-        height=height if isinstance(height, int) else None,
-        steps=job.steps,
-        references=len((*job.references, *filter(None, (job.control, job.image_prompt)))),
-        seconds=job.video.seconds if job.video else None,
-        tuned=job.adapter is not None,
+        width=None if request.open_ratio else request.width,
+        height=None if request.open_ratio else request.height,
+        steps=request.steps,
+        references=len((*inputs.references, *filter(None, (inputs.control, inputs.image_prompt)))),
+        seconds=request.seconds if request.video else None,
+        tuned=payload.adapter is not None,
     )

@@ -22,7 +22,7 @@ from serve_app.inputs.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
 from serve_app.schemas import REQUESTS, GenerationRequest
 from serve_app.schemas.custom import FORMS, FormSettings, custom_request
-from serve_app.schemas.plan import ModelDefaults
+from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.tolerant import with_finetune
 
 

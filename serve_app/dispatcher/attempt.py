@@ -14,16 +14,16 @@ from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
 from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
-from deployments.contract.job import GenerationJob, Output
-from deployments.contract.moderation import Tolerance
+from deployments.contract.job import GenerationJob, Output, checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
-from serve_app.dispatcher.generation import build_result, checkpoint_key, generation_job
+from serve_app.dispatcher.generation import build_result, close_ratio, generation_job
 from serve_app.moderation.gate import DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
+from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Job, Lease, Status
+from serve_app.tasks.task import Lease, Status
 
 logger = logging.getLogger(__name__)
 
@@ -183,21 +183,20 @@ async def run_attempt(
     if not attempt.lease.job:
         await writer.publish(Status.ERROR, details={"error": UNREADABLE})
         return
-    job = Job.decode(attempt.lease.job)
+    payload = TaskPayload.decode(attempt.lease.job)
     try:
         if fault is not None:
             await writer.publish(Status.ERROR, details={"error": fault})
-        elif not await _moderate_request(job, writer, dependencies.gate, draining):
-            generation, warnings = await _resolve_job(job, writer, dependencies, draining)
-            job = replace(job, warnings=(*job.warnings, *warnings))
+        elif not await _moderate_request(payload, writer, dependencies.gate, draining):
+            payload = await _resolve(payload, writer, dependencies, draining)
             await turn()
             if attempt.stopped:
                 raise Stale
             if draining():
                 raise NotStarted
-            output = await _run_model(job, generation, writer, dependencies, on_start)
+            output = await _run_model(payload, writer, dependencies, on_start)
             if output is not None:
-                await _publish_result(job, generation, output, writer, dependencies, draining)
+                await _publish_result(payload, output, writer, dependencies, draining)
         attempt.ended = True
     except Unmoderated:
         await writer.publish(Status.ERROR, details={"error": UNMODERATED_ERROR})
@@ -205,7 +204,7 @@ async def run_attempt(
     except DispatcherDraining:
         raise Unavailable("the moderator") from None
     finally:
-        if attempt.ended and dependencies.objects is not None and job.video is not None:
+        if attempt.ended and dependencies.objects is not None and payload.request.video is not None:
             await _forget_checkpoint(dependencies.objects, attempt.lease.id)
 
 
@@ -217,59 +216,60 @@ async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
         logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
 
 
-def _tolerance(job: Job) -> Tolerance:
-    return Tolerance(job.safety_tolerance, job.safety_ceilings)
-
-
-async def _moderate_request(job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]) -> bool:
+async def _moderate_request(
+    payload: TaskPayload, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
+) -> bool:
     """Whether the request was too much for the moderator, and the task has ended with that."""
     if gate is None:
         return False
-    single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
+    request, inputs = payload.request, replace(payload.inputs, mask=None, draft=None)
     with writer.span("moderate request"):
         reasons = await gate.request(
-            f"{job.prompt}\n{job.negative_prompt}".strip(), [*job.references, *single], _tolerance(job), draining
+            f"{request.prompt}\n{request.negative_prompt}".strip(), list(inputs.keys), payload.safety, draining
         )
     if reasons:
         await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
     return bool(reasons)
 
 
-async def _resolve_job(
-    job: Job, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
-) -> tuple[GenerationJob, list[str]]:
-    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it.
-
-    Returns warnings, too.
-    """
-    prompt, ratio_said, warnings = job.prompt, "", list[str]()
-    rewrite = (dependencies.rewrite_edit if job.references else dependencies.rewrite) if job.rewrite else None
-    if rewrite is not None or job.width is None:
+async def _resolve(
+    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
+) -> TaskPayload:
+    """Decides what submission left open: the final prompt, and the ratio where the prompt decides it."""
+    request, references = payload.request, payload.inputs.references
+    prompt, ratio_said, warnings = request.prompt, "", list[str]()
+    rewrite = (dependencies.rewrite_edit if references else dependencies.rewrite) if request.rewrite else None
+    if rewrite is not None or request.open_ratio:
         await writer.advance(Status.REASONING)
     if rewrite is not None:
         with writer.span("rewrite"):
-            rewritten_prompt = await _rewrite(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
+            rewritten_prompt = await _rewrite(rewrite, prompt, request.seed, dependencies.timeouts.rewrite_s)
         gate = dependencies.gate
-        is_usable = bool(rewritten_prompt) and await _is_prompt_allowed(rewritten_prompt, job, writer, gate, draining)
+        is_usable = bool(rewritten_prompt) and await _is_prompt_allowed(
+            rewritten_prompt, payload, writer, gate, draining
+        )
         if is_usable:
             prompt = rewritten_prompt
         # A model that knows no chats leaves every edit as it is.
-        if not is_usable or (job.references and prompt == job.prompt):
+        if not is_usable or (references and prompt == request.prompt):
             warnings.append(NOT_REWRITTEN)
-    if job.width is None and dependencies.ratio is not None:
+    if request.open_ratio and dependencies.ratio is not None:
         with writer.span("choose ratio"):
-            ratio_said = await _rewrite(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
-    return generation_job(job, writer.attempt.lease, prompt, ratio_said), warnings
+            ratio_said = await _rewrite(
+                dependencies.ratio, caption(prompt), request.seed, dependencies.timeouts.rewrite_s
+            )
+    request = replace(close_ratio(request, ratio_said), prompt=prompt, rewrite=False)
+    return replace(payload, request=request, warnings=(*payload.warnings, *warnings), is_moderated=True)
 
 
 async def _is_prompt_allowed(
-    rewritten_prompt: str, job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
+    rewritten_prompt: str, payload: TaskPayload, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
 ) -> bool:
     """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
-    if gate is None or rewritten_prompt == job.prompt:
+    if gate is None or rewritten_prompt == payload.request.prompt:
         return True
     with writer.span("moderate rewritten"):
-        reasons = await gate.request(rewritten_prompt, [], _tolerance(job), draining)
+        reasons = await gate.request(rewritten_prompt, [], payload.safety, draining)
     if reasons:
         logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
     return not reasons
@@ -286,18 +286,18 @@ async def _rewrite(write: Write, prompt: str, seed: int, timeout_s: float) -> st
 
 
 async def _run_model(
-    job: Job, generation: GenerationJob, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
+    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
 ) -> Output | None:
     """What the model makes of the job; None where it can't be done, and the task has ended with that."""
     with writer.span("model", "client") as span:
         # Below this span the model writes its own.
         model_job = replace(
-            generation,
+            generation_job(payload, writer.attempt.lease),
             remaining_s=_remaining_s(writer.attempt, dependencies.timeouts),
             traceparent=span.traceparent,
         )
         writer.attempt.stream = dependencies.call(model_job)
-        return await _follow(job, writer, dependencies, on_start)
+        return await _follow(payload, writer, dependencies, on_start)
 
 
 def _remaining_s(attempt: Attempt, timeouts: Timeouts) -> float | None:
@@ -307,7 +307,9 @@ def _remaining_s(attempt: Attempt, timeouts: Timeouts) -> float | None:
     return max(0.0, attempt.lease.remaining_s - (time.monotonic() - attempt.leased_at))
 
 
-async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]) -> Output | None:
+async def _follow(
+    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
+) -> Output | None:
     """Passes on what the model tells, to the end of its part."""
     attempt, gate = writer.attempt, dependencies.gate
     async for event in _events(attempt, dependencies.timeouts):
@@ -323,9 +325,9 @@ async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_star
                 if timing := event.step_timing:
                     dependencies.on_step(*timing)
                 await writer.note(progress=fraction)
-            case Preview(key, step, steps):
-                if gate is None or await gate.preview(key, _tolerance(job)):
-                    await writer.note(preview={"key": key, "step": step, "steps": steps})
+            case Preview():
+                if gate is None or await gate.preview(event.key, payload.safety):
+                    await writer.note(preview=event)
             case Done(output):
                 return output
             case Failed(reason) if event.was_moderated:
@@ -359,8 +361,7 @@ async def _events(attempt: Attempt, timeouts: Timeouts) -> AsyncIterator[Event]:
 
 
 async def _publish_result(
-    job: Job,
-    generation: GenerationJob,
+    payload: TaskPayload,
     output: Output,
     writer: _Writer,
     dependencies: Dependencies,
@@ -368,15 +369,15 @@ async def _publish_result(
 ) -> None:
     """Publishes the result, if it may be shown. Of a task that was cancelled meanwhile, no file stays."""
     gate, objects = dependencies.gate, dependencies.objects
-    result = build_result(generation, output, time.monotonic() - writer.attempt.work_began)
+    result = build_result(payload.request, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
         with writer.span("moderate result"):
-            reasons = await gate.output(output.proxy or output.key, _tolerance(job), draining)
+            reasons = await gate.output(output.proxy or output.key, payload.safety, draining)
         if reasons:
             await gate.discard(output.files)
             await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
             return
-    warnings = [*job.warnings, *output.warnings]
+    warnings = [*payload.warnings, *output.warnings]
     details = {WARNINGS: warnings} if warnings else None
     try:
         await writer.publish(Status.READY, result=result, details=details)

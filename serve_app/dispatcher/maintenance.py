@@ -9,10 +9,12 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.background import rest
-from serve_app.dispatcher.generation import RESULTS, checkpoint_key, stored_files
+from serve_app.dispatcher.generation import RESULTS
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status, Task
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class Maintenance:
         for task in await self._store.get_many(ids):
             if task is None:
                 continue
-            latents = ((task.result or {}).get("draft") or {}).get("key")
+            latents = task.result.draft.key if task.result and task.result.draft else None
             if latents is None:  # sealed with a key that is gone: what the videos need is not known
                 continue
             try:
@@ -121,7 +123,7 @@ class Maintenance:
     async def _delete_objects(self, *ids: str) -> None:
         """By their names in the tasks' records: object stores charge for listings."""
         tasks = await self._store.get_many(ids)
-        files = {task_id: stored_files(task) for task_id, task in zip(ids, tasks, strict=True)}
+        files = {task_id: _stored_files(task) for task_id, task in zip(ids, tasks, strict=True)}
         unknown = [task_id for task_id in ids if files[task_id] is None]
         keys = [key for named in files.values() for key in named or ()]
         await self._objects.delete([*keys, *map(checkpoint_key, unknown)])
@@ -135,3 +137,21 @@ class Maintenance:
                 100 * used_bytes // most,
                 100 * self._store.limits.max_memory,
             )
+
+
+def _stored_files(task: Task | None) -> list[str] | None:
+    """Returns the keys of all objects of an ended task, from its record.
+
+    None where only a listing tells: the record can't be read, or an attempt stored something and had no result.
+    """
+    payload = task.read_payload() if task is not None else None
+    if task is None or payload is None:
+        return None
+    # The others are those of a draft's own task.
+    files = [key for key in payload.inputs.keys if key.startswith(f"inputs/{task.id}/")]
+    if payload.request.video is not None:
+        files.append(checkpoint_key(task.id))
+    if task.attempt == 0 or (task.attempt == 1 and task.status is Status.REQUEST_MODERATED):
+        return files
+    made = task.result.object_keys if task.result and task.attempt == 1 else None
+    return None if made is None else [*files, *made]

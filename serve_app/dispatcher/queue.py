@@ -32,8 +32,9 @@ from serve_app.dispatcher.attempt import (
     WorkerLost,
     run_attempt,
 )
+from serve_app.tasks.payload import NewerPayload
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, NewerJob
+from serve_app.tasks.task import Lease
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class Flow:
 _LOST = (RayActorError, RayTaskError, WorkerLost)
 """The worker died, hung, or broke in a way the engine did not account for."""
 _NOT_ITS_FAULT = (NotStarted, RequestCancelledError)
-_PAUSE = (NewerJob, Unavailable, BackPressureError, DeploymentUnavailableError)
+_PAUSE = (NewerPayload, Unavailable, BackPressureError, DeploymentUnavailableError)
 """Trying again at once would most likely end the same way."""
 _PAUSE_S = 1.0
 _AGAIN_S = 0.5

@@ -15,7 +15,7 @@ from math import ceil, isqrt, log
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from deployments.contract.job import MEGAPIXEL
+from deployments.contract.request import MEGAPIXEL
 
 Ratio: TypeAlias = Fraction
 """Width over height."""
@@ -188,6 +188,9 @@ def video_ratio(ratio: Ratio) -> Ratio:
     """The one of `VIDEO_RATIOS` closest to `ratio`, by factor."""
     return min(VIDEO_RATIOS, key=lambda option: abs(log(option / ratio)))
 
+
+DEFAULT_RATIO: Final = "16:9"
+"""Name of the ratio for a prompt that says nothing about its shape."""
 
 _LONGEST: Final = 4
 """Pairs beyond this ratio are not about the shape of an image: a scale of 1:100."""

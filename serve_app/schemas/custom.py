@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from types import MappingProxyType
@@ -10,8 +12,10 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
+from deployments.contract.request import OutputFormat, ResolvedRequest
 from deployments.contract.strict_settings import StrictSettings
 from serve_app.inputs.geometry import MAX_SIDE, MIN_SIDE, RATIOS, Ratio, Size, size_for
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
@@ -30,7 +34,6 @@ from serve_app.schemas.fields import (
     check_mask_size,
     random_seed,
 )
-from serve_app.schemas.plan import Plan, VideoPlan
 from serve_app.schemas.tolerant import IMAGE_LIMITS
 
 MAX_SAFETY_TOLERANCE: Final = 6
@@ -111,27 +114,34 @@ class CustomRequest(GenerationRequest):
         most = self.form.max_side // self.form.multiple * self.form.multiple
         return Size(min(size.width, most), min(size.height, most))
 
-    def planned(self, ratio: Ratio, video: VideoPlan | None = None) -> Plan:
-        size = self.size(ratio)
-        return Plan(
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            negative_prompt=self.negative_prompt,
+            seed=random_seed() if self.seed is None else self.seed,
+            output_format=self.result_format(),
+            size=self.size(self.ratio(sizes)),
             steps=self.steps,
             guidance=self.guidance,
-            strength=getattr(self, "strength", None),
-            seed=random_seed() if self.seed is None else self.seed,
-            area=size.area,
-            width=size.width,
-            height=size.height,
-            output_format=getattr(self, "output_format", "mp4"),
-            video=video,
         )
+        return replace(resolved, negative_prompt=self.negative_prompt)
+
+    @abstractmethod
+    def ratio(self, sizes: Sequence[tuple[int, int]]) -> Ratio:
+        """Returns the ratio of a result whose width and height were not sent."""
+
+    @abstractmethod
+    def result_format(self) -> OutputFormat: ...
 
 
 class _ImageRequest(CustomRequest):
     output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
+
+    def result_format(self) -> OutputFormat:
+        return self.output_format
 
 
 class TextToImageRequest(_ImageRequest):
@@ -141,22 +151,33 @@ class TextToImageRequest(_ImageRequest):
         default="1:1", description="Ratio of width to height; `auto` is 1:1.", examples=["16:9"]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self.planned(RATIOS.get(self.aspect_ratio, Fraction(1)))
+    def ratio(self, sizes: Sequence[tuple[int, int]]) -> Ratio:
+        return RATIOS.get(self.aspect_ratio, Fraction(1))
 
 
-class EditRequest(_ImageRequest):
+class _ChangeRequest(_ImageRequest):
+    """A request whose result has the ratio of its first image."""
+
+    strength: float | None = Field(default=None, description="How much of the image is replaced.")
+
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        return replace(super().resolve(defaults, sizes), strength=self.strength)
+
+    def ratio(self, sizes: Sequence[tuple[int, int]]) -> Ratio:
+        return Fraction(*sizes[0])
+
+
+class EditRequest(_ChangeRequest):
     """Edit of images by words. The result has the ratio of the first one."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
     images: list[ImageInput] = Field(repr=False, description=f"Images to edit or to take from ({IMAGE_LIMITS}).")
     strength: float | None = Field(default=None, description="How much of the image is replaced.")
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self.planned(Fraction(*references[0]))
 
-
-class InpaintRequest(_ImageRequest):
+class InpaintRequest(_ChangeRequest):
     """Part of an image painted anew."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"image": "references", "mask": "mask"}
@@ -168,9 +189,6 @@ class InpaintRequest(_ImageRequest):
         check_mask_size(images[1].image, images[0].image)
         return images
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self.planned(Fraction(*references[0]))
-
 
 class _VideoRequest(CustomRequest):
     makes_video: ClassVar[bool] = True
@@ -178,8 +196,14 @@ class _VideoRequest(CustomRequest):
     duration: int = Field(default=5, description="Whole seconds.")
     generate_audio: Flag = Field(default=True, description="Whether sound is made, by models that make any.")
 
-    def planned(self, ratio: Ratio, video: VideoPlan | None = None) -> Plan:
-        return super().planned(ratio, video or VideoPlan(seconds=self.duration, audio=self.generate_audio))
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        video = defaults.video(self.duration, audio=self.generate_audio)
+        return replace(super().resolve(defaults, sizes), video=video)
+
+    def result_format(self) -> OutputFormat:
+        return "mp4"
 
 
 class TextToVideoRequest(_VideoRequest):
@@ -189,8 +213,8 @@ class TextToVideoRequest(_VideoRequest):
         default="16:9", description="Ratio of width to height; `auto` is 16:9.", examples=["9:16"]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self.planned(RATIOS.get(self.aspect_ratio, RATIOS["16:9"]))
+    def ratio(self, sizes: Sequence[tuple[int, int]]) -> Ratio:
+        return RATIOS.get(self.aspect_ratio, RATIOS["16:9"])
 
 
 class ImageToVideoRequest(_VideoRequest):
@@ -199,8 +223,8 @@ class ImageToVideoRequest(_VideoRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"image": "references"}
     image: ImageInput = Field(repr=False, description=f"The first frame ({IMAGE_LIMITS}).")
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self.planned(Fraction(*references[0]))
+    def ratio(self, sizes: Sequence[tuple[int, int]]) -> Ratio:
+        return Fraction(*sizes[0])
 
 
 FORMS: Final[Mapping[str, type[CustomRequest]]] = MappingProxyType(

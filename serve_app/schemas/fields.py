@@ -30,11 +30,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
 
-from deployments.contract import job
+from deployments.contract import request
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import MAX_AREA
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.url_guard import UrlRefused, parse_url
-from serve_app.schemas.plan import Plan
+from serve_app.schemas.defaults import Draft, ModelDefaults
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
 """What an image is to the model, named as in GenerationJob. Only `references` may be several."""
@@ -233,7 +234,7 @@ WideSeed = Annotated[int, Field(le=MAX_WIDE_SEED), JSON_NUMBER, AfterValidator(_
 -1 above all, are what clients send who want a random one: they mean the same as null.
 """
 
-ImageFormat = Annotated[job.ImageFormat, BeforeValidator(_format_name)]
+ImageFormat = Annotated[request.ImageFormat, BeforeValidator(_format_name)]
 """However it is written, and `jpg` for `jpeg`."""
 
 WebhookUrl = Annotated[
@@ -298,12 +299,13 @@ class GenerationRequest(BaseModel):
         return cls.model_fields
 
     @abstractmethod
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        """What to make, given the width and height of each image that `prepared` returned, in the same order.
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        """Fills in what the request leaves open. Resolve a request once: a missing seed is drawn here.
 
-        Of the video, where there is one, they follow.
-
-        A seed that was left out is drawn here, so plan a request once.
+        `sizes` are width and height of each image that `prepare_images` returned, then of the video. `draft` is the
+        one that the request enhances.
         """
 
     def ignored_fields(self) -> tuple[str, ...]:

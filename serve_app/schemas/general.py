@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import (
     AUTO,
     DEFAULT_TIER,
@@ -31,6 +32,7 @@ from serve_app.inputs.geometry import (
     scale_to,
     size_for,
 )
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
@@ -44,7 +46,6 @@ from serve_app.schemas.fields import (
     check_exact_size,
     zero_is_unset,
 )
-from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import IMAGE_LIMITS, UPSAMPLING, TolerantRequest, UpsamplingRequest, with_opposite
 
 MAX_IMAGES: Final = 8
@@ -119,24 +120,20 @@ class Gen2ProRequest(TolerantRequest):
     def asks_for_rewriting(self) -> bool:
         return self.disable_pup is False and "disable_pup" in self.model_fields_set
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         size = image_size(
             width=self.width,
             height=self.height,
-            aspect_ratio=AUTO if references else "1:1",
-            reference=references[0] if references else None,
+            aspect_ratio=AUTO if sizes else "1:1",
+            reference=sizes[0] if sizes else None,
+        ).size
+        assert size is not None
+        resolved = defaults.resolve(
+            prompt=self.prompt, seed=self.chosen_seed(), output_format=self.output_format, size=size
         )
-        assert size.size is not None
-        return Plan(
-            prompt=self.prompt,
-            steps=None,
-            seed=self.chosen_seed(),
-            output_format=self.output_format,
-            area=size.area,
-            width=size.size.width,
-            height=size.size.height,
-            rewrite=self.disable_pup is not True,
-        )
+        return replace(resolved, rewrite=self.disable_pup is not True)
 
     @model_validator(mode="before")
     @classmethod
@@ -159,9 +156,11 @@ class Gen2MaxRequest(Gen2ProRequest):
         examples=[False],
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        plan = super().plan(references)
-        return replace(plan, transparent=True, output_format="png") if self.transparent_bg else plan
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        resolved = super().resolve(defaults, sizes)
+        return replace(resolved, transparent=True, output_format="png") if self.transparent_bg else resolved
 
 
 AREA: Final = TIERS[DEFAULT_TIER]
@@ -230,23 +229,17 @@ class KontextRequest(UpsamplingRequest):
         default="png", description="File format of the result.", examples=["jpeg"]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        size = self._size(references)
-        return Plan(
-            prompt=self.prompt,
-            steps=None,
-            seed=self.chosen_seed(),
-            output_format=self.output_format,
-            area=size.area,
-            width=size.width,
-            height=size.height,
-            rewrite=self.prompt_upsampling,
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        if self.aspect_ratio is None and sizes:
+            size = scale_to(*sizes[0], AREA)
+        else:
+            size = size_for(parse_ratio(self.aspect_ratio or "1:1"), AREA)
+        resolved = defaults.resolve(
+            prompt=self.prompt, seed=self.chosen_seed(), output_format=self.output_format, size=size
         )
-
-    def _size(self, references: Sequence[tuple[int, int]]) -> Size:
-        if self.aspect_ratio is not None:
-            return size_for(parse_ratio(self.aspect_ratio), AREA)
-        return scale_to(*references[0], AREA) if references else size_for(Fraction(1), AREA)
+        return replace(resolved, rewrite=self.prompt_upsampling)
 
 
 MIN_PRO_SIDE: Final = 256
@@ -282,16 +275,15 @@ class ProRequest(UpsamplingRequest):
         default=2, description="Guidance is applied at every n-th step.", examples=[2]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return Plan(
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            steps=self.steps,
             seed=self.chosen_seed(),
             output_format=self.output_format,
-            area=self.width * self.height,
-            width=self.width,
-            height=self.height,
+            size=Size(self.width, self.height),
+            steps=self.steps,
             guidance=self.guidance,
-            guidance_interval=self.interval,
-            rewrite=self.prompt_upsampling,
         )
+        return replace(resolved, guidance_interval=self.interval, rewrite=self.prompt_upsampling)

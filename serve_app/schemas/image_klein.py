@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from serve_app.inputs.geometry import MAX_AREA, MAX_SIDE, MIN_SIDE, image_size
+from deployments.contract.request import ResolvedRequest
+from serve_app.inputs.geometry import DEFAULT_RATIO, MAX_AREA, MAX_SIDE, MIN_SIDE, RATIOS, image_size, size_within
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     LOWER_CASE,
@@ -26,7 +29,6 @@ from serve_app.schemas.fields import (
     random_seed,
 )
 from serve_app.schemas.layout import LayoutError, check_references, parse_layout
-from serve_app.schemas.plan import Plan
 
 MAX_REFERENCES: Final = 10
 MAX_STEPS: Final = 16
@@ -96,24 +98,25 @@ class ImageKleinRequest(GenerationRequest):
         default=MAX_STEPS, description="Denoising steps. Fewer are faster and coarser.", examples=[MAX_STEPS]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         size = image_size(
             width=self.width,
             height=self.height,
             aspect_ratio=self.aspect_ratio,
             resolution=self.resolution,
-            reference=references[0] if references else None,
+            reference=sizes[0] if sizes else None,
         )
-        return Plan(
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            steps=self.steps,
             seed=random_seed() if self.seed is None else self.seed,
             output_format=self.output_format,
+            size=size.size or size_within(RATIOS[DEFAULT_RATIO], size.area),
             area=size.area,
-            width=size.size.width if size.size else None,
-            height=size.size.height if size.size else None,
-            structured=True,
+            steps=self.steps,
         )
+        return replace(resolved, layout=parse_layout(self.prompt), open_ratio=size.size is None)
 
     @field_validator("prompt")
     @classmethod

@@ -8,12 +8,15 @@ refused at `mask`. The result has the image's own size, held to the service's li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import fit
 from serve_app.inputs.masks import WHITE_FROM, alpha_mask, grey_mask, grow, mask_from_area, white_area
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
@@ -28,7 +31,6 @@ from serve_app.schemas.fields import (
     check_mask_size,
     located_error,
 )
-from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import IMAGE_LIMITS, UpsamplingRequest
 from serve_app.schemas.tools import ToolRequest
 
@@ -77,19 +79,18 @@ class FillRequest(UpsamplingRequest):
             )
         return [images[0], RequestImage("mask", mask)]
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        size = fit(*references[0])
-        return Plan(
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            steps=self.steps,
             seed=self.chosen_seed(),
             output_format=self.output_format,
-            area=size.area,
-            width=size.width,
-            height=size.height,
+            size=fit(*sizes[0]),
+            steps=self.steps,
             guidance=self.guidance,
-            rewrite=self.prompt_upsampling,
         )
+        return replace(resolved, rewrite=self.prompt_upsampling)
 
     @model_validator(mode="before")
     @classmethod
@@ -124,21 +125,19 @@ class EdgesRequest(UpsamplingRequest):
         """Whether the image shows edges already."""
         return False
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        size = fit(*references[0])
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         low, high = sorted((self.canny_low_threshold, self.canny_high_threshold))
-        return Plan(
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            steps=self.steps,
             seed=self.chosen_seed(),
             output_format=self.output_format,
-            area=size.area,
-            width=size.width,
-            height=size.height,
+            size=fit(*sizes[0]),
+            steps=self.steps,
             guidance=self.guidance,
-            canny=None if self.shows_edges else (low, high),
-            rewrite=self.prompt_upsampling,
         )
+        return replace(resolved, canny=None if self.shows_edges else (low, high), rewrite=self.prompt_upsampling)
 
 
 class CannyRequest(EdgesRequest):

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
-from deployments.contract.job import Box, LayoutRow
+from deployments.contract.request import Box, LayoutRow
 
 MAX_COORDINATE: Final = 1000
 

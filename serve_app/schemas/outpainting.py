@@ -12,8 +12,10 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias, get_arg
 
 from pydantic import ConfigDict, Field, model_validator
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import MAX_SIDE, MIN_SIDE, Size
 from serve_app.inputs.masks import place_on_canvas
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     Flag,
@@ -24,7 +26,6 @@ from serve_app.schemas.fields import (
     Role,
     located_error,
 )
-from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import IMAGE_LIMITS
 from serve_app.schemas.tools import MAX_PIXELS, ToolRequest
 
@@ -93,9 +94,11 @@ class OutpaintingRequest(ToolRequest):
         canvas, mask = place_on_canvas(reference, Size(self.width, self.height), across.start, down.start)
         return [RequestImage("references", canvas), RequestImage("mask", mask)]
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         area = self.width * self.height
-        return replace(super().plan(references), area=area, width=self.width, height=self.height)
+        return replace(super().resolve(defaults, sizes), area=area, width=self.width, height=self.height)
 
     @model_validator(mode="after")
     def _canvas_is_not_too_large(self) -> Self:

@@ -7,16 +7,16 @@ tool does not say otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import MEGAPIXEL, fit
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.masks import scale
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import ImageFormat, ImageInput, ImageProblem, NullIsUnset, RequestImage, Role, Text
-from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest
 
 MAX_PIXELS: Final = 4 * MEGAPIXEL
@@ -32,17 +32,16 @@ class ToolRequest(TolerantRequest):
         default="png", description="File format of the result.", examples=["png"]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        size = fit(*references[0])
-        return Plan(
-            prompt="",
-            steps=None,
-            seed=self.chosen_seed(),
-            output_format=self.output_format,
-            area=size.area,
-            width=size.width,
-            height=size.height,
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        return defaults.resolve(
+            prompt=self.words(), seed=self.chosen_seed(), output_format=self.output_format, size=fit(*sizes[0])
         )
+
+    def words(self) -> str:
+        """Returns the prompt of a tool that takes one."""
+        return ""
 
 
 def check_pixels(field: str, image: InputImage) -> None:
@@ -100,8 +99,8 @@ class TryOnRequest(ToolRequest):
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return replace(super().plan(references), prompt=self.prompt)
+    def words(self) -> str:
+        return self.prompt
 
 
 class TryOnV1Request(TryOnRequest):

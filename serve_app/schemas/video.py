@@ -6,6 +6,7 @@ Unknown fields are refused. Problems are those of the form that was chosen, at t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
@@ -23,8 +24,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from serve_app.inputs.geometry import AUTO, RATIOS, Ratio, video_area, video_ratio, video_size
+from deployments.contract.request import ResolvedRequest
+from serve_app.inputs.geometry import AUTO, DEFAULT_RATIO, RATIOS, Ratio, video_area, video_ratio, video_size
 from serve_app.inputs.settings import VIDEOS
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
@@ -39,7 +42,6 @@ from serve_app.schemas.fields import (
     located_error,
     random_seed,
 )
-from serve_app.schemas.plan import Draft, Plan, VideoPlan
 
 MAX_KEYFRAMES: Final = 10
 
@@ -189,20 +191,20 @@ class NewVideoRequest(BaseVideoRequest):
     def chosen_mode(self) -> str:
         return "draft" if self.draft else "full"
 
-    def _build_plan(self, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()) -> Plan:
+    def _resolve(
+        self, defaults: ModelDefaults, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()
+    ) -> ResolvedRequest:
         """A `ratio` of None is chosen from the prompt later."""
         area = video_area(self.resolution, draft=self.draft)
-        size = None if ratio is None else video_size(ratio, area, draft=self.draft)
-        return Plan(
+        resolved = defaults.resolve(
             prompt=self.prompt,
-            steps=None,
             seed=random_seed() if self.seed is None else self.seed,
             output_format="mp4",
+            size=video_size(RATIOS[DEFAULT_RATIO] if ratio is None else ratio, area, draft=self.draft),
             area=area,
-            width=size.width if size else None,
-            height=size.height if size else None,
-            video=VideoPlan(seconds=seconds, audio=self.generate_audio, times=times, draft=self.draft),
         )
+        video = defaults.video(seconds, audio=self.generate_audio, times=times, draft=self.draft)
+        return replace(resolved, video=video, open_ratio=ratio is None)
 
 
 class TextToVideoRequest(NewVideoRequest):
@@ -214,9 +216,11 @@ class TextToVideoRequest(NewVideoRequest):
     )
     duration: Duration = Field(default=AUTO, description="Whole seconds. `auto`: 5.", examples=[5, AUTO])
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         ratio = None if self.aspect_ratio == AUTO else RATIOS[self.aspect_ratio]
-        return self._build_plan(_seconds(self.duration), ratio)
+        return self._resolve(defaults, _seconds(self.duration), ratio)
 
 
 class ImageToVideoRequest(NewVideoRequest):
@@ -246,12 +250,14 @@ class ImageToVideoRequest(NewVideoRequest):
     def image_inputs(self) -> list[ImageField]:
         return [ImageField(("keyframes", *each.loc), each.image, "references") for each in self._parse_keyframes()]
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
         keyframes = self._parse_keyframes()
         latest = max((each.second or 0.0 for each in keyframes), default=0.0)
         seconds = _seconds(self.duration, at_least=ceil(latest))
-        ratio = _ratio(self.aspect_ratio, references[0])
-        return self._build_plan(seconds, ratio, times(keyframes, seconds))
+        ratio = _ratio(self.aspect_ratio, sizes[0])
+        return self._resolve(defaults, seconds, ratio, times(keyframes, seconds))
 
     def _parse_keyframes(self) -> list[Keyframe]:
         return parse_keyframes(self.keyframes)
@@ -284,8 +290,10 @@ class VideoToVideoRequest(NewVideoRequest):
     def video_input(self) -> str | None:
         return self.start_video
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self._build_plan(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]))
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        return self._resolve(defaults, _seconds(self.duration), _ratio(self.aspect_ratio, sizes[0]))
 
 
 class DraftEnhanceRequest(BaseVideoRequest):
@@ -302,20 +310,14 @@ class DraftEnhanceRequest(BaseVideoRequest):
     def chosen_mode(self) -> str:
         return "enhance"
 
-    def plan(self, references: Sequence[tuple[int, int]], draft: Draft | None = None) -> Plan:
-        assert draft is not None, "a draft is looked up before anything is planned with it"
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        assert draft is not None, "a draft is looked up before its video is resolved"
         area = video_area(self.resolution)
         size = video_size(video_ratio(Fraction(draft.width, draft.height)), area)
-        return Plan(
-            prompt=draft.prompt,
-            steps=None,
-            seed=draft.seed,
-            output_format="mp4",
-            area=area,
-            width=size.width,
-            height=size.height,
-            video=VideoPlan(seconds=draft.seconds, audio=draft.audio, times=draft.times, enhance=draft.key),
-        )
+        resolved = defaults.resolve(prompt=draft.prompt, seed=draft.seed, output_format="mp4", size=size, area=area)
+        return replace(resolved, video=defaults.video(draft.seconds, audio=draft.audio, times=draft.times))
 
 
 FORMS: Final[Mapping[str, type[BaseVideoRequest]]] = MappingProxyType(

@@ -13,15 +13,16 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final, LiteralString, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from deployments.contract.job import FPS
+from deployments.contract.job import InputKeys
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.inputs.fetch import FileLimits, hold
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.inputs import InputVideo
-from serve_app.schemas.plan import Draft
+from serve_app.schemas.defaults import Draft
 from serve_app.submission.errors import StorageUnreachable
+from serve_app.tasks.payload import NewerPayload, TaskPayload
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Job, NewerJob, Status, Task
+from serve_app.tasks.task import Status, Task
 
 logger = logging.getLogger(__name__)
 
@@ -144,38 +145,17 @@ def parse_draft_reference(draft: str) -> str | None:
     return match[1].lower() if match else None
 
 
-def _draft_from_result(task: Task, job: Job) -> Draft | None:
-    """What a task left as a draft, None if it left none."""
-    result = task.result or {}
-    draft = result.get("draft")
-    if draft is None:
-        return None
-    return Draft(
-        task=task.id,
-        key=draft["key"],
-        prompt=result["prompt"],
-        seed=result["seed"],
-        seconds=draft["frames"] // FPS,
-        width=draft["width"],
-        height=draft["height"],
-        audio=draft["audio"],
-        references=job.references,
-        times=job.video.times if job.video else (),
-        start=job.start_video,
-    )
-
-
-def _decode_job(task: Task) -> Job:
+def _decode_payload(task: Task) -> TaskPayload:
     if not task.job:
         raise DraftProblem("This draft can't be read any more; make it anew", "draft_expired")
     try:
-        return Job.decode(task.job)
-    except NewerJob:
+        return TaskPayload.decode(task.job)
+    except NewerPayload:
         raise DraftProblem("This draft is of a newer release; try again shortly", "draft_newer") from None
 
 
 async def find_draft(tasks: TaskStore, objects: ObjectStore, project: str, endpoint: str, reference: str) -> Draft:
-    """The draft that `reference` stands for, if it was made by `endpoint` in `project`.
+    """Returns the draft that `reference` stands for, if `endpoint` made it in `project`.
 
     Raises DraftProblem, or StorageUnreachable.
     """
@@ -183,14 +163,26 @@ async def find_draft(tasks: TaskStore, objects: ObjectStore, project: str, endpo
     task = await tasks.get(task_id) if task_id else None
     if task is None or task.project != project:
         raise DraftProblem(UNKNOWN_DRAFT, "draft_unknown")
-    job = _decode_job(task) if task.endpoint == endpoint else None
-    if job is None or job.video is None or not job.video.draft:
+    payload = _decode_payload(task) if task.endpoint == endpoint else None
+    video = payload.request.video if payload else None
+    if payload is None or video is None or not video.draft:
         raise DraftProblem(f"This task is no draft; a draft is a task of {endpoint} with `draft` true", "not_a_draft")
     if not task.status.terminal:
         raise DraftProblem("This draft is not ready yet; wait until its task is", "draft_not_ready")
-    draft = _draft_from_result(task, job) if task.status is Status.READY else None
-    if draft is None:
+    result = task.result if task.status is Status.READY else None
+    if result is None or result.draft is None:
         raise DraftProblem(f"This draft came to nothing: its task ended as {task.status.value}", "draft_failed")
-    if draft.key not in await call_object_store(objects.keys(draft.key.rpartition("/")[0])):
+    latents = result.draft.key
+    if latents not in await call_object_store(objects.keys(latents.rpartition("/")[0])):
         raise DraftProblem("This draft is no longer kept; make it anew", "draft_expired")
-    return draft
+    return Draft(
+        task=task.id,
+        prompt=result.prompt,
+        seed=result.seed,
+        seconds=video.seconds,
+        width=result.draft.width,
+        height=result.draft.height,
+        audio=result.draft.audio,
+        inputs=InputKeys(references=payload.inputs.references, start_video=payload.inputs.start_video, draft=latents),
+        times=video.times,
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from deployments.contract.job import Adapter
 from deployments.contract.moderation import Tolerance, lowest
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import ResolvedRequest
 from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.config.catalog import DefaultsByMode, Endpoint
@@ -20,8 +21,8 @@ from serve_app.inputs.inputs import Inputs, InputVideo
 from serve_app.inputs.settings import IMAGES, VIDEOS, BadImage, BadVideo
 from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
 from serve_app.schemas import GenerationRequest
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import ImageProblem, RequestImage
-from serve_app.schemas.plan import Draft, ModelDefaults, Plan
 from serve_app.schemas.tolerant import UPSAMPLING
 from serve_app.schemas.video import LONGEST, SHORTEST, DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
@@ -68,7 +69,7 @@ class PreparedRequest:
     defaults: ModelDefaults
     inputs: list[Input]
     """Images, or a video: decoded, checked, and as the model is to get them."""
-    plan: Plan
+    resolved: ResolvedRequest
     price: int
     """Milli-credits."""
     tolerance: Tolerance
@@ -82,11 +83,11 @@ class PreparedRequest:
     @property
     def input_mp(self) -> float:
         """Megapixels of 2^20 pixels, 2 decimals."""
-        return megapixels(self.plan.input_pixels)
+        return megapixels(self.resolved.input_pixels)
 
     @property
     def output_mp(self) -> float:
-        return megapixels(self.plan.area)
+        return megapixels(self.resolved.area)
 
 
 async def prepare(
@@ -118,15 +119,12 @@ async def prepare(
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
         draft = await _draft(dependencies, caller, served_endpoint.name, body)
-        plan = body.plan(sizes, draft)
-    else:
-        plan = body.plan(sizes)
+    resolved = replace(body.resolve(defaults, sizes, draft), input_pixels=_pixels([*images, *video_inputs]))
     for start in video:
-        _check_length(start, plan)
-    plan = plan.resolve(defaults, _pixels([*images, *video_inputs]))
-    price = endpoint.get_price(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
+        _check_length(start, resolved)
+    price = endpoint.get_price(body.chosen_mode()).millicredits(resolved.area, resolved.input_pixels, resolved.seconds)
     warnings = (*body.ignored_fields(), *_rewriting_warnings(dependencies, body, inputs))
-    return PreparedRequest(defaults, inputs, plan, price, tolerance, adapter, draft, warnings)
+    return PreparedRequest(defaults, inputs, resolved, price, tolerance, adapter, draft, warnings)
 
 
 def _rewriting_warnings(dependencies: Dependencies, body: GenerationRequest, inputs: list[Input]) -> Iterator[str]:
@@ -191,7 +189,7 @@ async def _load_video(dependencies: Dependencies, caller: Caller, body: Generati
         raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
 
 
-def _check_length(start: InputVideo, plan: Plan) -> None:
+def _check_length(start: InputVideo, plan: ResolvedRequest) -> None:
     """Raises Invalid where a start video and what follows it are longer than a video may be."""
     longest = int(LONGEST - start.seconds)
     if plan.seconds > longest:

@@ -13,11 +13,11 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from deployments.contract.job import InputKeys
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.api_key_auth import Caller
@@ -28,8 +28,9 @@ from serve_app.submission.errors import Invalid
 from serve_app.submission.input_storage import UNKNOWN_DRAFT, File, discard, store
 from serve_app.submission.prepare import Dependencies, PreparedRequest, ServedEndpoint, prepare
 from serve_app.tasks.limits import NeededTaskGone, Refused
+from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import AcceptedTask, Job, NewTask, Webhook
+from serve_app.tasks.task import AcceptedTask, NewTask, Webhook
 
 _PIECE_CHARS: Final = 2**20
 _GIVE_UP_S: Final = 1.0
@@ -94,8 +95,8 @@ async def _prepare_and_submit(
             organization=caller.organization,
             queue=request.defaults.model,
             endpoint=served_endpoint.name,
-            job=_job(request, list(files)).encode(),
-            work=request.plan.work,
+            job=_payload(request, list(files)).encode(),
+            work=request.resolved.work,
             weight=caller.project.weight,
             reply=json.dumps(_reply(task_id, base, served_endpoint.endpoint, body, request)),
             price=request.price,
@@ -137,22 +138,15 @@ async def _give_up_key(tasks: TaskStore, project: str, idempotency_key: str, tas
             await tasks.give_up_key(project, idempotency_key, task_id)
 
 
-def _job(request: PreparedRequest, keys: Sequence[str]) -> Job:
-    """The plan as it is, the keys of what was sent, and what the plan does not know."""
-    plan, draft = request.plan, request.draft
+def _payload(request: PreparedRequest, keys: Sequence[str]) -> TaskPayload:
     roles = [role for role, _ in request.inputs]
     references = tuple(key for key, role in zip(keys, roles, strict=True) if role == "references")
-    single = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
-    assert plan.steps is not None, "a completed plan"
-    if draft:
-        references, single = draft.references, {**single, "start_video": draft.start}
-    plan_fields: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(plan)} | single
-    return Job(
-        **plan_fields,
-        references=references,
+    single: dict[str, Any] = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
+    return TaskPayload(
+        request=request.resolved,
+        inputs=request.draft.inputs if request.draft else InputKeys(references=references, **single),
         adapter=request.adapter,
-        safety_tolerance=request.tolerance.level,
-        safety_ceilings=request.tolerance.ceilings,
+        safety=request.tolerance,
         warnings=request.warnings,
     )
 

@@ -81,15 +81,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from secrets import token_urlsafe
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
+from deployments.contract.events import Preview
 from serve_app.storage.scripts import Scripts, call_id, flat, milliseconds
 from serve_app.tasks.admission import Admission
 from serve_app.tasks.limits import Limits
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.scripts import source
 from serve_app.tasks.task import Lease, Status
 
@@ -191,7 +193,7 @@ class TaskStore(Admission):
         attempt: int,
         status: Status,
         progress: float | None = None,
-        preview: Mapping[str, Any] | None = None,
+        preview: Preview | None = None,
         run_s: float | None = None,
     ) -> bool:
         """Moves phase and progress forward; `run_s` in place of the limit counts from the first start of work.
@@ -203,7 +205,7 @@ class TaskStore(Admission):
             attempt,
             status.value,
             "" if progress is None else f"{progress:.4f}",
-            "" if preview is None else json.dumps(preview),
+            "" if preview is None else json.dumps(asdict(preview)),
             milliseconds(run_s or self.limits.run_s),
         ]
         return await self._run("advance", queue, args) == 1
@@ -215,7 +217,7 @@ class TaskStore(Admission):
         attempt: int,
         status: Status,
         *,
-        result: Mapping[str, Any] | None = None,
+        result: GenerationResult | None = None,
         details: Mapping[str, Any] | None = None,
         cost: int | None = None,
         device_s: float = 0.0,
@@ -228,7 +230,7 @@ class TaskStore(Admission):
             raise ValueError(f"{status} is no outcome")
         fields: dict[str, Any] = {}
         if result is not None:
-            fields["result"] = self._at_rest.seal(json.dumps(result))
+            fields["result"] = self._at_rest.seal(result.encode())
         if details is not None:
             fields["details"] = self._at_rest.seal(json.dumps(details))
         if cost is not None:

@@ -7,12 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
-
-from deployments.contract.job import Adapter
-from serve_app.schemas.plan import Plan
+from deployments.contract.events import Preview
+from serve_app.tasks.payload import NewerPayload, TaskPayload
+from serve_app.tasks.result import GenerationResult
 
 
 class Status(StrEnum):
@@ -72,7 +71,7 @@ class NewTask:
     queue: str
     endpoint: str
     job: str
-    """The record of a `Job`; opaque to the store."""
+    """The encoded TaskPayload."""
     work: float
     reply: str
     """JSON of the submission's answer, repeated to a client that repeats its request."""
@@ -142,8 +141,8 @@ class Task:
     started: float | None = None
     finished: float | None = None
     progress: float | None = None
-    preview: dict[str, Any] | None = None
-    result: dict[str, Any] | None = None
+    preview: Preview | None = None
+    result: GenerationResult | None = None
     details: dict[str, Any] | None = None
     cost: int | None = None
     job: str = ""
@@ -156,18 +155,18 @@ class Task:
     shared: str = ""
     """The token of links to its page; empty where it is not shared."""
 
-    def read_job(self) -> Job | None:
-        """None where the record can't be read: the key that it was sealed with is gone, or a later release wrote it."""
+    def read_payload(self) -> TaskPayload | None:
+        """Returns None where the payload can't be read: the key that sealed it is gone, or a later release wrote it."""
         try:
-            return Job.decode(self.job) if self.job else None
-        except (NewerJob, ValueError):
+            return TaskPayload.decode(self.job) if self.job else None
+        except (NewerPayload, ValueError):
             return None
 
     @property
     def prompt(self) -> str | None:
-        """None as in `read_job`."""
-        job = self.read_job()
-        return None if job is None else job.prompt
+        """The prompt as the client sent it; None as `read_payload`."""
+        payload = self.read_payload()
+        return None if payload is None else payload.request.prompt
 
 
 def from_record(raw: Mapping[str, str]) -> Task:
@@ -175,9 +174,6 @@ def from_record(raw: Mapping[str, str]) -> Task:
 
     def seconds(name: str) -> float | None:
         return int(raw[name]) / 1000 if name in raw else None
-
-    def parse(name: str) -> dict[str, Any] | None:
-        return json.loads(raw[name]) if name in raw else None
 
     return Task(
         id=raw["id"],
@@ -192,9 +188,9 @@ def from_record(raw: Mapping[str, str]) -> Task:
         finished=seconds("finished"),
         # What a worker told last of it may be less.
         progress=1.0 if raw["status"] == Status.READY else float(raw["progress"]) if "progress" in raw else None,
-        preview=parse("preview"),
-        result=parse("result"),
-        details=parse("details"),
+        preview=Preview(**json.loads(raw["preview"])) if "preview" in raw else None,
+        result=GenerationResult.decode(raw["result"]) if "result" in raw else None,
+        details=json.loads(raw["details"]) if "details" in raw else None,
         cost=int(raw["cost"]) if "cost" in raw else None,
         job=raw.get("job", ""),
         webhook=_webhook(raw) if "webhook_url" in raw else None,
@@ -206,51 +202,3 @@ def from_record(raw: Mapping[str, str]) -> Task:
 
 def _webhook(raw: Mapping[str, str]) -> Webhook:
     return Webhook(**{part.name: raw.get(f"webhook_{part.name}", "") for part in fields(Webhook)})
-
-
-VERSION: Final = 1
-
-
-class NewerJob(Exception):
-    """The record is of a later release; its reader must leave it alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Plan):
-    """A completed plan, with object keys of what was sent: `references`, `mask`, `control`, `image_prompt` and
-    `start_video`. `warnings` is what the client was told at submission, and is told again beside the result.
-    """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    references: tuple[str, ...] = ()
-    mask: str | None = None
-    control: str | None = None
-    image_prompt: str | None = None
-    start_video: str | None = None
-    adapter: Adapter | None = None
-    safety_tolerance: int = 0
-    safety_ceilings: Mapping[str, int] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def inputs(self) -> list[str]:
-        """The object keys of all that was sent."""
-        single = (self.mask, self.control, self.image_prompt, self.start_video)
-        return [*self.references, *(key for key in single if key)]
-
-    def encode(self) -> str:
-        """The record, as JSON."""
-        return json.dumps({"v": VERSION, **_JOB.dump_python(self, mode="json")})
-
-    @classmethod
-    def decode(cls, record: str) -> Job:
-        """The job of a record. Raises NewerJob, or ValueError for what is no record at all."""
-        fields: dict[str, Any] = json.loads(record)
-        version = fields.pop("v")
-        if version > VERSION:
-            raise NewerJob(f"a job of version {version}; this release reads up to {VERSION}")
-        return _JOB.validate_python(fields)
-
-
-_JOB: Final = TypeAdapter(Job)

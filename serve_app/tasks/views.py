@@ -15,6 +15,7 @@ from deployments.contract.counts import Buckets, Histogram
 from deployments.contract.job import media_type
 from deployments.contract.objects import ObjectStore
 from serve_app.inputs.links import LinkSigner
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.tasks.windows import WindowReader
@@ -50,8 +51,8 @@ class Presenter:
         if task.status is Status.READY and task.result is not None:
             body["result"] = await self._result(task.result, base)
         if task.preview is not None and not task.status.terminal:
-            link = await self._link(task.preview["key"], base)
-            body["preview"] = {"sample": link, "step": task.preview["step"], "steps": task.preview["steps"]}
+            link = await self._link(task.preview.key, base)
+            body["preview"] = {"sample": link, "step": task.preview.step, "steps": task.preview.steps}
         if task.cost is not None:
             body["cost"] = task.cost / 1000
         return body
@@ -59,16 +60,16 @@ class Presenter:
     async def thumbnail(self, task: Task, base: str) -> str | None:
         """A link, as in `body`, to a small image of the result, or of how far it is; None where there is none."""
         if task.status is Status.READY:
-            key = (task.result or {}).get("thumbnail")
+            key = task.result.thumbnail if task.result else None
         else:
-            key = task.preview["key"] if task.preview and not task.status.terminal else None
+            key = task.preview.key if task.preview and not task.status.terminal else None
         return None if key is None else await self._link(key, base)
 
-    async def _result(self, record: Mapping[str, Any], base: str) -> dict[str, Any]:
-        view = {"sample": await self._link(record["key"], base)}
-        if draft := record.get("draft"):
-            view["draft_cache"] = await self._link(draft["key"], base)
-        return view | {name: record[name] for name in _PUBLIC if record.get(name) is not None}
+    async def _result(self, result: GenerationResult, base: str) -> dict[str, Any]:
+        view = {"sample": await self._link(result.key, base)}
+        if result.draft is not None:
+            view["draft_cache"] = await self._link(result.draft.key, base)
+        return view | {name: getattr(result, name) for name in _PUBLIC}
 
     async def _link(self, key: str, base: str) -> str:
         is_image = media_type(key).startswith("image/")

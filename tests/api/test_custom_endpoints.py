@@ -47,11 +47,16 @@ def client(service: Service) -> Any:
 def test_a_request_reaches_the_model_as_it_was_written(client: Client, service: Service) -> None:
     body = {"prompt": "a star", "negative_prompt": "rain", "aspect_ratio": "16:9", "steps": 8, "seed": 5}
     job = service.worker.generation(client.order_task("gen-any", **body))
-    assert (job.prompt, job.negative_prompt, job.width, job.height) == ("a star", "rain", 672, 384)
-    assert (job.steps, job.guidance, job.seed) == (8, 3.5, 5)
+    assert (job.request.prompt, job.request.negative_prompt, job.request.width, job.request.height) == (
+        "a star",
+        "rain",
+        672,
+        384,
+    )
+    assert (job.request.steps, job.request.guidance, job.request.seed) == (8, 3.5, 5)
     edit = {"prompt": "bluer", "images": [to_base64(IMAGE)], "strength": 0.5}
     job = service.worker.generation(client.order_task("gen-any-edit", **edit))
-    assert (len(job.references), job.strength, job.steps) == (1, 0.5, 4)
+    assert (len(job.inputs.references), job.request.strength, job.request.steps) == (1, 0.5, 4)
 
 
 def test_an_endpoint_of_the_dialect_may_name_such_a_model(
@@ -70,8 +75,8 @@ def test_an_endpoint_of_the_dialect_may_name_such_a_model(
 def test_a_video_has_the_models_frames_a_second(client: Client, service: Service) -> None:
     task = client.order_task("gen-any-video", prompt="waves", duration=3)
     job = service.worker.generation(task)
-    assert job.video is not None
-    assert (job.video.frames, job.video.fps, job.output_format) == (48, 16, "mp4")
+    assert job.request.video is not None
+    assert (job.request.video.frames, job.request.video.fps, job.request.output_format) == (48, 16, "mp4")
     assert client.poll(task).status_code == 200
 
 
@@ -105,7 +110,7 @@ def test_clients_of_openai_find_it(client: Client, service: Service) -> None:
     assert {"gen-any", "gen-any-edit"} <= {each["id"] for each in client.get("/v1/models").json()["data"]}
     call = {"model": "gen-any", "prompt": "a star", "size": "512x512"}
     with waiting(client, lambda: client.post(GENERATIONS, json=call)) as (answer, (task_id,)):
-        assert service.worker.generation(task_id).width == 512
+        assert service.worker.generation(task_id).request.width == 512
         service.worker.deliver(task_id, IMAGE, "png")
     assert answer.result().status_code == 200
     form = {"model": "gen-any-edit", "prompt": "bluer"}

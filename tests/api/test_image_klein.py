@@ -12,8 +12,8 @@ from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.dispatcher.generation import generation_job
-from serve_app.tasks.task import Job
+from serve_app.dispatcher.generation import close_ratio
+from serve_app.tasks.payload import TaskPayload
 
 
 def test_every_problem_is_named_at_once(client: Client) -> None:
@@ -59,8 +59,8 @@ def test_with_auto_the_prompt_chooses_the_ratio(
 ) -> None:
     submitted = client.submit(prompt=prompt).json()
     lease = worker.take(submitted["id"])
-    job = generation_job(Job.decode(lease.job), lease, prompt, ratio_said=ratio)
-    assert (job.width, job.height) == size
+    request = close_ratio(TaskPayload.decode(lease.job).request, ratio)
+    assert (request.width, request.height) == size
     assert submitted["cost"] == 0.9, "the price does not depend on it"
 
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from support.client import HOOK_HOST, Client, refusal
 from support.http_service import Service, StartService, running
 from support.images import image_file
+from support.payloads import RESULT
 from support.promtool import promtool
 from support.worker import IMAGE_ENDPOINT, QUEUE
 
@@ -146,7 +147,7 @@ def test_every_declared_series_is_told_once_something_happened(run: Run) -> None
         assert client.submit().status_code == 429
         for task in tasks:
             service.worker.advance(task, Status.GENERATING)
-            service.worker.end(task, Status.READY, result={}, device_s=1.5)
+            service.worker.end(task, Status.READY, result=RESULT, device_s=1.5)
         service.worker.run(_happen(service))
     with service.metrics(_replicas) as scraper:
         text = scraper.get("/metrics").text

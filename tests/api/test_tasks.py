@@ -11,6 +11,7 @@ from redis import Redis
 from support.client import Client, refusal
 from support.http_service import Service
 from support.images import image_file, to_base64
+from support.payloads import RESULT, new_result
 from support.promises import promise
 from support.worker import Worker
 
@@ -188,7 +189,7 @@ def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worke
     task_id = client.create_task()
     lease = worker.take(task_id)
     client.delete(f"/v1/tasks/{task_id}")
-    assert not worker.run(worker.tasks.complete("flux3-klein", task_id, lease.attempt, Status.READY, result={}))
+    assert not worker.run(worker.tasks.complete("flux3-klein", task_id, lease.attempt, Status.READY, result=RESULT))
     assert client.poll(task_id).json()["status"] == "Error"
 
 
@@ -196,7 +197,7 @@ def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worke
 @pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
 def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, status: Status) -> None:
     task_id = client.create_task()
-    worker.end(task_id, status, result={"key": "results/x/1/image.png"} if status is Status.READY else None)
+    worker.end(task_id, status, result=new_result("results/x/1/image.png") if status is Status.READY else None)
     before = client.poll(task_id).json()
     response = client.delete(f"/v1/tasks/{task_id}")
     assert refusal(response, 409) == f"The task has ended already: {status.value}"

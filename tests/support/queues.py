@@ -18,7 +18,7 @@ from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from support.job_records import new_job
+from support.payloads import new_payload
 from support.simulated_model import SimulatedModel
 from support.tasks import QUEUE, get_task, new_task
 
@@ -77,7 +77,7 @@ class Scene:
     async def submit(self, n: int = 1, prompt: str = "a star", **job: Any) -> list[str]:
         ids = []
         for _ in range(n):
-            task = new_task(job=new_job(prompt=prompt, **job).encode(), price=PRICE)
+            task = new_task(job=new_payload(prompt=prompt, **job).encode(), price=PRICE)
             await self.store.submit(task)
             ids.append(task.id)
         for queue in self.queues:

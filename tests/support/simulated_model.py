@@ -75,7 +75,7 @@ class SimulatedModel:
             yield Started()
             await asyncio.sleep(0)
             yield Progress(0.5)
-            if stream.job.prompt == "poison":
+            if stream.job.request.prompt == "poison":
                 self.die()
             await stream.until(self.finishing)
             self.finished[stream.job.id] += 1

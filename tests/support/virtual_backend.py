@@ -38,7 +38,7 @@ class VirtualState:
 
 
 def by_size(job: GenerationJob) -> Hashable:
-    return job.width, job.height
+    return job.request.width, job.request.height
 
 
 def paying_step(key: Hashable, batch: int) -> float:
@@ -103,7 +103,7 @@ class VirtualBackend:
 
     def _store(self, job: GenerationJob) -> Output:
         self._begin("store", [job])
-        return Output(f"{job.output_prefix}/image.png", "image/png", job.width, job.height, 1)
+        return Output(f"{job.output_prefix}/image.png", "image/png", job.request.width, job.request.height, 1)
 
     def batches(self, call: str) -> list[list[str]]:
         """The ids of the jobs of every `call`, in order."""
@@ -111,7 +111,7 @@ class VirtualBackend:
 
     def _encode_job(self, job: GenerationJob) -> VirtualState | JobError:
         error = self.errors.get(("encode", job.id))
-        state = VirtualState(job, self.key(job), job.steps, tokens=self.tokens, alike=self.steps_alike)
+        state = VirtualState(job, self.key(job), job.request.steps, tokens=self.tokens, alike=self.steps_alike)
         return error if isinstance(error, JobError) else state
 
     def _begin(self, call: str, jobs: Sequence[GenerationJob], refused: type[Exception] | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.api_key_auth import Caller, Callers
@@ -21,8 +21,10 @@ from serve_app.dispatcher.generation import build_result, generation_job
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.storage import connection
+from serve_app.tasks.payload import TaskPayload
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Job, Lease, Status, Task
+from serve_app.tasks.task import Lease, Status, Task
 
 T = TypeVar("T")
 
@@ -138,21 +140,22 @@ class Worker:
     def show_preview(self, task_id: str, data: bytes, step: int, steps: int) -> None:
         key = f"previews/{task_id}/{step}.jpeg"
         self.run(self.objects.put(key, data, "image/jpeg"))
-        preview = {"key": key, "step": step, "steps": steps}
+        preview = Preview(key, step, steps)
         self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
 
     def deliver(self, task_id: str, data: bytes, extension: str = "jpeg", thumbnail: bytes | None = None) -> str:
         """Stores the image, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
         lease = self.take(task_id)
-        job = Job.decode(lease.job)
+        payload = TaskPayload.decode(lease.job)
         key = f"results/{task_id}/{lease.attempt}/image.{extension}"
         self.run(self.objects.put(key, data, f"image/{extension}"))
-        times = {"start_time": 1_700_000_000.5, "end_time": 1_700_000_002.0, "duration": 1.5}
-        result = {"key": key, "prompt": job.prompt, "seed": job.seed, **times}
-        if thumbnail is not None:
-            result["thumbnail"] = f"results/{task_id}/{lease.attempt}/thumbnail.jpeg"
-            self.run(self.objects.put(result["thumbnail"], thumbnail, "image/jpeg"))
-        details = {"warnings": list(job.warnings)} if job.warnings else None
+        times: dict[str, Any] = {"start_time": 1_700_000_000.5, "end_time": 1_700_000_002.0, "duration": 1.5}
+        small = None if thumbnail is None else f"results/{task_id}/{lease.attempt}/thumbnail.jpeg"
+        if small is not None and thumbnail is not None:
+            self.run(self.objects.put(small, thumbnail, "image/jpeg"))
+        request, warnings = payload.request, list(payload.warnings)
+        result = GenerationResult(key=key, prompt=request.prompt, seed=request.seed, thumbnail=small, **times)
+        details = {"warnings": warnings} if warnings else None
         self.end(task_id, Status.READY, result=result, details=details)
         return key
 
@@ -164,22 +167,24 @@ class Worker:
         if latents is not None:
             self.run(self.objects.put(draft, latents, "application/octet-stream"))
         draft_key = None if latents is None else draft
-        output = Output(key, "video/mp4", generation.width, generation.height, len(data), draft_key)
-        self.end(task_id, Status.READY, result=build_result(generation, output, took_s=1.5))
+        request = generation.request
+        output = Output(key, "video/mp4", request.width, request.height, len(data), draft_key)
+        self.end(task_id, Status.READY, result=build_result(request, output, took_s=1.5))
 
     def sweep(self) -> None:
         """Deletes what is due, as the dispatcher does every few seconds."""
         self.run(Maintenance(self.tasks, self.objects, []).drop_tasks())
 
     def job(self, task_id: str) -> dict[str, Any]:
-        """What submission decided of the task, as its record has it."""
-        return json.loads(self._task(task_id).job)
+        """Returns the fields of the task's payload, of its request and of its inputs, by name."""
+        payload = TaskPayload.decode(self._task(task_id).job)
+        records = (payload.request, payload.inputs, payload)
+        return {name: getattr(record, name) for record in records for name in record.__slots__}
 
     def generation(self, task_id: str) -> GenerationJob:
-        """What the model is told."""
+        """Returns the job that the model gets."""
         lease = self.take(task_id)
-        job = Job.decode(lease.job)
-        return generation_job(job, lease, job.prompt)
+        return generation_job(TaskPayload.decode(lease.job), lease)
 
     def _queue(self, task_id: str) -> str:
         return self._task(task_id).queue

@@ -6,45 +6,30 @@ from __future__ import annotations
 import math
 import mimetypes
 import pickle
-from dataclasses import fields, make_dataclass
-from typing import Any
+from dataclasses import fields
 
 import pytest
 from support.jobs import make_job
 
-from deployments.contract import job as contract
 from deployments.contract.counts import Buckets, sum_field
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
 from deployments.contract.model import ModelSpec, Quantization
 
-BEFORE = [
-    *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
-    *("layout", "exclusive", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
-    *("adapter", "transparent", "video", "traceparent", "log_levels"),
-]
-"""The fields of the release before, in their order."""
 
-
-def test_new_fields_stand_at_the_end() -> None:
-    assert [field.name for field in fields(GenerationJob)][: len(BEFORE)] == BEFORE
-
-
-def test_of_a_job_from_the_release_before_what_is_new_is_as_by_default() -> None:
-    job = make_job("one", remaining_s=12.5, traceparent="00-1")
+def test_job_of_a_release_with_fewer_fields_has_defaults() -> None:
+    job = make_job("one", remaining_s=12.5, steps=7)
     assert pickle.loads(pickle.dumps(job)) == job
     older = object.__new__(GenerationJob)
-    older.__setstate__([getattr(job, name) for name in BEFORE])
-    assert older == make_job("one", traceparent="00-1")
+    older.__setstate__([getattr(job, field.name) for field in fields(job)][:4])
+    assert older == make_job("one", steps=7)
 
 
-def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And finds no deadline in it."""
-    pickled = pickle.dumps(make_job("one", steps=7, remaining_s=12.5))
-    former: Any = make_dataclass("GenerationJob", BEFORE, frozen=True, slots=True)
-    monkeypatch.setattr(contract, "GenerationJob", former)
-    read = pickle.loads(pickled)
-    assert (read.id, read.steps, read.log_levels) == ("one", 7, ())
+def test_job_of_release_0_2_is_not_readable() -> None:
+    older = object.__new__(GenerationJob)
+    older.__setstate__(["one", 1, "a red circle", 64, 64, 4, 7, "png", "results/one/1", ("inputs/t/0.png",)])
+    assert not older.is_readable
+    assert make_job().is_readable
 
 
 LAST = (Done(Output("key", "image/png", 64, 64, 1)), Failed("no"), Interrupted("no", blame=False))

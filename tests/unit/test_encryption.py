@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from serve_app.encryption import IN_CLEAR, AtRest, Sealer, SealingSettings, Unreadable, new_key
-from serve_app.tasks.task import Job, NewerJob
+from serve_app.tasks.payload import NewerPayload, TaskPayload
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -107,5 +107,5 @@ def test_equal_texts_have_one_name_that_tells_nothing_of_them(key: str) -> None:
 
 
 def test_to_a_release_that_knows_nothing_of_it_a_sealed_job_is_one_of_a_later_release(key: str) -> None:
-    with pytest.raises(NewerJob):
-        Job.decode(AtRest([key], sealing=True).seal(json.dumps({"v": 1})))
+    with pytest.raises(NewerPayload):
+        TaskPayload.decode(AtRest([key], sealing=True).seal(json.dumps({"v": 1})))

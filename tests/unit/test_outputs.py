@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
-from deployments.contract.job import GenerationJob, ImageFormat
+from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import ImageFormat
 from deployments.images import Pixels
 from deployments.moderation.frames import decode_images
 from deployments.outputs import Outputs, encode_image
@@ -87,7 +87,7 @@ def film(tmp_path: Path) -> Path:
 
 def test_a_video_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) -> None:
     output = Outputs(store).store_video(
-        replace(a_job("png"), output_format="mp4"), film, None, [a_gradient(512, 288)] * 3
+        change_job(a_job("png"), output_format="mp4"), film, None, [a_gradient(512, 288)] * 3
     )
     assert output.key == "results/job/2/video.mp4"
     assert (output.width, output.height, output.content_type) == (50, 30, "video/mp4")
@@ -103,7 +103,9 @@ def test_a_video_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path)
     with pytest.raises(FileNotFoundError):
         store.get_blocking("results/job/2/draft.safetensors")
     draft = (
-        Outputs(store).store_video(replace(a_job("png"), output_format="mp4"), film, b"latents", [a_gradient()]).draft
+        Outputs(store)
+        .store_video(change_job(a_job("png"), output_format="mp4"), film, b"latents", [a_gradient()])
+        .draft
     )
     assert draft == "results/job/2/draft.safetensors"
     assert store.get_blocking(draft) == b"latents"

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from PIL import Image
 from starlette.responses import JSONResponse, Response
 from support.images import image_file
 from support.inference_server import InferenceServer, serving, video_file
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress, Started
-from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.job import GenerationJob
 from deployments.contract.model import EngineConfig
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.remote_engine import engine as remote_engine
 from deployments.remote_engine.engine import RemoteEngine
 from deployments.video import reader
@@ -75,11 +75,11 @@ async def build(stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 def job(**changes: Any) -> GenerationJob:
-    return replace(make_job("job"), width=64, height=48, steps=7, seed=5, output_prefix=MADE, **changes)
+    return change_job(make_job("job"), width=64, height=48, steps=7, seed=5, output_prefix=MADE, **changes)
 
 
 def video(**changes: Any) -> VideoParams:
-    return VideoParams(frames=8, checkpoint="checkpoints/job.safetensors", fps=8, **changes)
+    return VideoParams(frames=8, fps=8, **changes)
 
 
 async def test_an_image_is_made_by_the_fields_of_the_engine_and_stored(build: Callable[..., Any]) -> None:
@@ -92,7 +92,7 @@ async def test_an_image_is_made_by_the_fields_of_the_engine_and_stored(build: Ca
         (
             "/v1/images/generations",
             {
-                "prompt": job().prompt,
+                "prompt": job().request.prompt,
                 "model": "Qwen/Qwen-Image",
                 "seed": 5,
                 "num_inference_steps": 7,
@@ -253,7 +253,7 @@ async def test_another_attempt_goes_on_with_the_video_that_the_engine_has(build:
     await until(lambda: bool(server.videos))
     await asyncio.sleep(0.2)
     first.engine.cancel(handle)
-    attempt = replace(job(video=video(), output_format="mp4"), attempt=2, output_prefix="results/job/2")
+    attempt = change_job(job(video=video(), output_format="mp4"), attempt=2, output_prefix="results/job/2")
     assert isinstance(await second.last(attempt), Done)
     assert len(server.requests) == 1
     assert server.aborted == []

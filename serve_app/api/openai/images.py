@@ -228,18 +228,20 @@ def _refusal(task: Task) -> Refusal:
 
 def _images(ready: Sequence[Task]) -> ImagesResponse:
     data = [Image(id=task.id, revised_prompt=_revised_prompt(task)) for task in ready]
-    output_format = PurePosixPath((ready[0].result or {})["key"]).suffix.removeprefix(".")
+    result = ready[0].result
+    assert result is not None
+    output_format = PurePosixPath(result.key).suffix.removeprefix(".")
     return ImagesResponse(created=int(time.time()), data=data, output_format=output_format)
 
 
 def _revised_prompt(task: Task) -> str | None:
-    final_prompt, job = (task.result or {}).get("prompt"), task.read_job()
-    return final_prompt if job is not None and final_prompt != job.prompt else None
+    return task.result.prompt if task.result and task.prompt not in (None, task.result.prompt) else None
 
 
 async def _file(services: Services, task: Task) -> bytes:
+    assert task.result is not None
     try:
-        return await services.objects.get((task.result or {})["key"])
+        return await services.objects.get(task.result.key)
     except FileNotFoundError:
         raise Refusal(404, f"The image of task {task.id} is no longer kept", "not_found") from None
     except UNREACHABLE as problem:

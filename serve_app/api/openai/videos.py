@@ -198,10 +198,11 @@ async def _find_video(services: Services, caller: Caller, endpoints: list[str], 
 
 
 def _view(services: Services, task: tasks.Task) -> Video:
-    job = task.read_job()
+    payload = task.read_payload()
+    request = payload.request if payload else None
     status: Status = _STATUSES.get(task.status, "failed")
     ended_at = task.finished
-    size = f"{job.width}x{job.height}" if job and job.width and job.height else _AUTO
+    size = _AUTO if request is None or request.open_ratio else f"{request.width}x{request.height}"
     problem = VideoError(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
     return Video(
         id=task.id,
@@ -211,8 +212,8 @@ def _view(services: Services, task: tasks.Task) -> Video:
         created_at=int(task.created),
         completed_at=None if ended_at is None else int(ended_at),
         expires_at=None if ended_at is None else int(ended_at + services.tasks.limits.retention_s),
-        prompt=job.prompt if job else None,
-        seconds=str(job.video.seconds) if job and job.video else "",
+        prompt=request.prompt if request else None,
+        seconds=str(request.seconds) if request and request.video else "",
         size=size,
         error=problem,
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
@@ -15,7 +16,7 @@ from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskDetails, TaskPage, TaskResult, TaskSummary, errors
 from serve_app.api.services import Deps, Services
 from serve_app.submission.errors import Invalid
-from serve_app.tasks.task import Job, Status, Task
+from serve_app.tasks.task import Status, Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=JsonRoute)
 
@@ -66,11 +67,11 @@ async def get_task(
     """What is kept of a task of the key's project: what was asked for, how it is made, when, and what it cost."""
     task = await _find(services, caller.project.id, task_id)
     thumbnail = await services.presenter.thumbnail(task, public_base(request, services.settings.service))
-    job = task.read_job()
+    payload = task.read_payload()
     return TaskDetails(
         **dict(_summary(services, task, task.prompt, thumbnail)),
-        parameters={} if job is None else _parameters(job),
-        inputs=0 if job is None else len(job.inputs),
+        parameters={} if payload is None else _parameters(payload.request),
+        inputs=0 if payload is None else len(payload.inputs.keys),
         shared=bool(task.shared),
     )
 
@@ -89,10 +90,12 @@ def _not_found() -> ApiError:
 _PARAMETERS: Final = ("width", "height", "steps", "guidance", "strength", "seed", "output_format", "negative_prompt")
 
 
-def _parameters(job: Job) -> dict[str, str | int | float | bool]:
-    values = {name: getattr(job, name) for name in _PARAMETERS}
-    if job.video is not None:
-        values |= {name: getattr(job.video, name) for name in ("seconds", "fps", "audio")}
+def _parameters(request: ResolvedRequest) -> dict[str, str | int | float | bool]:
+    values = {name: getattr(request, name) for name in _PARAMETERS}
+    if request.open_ratio:
+        del values["width"], values["height"]
+    if request.video is not None:
+        values |= {name: getattr(request.video, name) for name in ("seconds", "fps", "audio")}
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
@@ -201,7 +204,7 @@ async def create_link(
     now, expiry = time.time(), task.finished + services.settings.tasks.retention_s
     expires = min(now + request_body.expires_in, expiry)
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
-    url = await services.presenter.link(task.result["key"], base, life_s, exact=True)
+    url = await services.presenter.link(task.result.key, base, life_s, exact=True)
     if not (token := await services.tasks.share(task_id, caller.project.id)):
         raise _not_found()  # deleted since
     page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")

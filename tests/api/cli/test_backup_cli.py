@@ -13,6 +13,7 @@ from obstore.exceptions import GenericError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
 from support.command_line import GenServe, write_config
 from support.deliveries import everything, hooked_task
+from support.payloads import RESULT, new_result
 from support.tasks import ALL, QUEUE, make_due
 
 from deployments.contract.objects import ObjectStore
@@ -71,7 +72,7 @@ async def work(store: TaskStore) -> None:
         await store.submit(task)
     for lease in await store.lease(QUEUE, 2, ALL):
         await store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING)
-    await store.complete(QUEUE, "ended", 1, Status.READY, result={"key": "results/ended/1/image.png"})
+    await store.complete(QUEUE, "ended", 1, Status.READY, result=new_result("results/ended/1/image.png"))
     await store.submit(priced_task(25, id="waiting", idempotency_key="once", body_hash="b"))
 
 
@@ -80,7 +81,7 @@ async def finish(store: TaskStore) -> None:
     await make_due(store, f"leased:{QUEUE}")
     await store.reap(QUEUE)
     for lease in await store.lease(QUEUE, 10, ALL):
-        assert await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
+        assert await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)
     for task_id in ("ended", "begun", "waiting"):
         task = await store.get(task_id)
         assert task is not None

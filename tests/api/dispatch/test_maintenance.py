@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from support.job_records import new_job
+from support.payloads import RESULT, new_payload, new_result
 from support.tasks import QUEUE, new_task
 
 from deployments.contract.objects import ObjectStore
@@ -19,6 +19,7 @@ from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.limits import Limits
+from serve_app.tasks.result import DraftResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -49,7 +50,7 @@ async def end_tasks(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
         await store.lease(QUEUE, 1, 10)
         await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
         await objects.put(f"results/{task_id}/1/image.png", b"out", "image/png")
-        await store.complete(QUEUE, task_id, 1, Status.READY, result={})
+        await store.complete(QUEUE, task_id, 1, Status.READY, result=RESULT)
 
 
 async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
             await asyncio.sleep(2.5)  # the hang itself: longer than the lease
             os.kill(server.pid, signal.SIGCONT)
             await asyncio.sleep(1)  # the reaper looks several times
-        assert await store.complete(QUEUE, "t", 1, Status.READY, result={})
+        assert await store.complete(QUEUE, "t", 1, Status.READY, result=RESULT)
         assert "reaped" not in await store.counts(QUEUE)
     finally:
         await redis.aclose()
@@ -134,9 +135,9 @@ async def test_a_deleted_draft_keeps_what_a_video_is_made_of(redis: Redis, prefi
     store, objects = TaskStore(redis, prefix), ObjectStore("memory:///")
     names = ["video.mp4", "thumbnail.jpeg", "draft.safetensors"]
     folder = "results/draft/1"
-    sizes = {"frames": 120, "width": 640, "height": 352, "audio": True}
-    result = {"key": f"{folder}/{names[0]}", "files": names, "draft": {"key": f"{folder}/{names[2]}", **sizes}}
-    await store.submit(new_task(id="draft", job=new_job(references=("inputs/draft/0.png",)).encode()))
+    draft = DraftResult(f"{folder}/{names[2]}", 120, 640, 352, audio=True)
+    result = new_result(f"{folder}/{names[0]}", files=tuple(names), draft=draft)
+    await store.submit(new_task(id="draft", job=new_payload(references=("inputs/draft/0.png",)).encode()))
     await store.lease(QUEUE, 1, 10)
     for key in ("inputs/draft/0.png", *(f"{folder}/{name}" for name in names)):
         await objects.put(key, b"x", "image/png")
@@ -148,7 +149,7 @@ async def test_a_deleted_draft_keeps_what_a_video_is_made_of(redis: Redis, prefi
             await asyncio.sleep(0.02)
     assert sorted(await objects.keys("")) == ["inputs/draft/0.png", f"{folder}/draft.safetensors"]
     await store.lease(QUEUE, 1, 10)
-    await store.complete(QUEUE, "video", 1, Status.READY, result={})
+    await store.complete(QUEUE, "video", 1, Status.READY, result=RESULT)
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
         while await objects.keys("") or await store.get_many(["draft"]) != [None]:
             await asyncio.sleep(0.02)
@@ -168,8 +169,8 @@ async def test_files_of_tasks_are_deleted_by_their_names_and_listed_only_where_a
     redis: Redis, prefix: str
 ) -> None:
     store, objects = TaskStore(redis, prefix), Unlisted("memory:///")
-    job = new_job(references=("inputs/done/0.png", "inputs/other/0.png"), mask="inputs/done/1.png")
-    result = {"key": "results/done/1/image.png", "files": ["image.png", "thumbnail.jpeg", "preview-2.jpeg"]}
+    job = new_payload(references=("inputs/done/0.png", "inputs/other/0.png"), mask="inputs/done/1.png")
+    result = new_result("results/done/1/image.png", files=("image.png", "thumbnail.jpeg", "preview-2.jpeg"))
     for task_id in ("done", "refused", "lost"):
         await store.submit(new_task(id=task_id, job=job.encode()))
         [lease] = await store.lease(QUEUE, 1, 10)
@@ -178,8 +179,8 @@ async def test_files_of_tasks_are_deleted_by_their_names_and_listed_only_where_a
             [lease] = await store.lease(QUEUE, 1, 10)
         status = Status.REQUEST_MODERATED if task_id == "refused" else Status.READY
         assert await store.complete(QUEUE, task_id, lease.attempt, status, result=result)
-    names = [f"results/done/1/{name}" for name in result["files"]]
-    for key in (*names, *job.inputs, "results/lost/1/image.png", "checkpoints/lost.safetensors"):
+    names = result.object_keys or []
+    for key in (*names, *job.inputs.keys, "results/lost/1/image.png", "checkpoints/lost.safetensors"):
         await objects.put(key, b"x", "image/png")
     await redis.zadd(f"{prefix}retention", dict.fromkeys(("done", "refused", "lost"), 1))
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):

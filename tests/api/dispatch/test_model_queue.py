@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support.job_records import new_job
 from support.otlp_collector import collecting
+from support.payloads import new_payload
 from support.queues import PATIENCE_S, PRICE, Scene
 from support.tasks import QUEUE, make_due, new_task
 
@@ -21,7 +21,8 @@ from deployments.telemetry.tracing import TracingSpec, create_tracer
 from serve_app.dispatcher import queue
 from serve_app.dispatcher.attempt import NOT_REWRITTEN, Stream, Write
 from serve_app.moderation.gate import Gate
-from serve_app.tasks.task import VERSION, Status
+from serve_app.tasks.payload import VERSION
+from serve_app.tasks.task import Status
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
@@ -46,7 +47,7 @@ async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> No
     tasks = await scene.wait_for_end(ids)
     assert {(task.status, task.cost, task.attempt) for task in tasks} == {(Status.READY, PRICE, 1)}
     assert tasks[0].result is not None
-    assert tasks[0].result["key"] == f"results/{tasks[0].id}/1/image.png"
+    assert tasks[0].result.key == f"results/{tasks[0].id}/1/image.png"
     assert set(scene.model.finished.values()) == {1}
 
 
@@ -64,7 +65,7 @@ async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next
         scene.tracer = create_tracer(TracingSpec(collector.url), "dispatcher")
         scene.model.finishing.clear()
         dispatcher = scene.dispatcher()
-        task = new_task(job=new_job(prompt="a secret star").encode(), price=PRICE, traceparent=PARENT)
+        task = new_task(job=new_payload(prompt="a secret star").encode(), price=PRICE, traceparent=PARENT)
         await scene.store.submit(task)
         dispatcher.wake.set()
         await scene.until(lambda: scene.model.running)
@@ -272,7 +273,7 @@ async def test_a_prompt_is_rewritten_where_that_is_asked_for_and_possible(
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit(**job))
     assert task.result is not None
-    assert task.result["prompt"] == prompt
+    assert task.result.prompt == prompt
     failed = rewrite in (fail, hang) or rewrite_edit is leave
     assert task.details == ({"warnings": [NOT_REWRITTEN]} if failed else None)
 
@@ -300,9 +301,11 @@ async def test_a_ratio_is_the_rewriters_else_that_of_the_words_else_wide(
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit(prompt=prompt, **FREE))
     assert task.result is not None
-    assert task.result["prompt"] == prompt
+    assert task.result.prompt == prompt
     await scene.wait_for_end(await scene.submit(width=80, height=80))
-    assert [(job.width, job.height) for job in jobs] == [size, (80, 80)], "what was asked for is no choice"
+    assert [(job.request.width, job.request.height) for job in jobs] == [size, (80, 80)], (
+        "what was asked for is no choice"
+    )
 
 
 async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
@@ -315,7 +318,7 @@ async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
     scene.ratio = note
     scene.dispatcher()
     prompt = 'a giraffe [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "16:9"}]'
-    await scene.wait_for_end(await scene.submit(prompt=prompt, width=None, height=None, structured=True))
+    await scene.wait_for_end(await scene.submit(prompt=prompt, open_ratio=True))
     assert prompts == ["a giraffe"]
 
 

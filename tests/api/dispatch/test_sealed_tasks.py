@@ -48,7 +48,7 @@ async def test_a_result_whose_key_is_gone_is_shown_as_an_error(scene: Scene) -> 
     scene.store = reading(scene.store, OLD)
     scene.dispatcher()
     [task] = await scene.wait_for_end(await scene.submit())
-    assert (task.status, (task.result or {})["prompt"]) == (Status.READY, "a star")
+    assert (task.status, task.result and task.result.prompt) == (Status.READY, "a star")
     stored_task = await reading(scene.store, NEW).get(task.id)
     assert stored_task is not None
     assert (stored_task.status, stored_task.result, stored_task.details) == (Status.ERROR, None, {"error": UNREADABLE})

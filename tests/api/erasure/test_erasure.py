@@ -12,10 +12,13 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from support.books import FUNDS, ORGANIZATION, assert_books_balance
 from support.executioner import Executioner, Killed
+from support.payloads import new_result
 from support.redis_contents import values
 from support.redis_process import until
 from support.tasks import QUEUE, make_due, new_task
 
+from deployments.contract.events import Preview
+from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import Credits
@@ -23,7 +26,6 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.deletion import Eraser, Erasure
-from serve_app.dispatcher.generation import checkpoint_key
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
@@ -135,7 +137,7 @@ class House:
     async def _end(self, task: NewTask, word: str, status: Status) -> None:
         [lease] = await self.tasks.lease(QUEUE, 1, 100)
         await self.objects.put(f"results/{task.id}/1/image.png", word.encode(), "image/png")
-        result = {"prompt": word, "key": f"results/{task.id}/1/image.png"}
+        result = new_result(f"results/{task.id}/1/image.png", prompt=word)
         assert await self.tasks.complete(QUEUE, lease.id, lease.attempt, status, result=result, details={"why": word})
 
 
@@ -205,11 +207,11 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     task_id, attempt = running.id, running.attempt
     await house.erase()
     assert await house.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
-    assert not await house.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, 0.5, {"key": MARK})
+    assert not await house.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, 0.5, Preview(MARK, 1, 2))
     late = [f"results/{task_id}/1/image.png", f"results/{task_id}/1/preview-1.jpeg", checkpoint_key(task_id)]
     for key in late:
         await house.objects.put(key, MARK.encode(), "image/png")
-    assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result={"prompt": MARK})
+    assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result=new_result(prompt=MARK))
     assert await house.tasks.release(QUEUE, task_id, attempt, crash=True) == 0
     assert sorted(await house.find_word(MARK)) == sorted(late)
 

@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from support.books import ORGANIZATION, PROJECT, assert_books_balance
 from support.deliveries import claim_one, hooked_task, make_outbox
+from support.payloads import RESULT
 from support.redis_process import RedisProcess, until
 from support.tasks import QUEUE, lease_one, make_due
 
@@ -62,7 +63,7 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     await make_due(store, f"leased:{QUEUE}")
     assert await store.reap(QUEUE) == 1
     lease = await lease_one(store)
-    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result=RESULT)
     outbox = make_outbox(store)
     claim = await claim_one(outbox)
     await outbox.prolong([claim])

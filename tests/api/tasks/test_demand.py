@@ -6,6 +6,7 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, new_task
 
 from serve_app.cluster.autoscaling import Demand, WorkPolicy
@@ -31,7 +32,7 @@ async def test_work_counts_from_submission_to_its_end_however_it_ends(store: Tas
     assert await look(policy, store) == Demand(4, 15.75, 15.75, 4)
     first, second = await store.lease(QUEUE, 2, ALL)
     assert (await look(policy, store)).unfinished == 15.75
-    await store.complete(QUEUE, first.id, first.attempt, Status.READY, result={}, device_s=8.0)
+    await store.complete(QUEUE, first.id, first.attempt, Status.READY, result=RESULT, device_s=8.0)
     await store.release(QUEUE, second.id, second.attempt, crash=False)
     assert await look(policy, store) == Demand(3, 11.75, 15.75, 4, unit_s=2.0, device_s=8.0)
     for task in tasks[1:]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.http_service import StartService
 from support.images import image_file
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, get_task, new_task, with_limits
 from support.worker import QUEUE as KLEIN
 
@@ -94,7 +95,7 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     ready, running = await store.lease(QUEUE, 2, ALL)
     await store.advance(QUEUE, ready.id, ready.attempt, Status.GENERATING)
     await store.redis.hincrby(f"{store.prefix}task:{ready.id}", "started", -8000)  # type: ignore[misc]
-    await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result={})
+    await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result=RESULT)
     await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=(1, 0.1))
 
     outlook = await read_outlook(store, WindowReader(store), QUEUE)

@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
+from support.payloads import RESULT
 from support.redis_process import ReplicatedRedis
 from support.tasks import ALL, QUEUE, new_task
 
@@ -72,7 +73,7 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
             await retry(lambda: store.reap(QUEUE))
             for lease in await retry(lambda: store.lease(QUEUE, 4, ALL)):
                 outcome = (QUEUE, lease.id, lease.attempt, Status.READY)
-                if await retry(lambda outcome=outcome: store.complete(*outcome, result={})):
+                if await retry(lambda outcome=outcome: store.complete(*outcome, result=RESULT)):
                     ended.add(lease.id)
 
     async def fail_over() -> None:

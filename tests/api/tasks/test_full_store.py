@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 from support.deliveries import claim_one, get_delivery, hooked_task, make_outbox
+from support.payloads import RESULT, new_result
 from support.tasks import ALL, QUEUE, get_task, lease_one, new_task
 
 from serve_app.accounts.credits import Credits
@@ -70,7 +71,7 @@ async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_go
     with pytest.raises(StoreFull):
         await submit_task(store)
     lease = await lease_one(store)
-    assert await store.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task_id, lease.attempt, Status.READY, result=RESULT)
     await use(store, 0.75)
     waiting = await submit_task(store)
     await use(store, 0.95)
@@ -108,7 +109,7 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
     for task_id, lease in leases.items():
         assert await store.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
         assert await store.advance(QUEUE, task_id, lease.attempt, Status.REASONING, progress=0.5)
-    assert await store.complete(QUEUE, ready, 1, Status.READY, result={"key": "k" * 1000})
+    assert await store.complete(QUEUE, ready, 1, Status.READY, result=new_result("k" * 1000))
     assert await store.release(QUEUE, released, 1, crash=False) == 1
     assert await store.cancel(cancelled, "p") == 1
     await fall_due(store, f"deadlines:{QUEUE}", overdue)
@@ -131,7 +132,7 @@ async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None
     await store.submit(task)
     lease = await lease_one(store)
     await use(store, 1.5)
-    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result={})
+    assert await store.complete(QUEUE, task.id, lease.attempt, Status.READY, result=RESULT)
     outbox = make_outbox(store)
     claim = await claim_one(outbox)
     await outbox.prolong([claim])

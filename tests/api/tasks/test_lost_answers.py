@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from support.deliveries import end_tasks, make_outbox, members
 from support.lost_answers import LosingAnswers
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, lease_one, new_task, with_limits
 
 from serve_app.storage import connection
@@ -68,7 +69,7 @@ async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: Losi
     lease = await lease_one(repeating)
     assert await repeating.advance(QUEUE, task_id, lease.attempt, Status.GENERATING, progress=0.5)
     assert await repeating.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
-    assert await repeating.complete(QUEUE, task_id, lease.attempt, Status.READY, result={})
+    assert await repeating.complete(QUEUE, task_id, lease.attempt, Status.READY, result=RESULT)
     [other] = await submit_tasks(repeating, 1)
     assert await repeating.cancel(other, "p") == 1
     counts = await repeating.counts(QUEUE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, new_task
 
 from serve_app.tasks.store import TaskStore
@@ -26,7 +27,7 @@ async def test_each_task_counts_once_as_it_ends(store: TaskStore) -> None:
     for lease in (ready, failed, cancelled):
         await store.advance(QUEUE, lease.id, lease.attempt, Status.GENERATING)
         await store.redis.hincrby(f"{store.prefix}task:{lease.id}", "started", -2000)  # type: ignore[misc]
-    await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result={}, device_s=2.5)
+    await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result=RESULT, device_s=2.5)
     await store.complete(QUEUE, failed.id, failed.attempt, Status.ERROR)
     await store.cancel(cancelled.id, "p")
     for window in ("5m", "1h", "24h"):
@@ -44,7 +45,7 @@ async def test_predictions_are_compared_with_what_tasks_took(store: TaskStore) -
         await store.submit(new_task(work=work))
         [lease] = await store.lease(QUEUE, 1, ALL)
         assert (await WindowReader(store).read(QUEUE, "5m")).prediction_error is None
-        await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={}, device_s=device_s)
+        await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT, device_s=device_s)
     assert (await WindowReader(store).read(QUEUE, "5m")).prediction_error == pytest.approx(2 / 6)
 
 

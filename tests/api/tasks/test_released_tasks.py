@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.payloads import RESULT
 from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
 from serve_app.tasks.store import TaskStore
@@ -43,7 +44,7 @@ async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None
     first, second = await store.lease(QUEUE, 5, 100)
     assert {first.id: first.exclusive, second.id: second.exclusive} == {quarantined[0]: True, other: False}
     assert await store.lease(QUEUE, 3, 100) == []
-    await store.complete(QUEUE, first.id, first.attempt, Status.READY, result={})
+    await store.complete(QUEUE, first.id, first.attempt, Status.READY, result=RESULT)
     assert len(await store.lease(QUEUE, 3, 100)) == 1
 
 
@@ -139,7 +140,7 @@ async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_tu
         assert lease.remaining_s is not None
         assert 25 < lease.remaining_s <= 30, "of 50 s, 20 were spent at work"
         if not last:
-            assert await short.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
+            assert await short.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)
         else:
             await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -31_000, lease.id)
     assert await short.end_overdue(QUEUE) == 1, "at work it goes on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, new_task
 
 from serve_app.planning.simulation import FairQueue, SimulatedTask
@@ -27,4 +28,4 @@ async def test_turns_are_those_of_the_store(store: TaskStore, seed: int) -> None
         else:
             [lease] = await store.lease(QUEUE, 1, ALL)
             assert lease.id == names[queue.pop()]
-            await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
+            await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
+from support.payloads import RESULT, new_result
 from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
 from serve_app.accounts.credits import Credits
@@ -37,10 +38,10 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await store.advance(QUEUE, task.id, 1, Status.REASONING)
     assert await get_status(store, task.id) is Status.REASONING
     assert await store.advance(QUEUE, task.id, 1, Status.GENERATING, progress=0.5)
-    assert await store.complete(QUEUE, task.id, 1, Status.READY, result={"key": "k"})
+    assert await store.complete(QUEUE, task.id, 1, Status.READY, result=new_result("k"))
 
     record = await get_task(store, task.id)
-    assert (record.status, record.result, record.cost, record.attempt) == (Status.READY, {"key": "k"}, 900, 1)
+    assert (record.status, record.result, record.cost, record.attempt) == (Status.READY, new_result("k"), 900, 1)
     assert record.started is not None
     assert record.finished is not None
     assert record.created <= record.started <= record.finished
@@ -53,13 +54,13 @@ async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     assert await store.release(QUEUE, task_id, 1, crash=False) == 1
     await lease_one(store)
     assert not await store.advance(QUEUE, task_id, 1, Status.GENERATING, progress=0.9)
-    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result={"key": "zombie"})
+    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result=new_result("zombie"))
     assert await store.release(QUEUE, task_id, 1, crash=True) == 0
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
     assert await store.heartbeat(QUEUE, [(task_id, 2)]) == []
-    assert await store.complete(QUEUE, task_id, 2, Status.READY, result={"key": "right"})
+    assert await store.complete(QUEUE, task_id, 2, Status.READY, result=new_result("right"))
     record = await get_task(store, task_id)
-    assert (record.result, record.crashes) == ({"key": "right"}, 0)
+    assert (record.result, record.crashes) == (new_result("right"), 0)
 
 
 async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reaper_still_counts(
@@ -73,7 +74,7 @@ async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reape
     await make_due(store, f"leased:{QUEUE}")
     assert await store.reap(QUEUE) == 1
     assert await get_status(store, task_id) is Status.PENDING
-    assert await store.complete(QUEUE, task_id, 1, Status.READY, result={"key": "k"})
+    assert await store.complete(QUEUE, task_id, 1, Status.READY, result=new_result("k"))
     assert await store.lease(QUEUE, 1, 100) == []
     await assert_not_indexed(store, task_id)
 
@@ -95,7 +96,7 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
     assert message is not None
     assert message["data"] == task_id
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
-    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result={})
+    assert not await store.complete(QUEUE, task_id, 1, Status.READY, result=RESULT)
     assert await get_status(store, task_id) is Status.ERROR
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 from support.machines import RedisMachine, run_machine
+from support.payloads import new_result
 from support.tasks import QUEUE, new_task
 
 from serve_app.tasks.limits import Limits, TooLate, TooManyActive
@@ -73,7 +74,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def complete(self, lease: Lease, outcome: Status) -> None:
             before = lease.id in self.swept or self.last_tasks[lease.id].status.terminal
             published = self.do(
-                self.store.complete(QUEUE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
+                self.store.complete(QUEUE, lease.id, lease.attempt, outcome, result=new_result(seed=lease.attempt))
             )
             if published and not before:
                 assert lease.id not in self.published

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from redis.asyncio.client import PubSub
+from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, new_task
 
 from serve_app.tasks.store import TaskStore
@@ -41,5 +42,5 @@ async def test_a_task_wakes_one_dispatcher_that_lives_and_has_room_and_the_next_
         await store.submit(new_task())
         assert (await calls(first), await calls(second)) == ([], [])
         assert await store.lease(QUEUE, 1, 1, "first") == []  # as many are leased as may be
-        await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result={})
+        await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)
         assert (await calls(first), await calls(second)) == ([QUEUE], [])

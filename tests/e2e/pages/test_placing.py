@@ -15,7 +15,7 @@ from support.browser import Behind, around, drag_by, drag_within, file_payload, 
 from support.images import encode_image as png_file
 from support.images import image_file
 
-from deployments.contract.job import LayoutRow
+from deployments.contract.request import LayoutRow
 from serve_app.tasks.task import Status
 
 FILL, OUTPAINTING, VIDEO = "gen-pro-1.0-fill", "gen-tools/outpainting-v1", "gen-3-video"
@@ -306,7 +306,7 @@ def test_boxes_are_drawn_moved_and_resized_by_the_pointer(page: Page, room: Loca
     assert (cat["id"], cat["desc"], ball["id"], ball["desc"]) == ("box_1", "a sleeping cat", "box_2", "a blue ball")
     assert cat["bbox"] == pytest.approx([200, 200, 700, 500], abs=8)
     assert ball["bbox"] == pytest.approx([700, 600, 900, 900], abs=8)
-    layout = behind(lambda worker: worker.generation(submission.id).layout)
+    layout = behind(lambda worker: worker.generation(submission.id).request.layout)
     assert layout == tuple(LayoutRow(each["id"], tuple(each["bbox"]), each["desc"]) for each in (cat, ball))
     drag_by(page, boxes.first, -300, -300)  # as far as the image goes
     assert parse_rows(submit_form(page).body["prompt"])[0]["bbox"] == pytest.approx([0, 0, 500, 300], abs=8)

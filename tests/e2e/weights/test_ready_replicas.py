@@ -18,6 +18,7 @@ REPLICAS = f"""
 import asyncio, sys
 from deployments.contract.events import Done
 from deployments.contract.job import GenerationJob
+from deployments.contract.request import ResolvedRequest
 from deployments.contract.model import MattingConfig, ModelSpec
 from deployments.contract.moderation import ClassifierSpec, ModeratorSpec
 from deployments.contract.model import RewriterSpec
@@ -44,7 +45,10 @@ async def main():
     moderator = await started(Moderator, spec)
     print("started", flush=True)
     sys.stdin.readline()
-    job = GenerationJob("job", 1, "a red circle", 64, 64, 1, 7, "png", "results/job/1", transparent=True)
+    request = ResolvedRequest(
+        prompt="a red circle", width=64, height=64, steps=1, seed=7, output_format="png", transparent=True
+    )
+    job = GenerationJob("job", 1, request, "results/job/1")
     *_, last = [event async for event in media.generate(job)]
     assert isinstance(last, Done), last
     await encoder.encode("a red circle")

@@ -18,14 +18,15 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.images import image_file
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 from support.tiny_pipelines import PIPELINES, build
 
 from deployments.backend import JobError, OutOfMemory
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.contract.job import Adapter, GenerationJob, VideoParams
+from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.diffusers_loading import image_processor
 from deployments.engine.loop import Engine
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
@@ -59,7 +60,7 @@ def job_for(name: str, number: int = 0, **fields: Any) -> GenerationJob:
     if name in EDITS:
         own["references"] = ("inputs/a",)
     if name in VIDEOS:
-        own |= {"output_format": "mp4", "video": VideoParams(frames=9, fps=16, checkpoint="unused")}
+        own |= {"output_format": "mp4", "video": VideoParams(frames=9, fps=16)}
     return make_job(f"{name}-{number}", **own | fields)
 
 
@@ -93,11 +94,11 @@ def test_an_image_alone_is_the_stock_pipelines(name: str, folder: Path, store: O
     if "qwen" in name:
         arguments["negative_prompt"] = " "
     stock = pipeline_in(folder, name)(
-        prompt=job.prompt,
+        prompt=job.request.prompt,
         width=64,
         height=64,
         num_inference_steps=3,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
+        generator=torch.Generator("cpu").manual_seed(job.request.seed),
         output_type="np",
         **arguments,
     )
@@ -124,7 +125,7 @@ def test_images_in_one_call_are_about_those_alone(name: str, folder: Path, store
     assert len({id(state.call) for state in states if isinstance(state, PipelineState)}) == 1
     together = results(backend, jobs)
     for job in jobs:
-        alone = results(backend, [replace(job, id=f"{job.id}-alone", output_prefix="alone")])
+        alone = results(backend, [change_job(job, id=f"{job.id}-alone", output_prefix="alone")])
         [events] = alone.values()
         difference = stored(store, together[job.id]).astype(int) - stored(store, events)
         assert abs(difference).max() <= 2
@@ -219,9 +220,9 @@ def test_an_adapter_of_text_encoders_and_unet_is_stock_diffusers(folder: Path, s
     for job in (plain, tuned):
         if job.adapter is not None:
             pipeline.load_lora_weights(dict(tensors))
-        generator = torch.Generator("cpu").manual_seed(job.seed)
+        generator = torch.Generator("cpu").manual_seed(job.request.seed)
         sizes = {"width": 64, "height": 64, "num_inference_steps": 3, "output_type": "np"}
-        stock = (pipeline(prompt=job.prompt, generator=generator, **sizes).images[0] * 255).round()
+        stock = (pipeline(prompt=job.request.prompt, generator=generator, **sizes).images[0] * 255).round()
         assert abs(images[job.id].astype(int) - stock).max() <= 1
 
 
@@ -242,7 +243,7 @@ def test_an_adapter_changes_the_networks_for_steps_alone(
     monkeypatch.setattr(AdaptedLayers, "applied_to_all", count)
     job = job_for("flux-schnell", adapter=Adapter("a", "adapters/a", 1.0))
     stored(store, results(backend, [job])[job.id])
-    assert steps == job.steps
+    assert steps == job.request.steps
 
 
 def test_what_a_pipeline_refuses_makes_no_call_smaller(
@@ -271,4 +272,4 @@ def test_what_the_pipeline_does_not_take_is_refused(
 ) -> None:
     backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)
     with pytest.raises(JobError, match=message):
-        backend.fetch(replace(job_for("sdxl"), **fields))
+        backend.fetch(change_job(job_for("sdxl"), **fields))

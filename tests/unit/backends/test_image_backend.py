@@ -11,7 +11,7 @@ from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copy_bundle, cpu_config, poison
 from support.images import image_file
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 from support.stages import encode_jobs
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -49,7 +49,7 @@ def store() -> ObjectStore:
 
 def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
     backend: Backend[FetchedJob, State] = DiffusionBackend(family, store)
-    [state] = encode_jobs(backend, [replace(JOB, references=("inputs/a",))])
+    [state] = encode_jobs(backend, [change_job(JOB, references=("inputs/a",))])
     assert isinstance(state, State)
     assert backend.preview(state) is None
     backend.step([state])
@@ -66,8 +66,8 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
 
 
 def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
-    gone = replace(JOB, references=("inputs/a", "inputs/gone"))
-    broken = replace(JOB, references=("inputs/text",))
+    gone = change_job(JOB, references=("inputs/a", "inputs/gone"))
+    broken = change_job(JOB, references=("inputs/text",))
     results = encode_jobs(DiffusionBackend(family, store), [gone, JOB, broken])
     assert [type(result) for result in results] == [JobError, State, JobError]
     assert str(results[0]) == "an input is no longer available"
@@ -75,7 +75,7 @@ def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: 
 
 
 def run_to_end(backend: DiffusionBackend) -> State:
-    [state] = encode_jobs(backend, [replace(JOB, steps=1, transparent=True)])
+    [state] = encode_jobs(backend, [change_job(JOB, steps=1, transparent=True)])
     assert isinstance(state, State)
     backend.step([state])
     return state
@@ -111,7 +111,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
     with pytest.raises(Unavailable):
         backend.finish(state)()
     with pytest.raises(Unavailable):
-        encode_jobs(backend, [replace(JOB, references=("inputs/x/0.png",))])
+        encode_jobs(backend, [change_job(JOB, references=("inputs/x/0.png",))])
 
 
 def test_a_transparent_image_has_no_background(family: Family, store: ObjectStore) -> None:
@@ -156,7 +156,7 @@ def denoise(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor
     states = encode_jobs(backend, jobs)
     assert all(isinstance(state, State) for state in states)
     ready = [state for state in states if isinstance(state, State)]
-    for _ in range(JOB.steps):
+    for _ in range(JOB.request.steps):
         backend.step(ready)
     return [state.x.clone() for state in ready]
 
@@ -169,7 +169,7 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
     backend = DiffusionBackend(family, store)
     a, b = (Adapter(name, f"adapters/{name}", 0.5) for name in "ab")
     jobs = [
-        replace(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
+        change_job(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
     ]
     together = denoise(backend, jobs)
     alone = [denoise(backend, [job])[0] for job in jobs]
@@ -183,7 +183,7 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
 def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
     store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
     bad, good = encode_jobs(
-        DiffusionBackend(family, store), [replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB]
+        DiffusionBackend(family, store), [change_job(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB]
     )
     assert isinstance(bad, JobError)
     assert "safetensors" in str(bad)

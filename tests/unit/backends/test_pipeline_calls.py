@@ -26,9 +26,10 @@ from deployments.backends.diffusers import DiffusersBackend, PipelineState
 from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun
 from deployments.contract.events import LAST, Done, Event, Failed, Progress
-from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelConfig, StepCache, Trial
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.diffusers_loading import load_pipeline
 from deployments.engine.loop import Engine
 
@@ -96,7 +97,7 @@ def test_encoding_leaves_the_decoding_of_others_whole(folder: Path, store: Objec
     backend = DiffusersBackend(pipeline, store, max_batch=1)
     whole = vae.decode
     vae.decode = lambda *arguments, **options: _noted(whole(*arguments, **options), decoded)
-    video = VideoParams(frames=17, fps=16, checkpoint="unused")
+    video = VideoParams(frames=17, fps=16)
     job = make_job("a", steps=1, size=64, references=("inputs/a",), output_format="mp4", video=video)
     [state] = backend.encode([backend.fetch(job)])
     assert isinstance(state, PipelineState)
@@ -237,7 +238,7 @@ def test_sections_of_a_video_are_steps(folder: Path, store: ObjectStore, monkeyp
     backend = DiffusersBackend(
         load(folder, "framepack", pipeline_kwargs=FRAMEPACK).pipeline, store, pipeline_kwargs=FRAMEPACK
     )
-    video = VideoParams(frames=26, fps=30, checkpoint="unused")
+    video = VideoParams(frames=26, fps=30)
     job = make_job("a", seed=1, steps=2, size=64, references=("inputs/a",), output_format="mp4", video=video)
     finish, advances = backend.finish, list[str]()
     advance = PipelineRun.advance
@@ -262,7 +263,7 @@ def test_video_in_sections_is_cancelled_within_a_step(folder: Path, store: Objec
     pipeline = load(folder, "framepack", pipeline_kwargs=FRAMEPACK).pipeline
     backend, forwards = DiffusersBackend(pipeline, store, pipeline_kwargs=FRAMEPACK), list[None]()
     pipeline.transformer.register_forward_hook(lambda *_: forwards.append(None))
-    video = VideoParams(frames=26, fps=30, checkpoint="unused")
+    video = VideoParams(frames=26, fps=30)
     job = make_job("a", seed=1, steps=2, size=64, references=("inputs/a",), output_format="mp4", video=video)
     result(backend, job, cancel_after=3)
     gc.collect()

@@ -14,8 +14,8 @@ from deployments.backend import JobError
 from deployments.backends.pipeline_run import has_sections
 from deployments.backends.pipeline_signature import PipelineSignature
 from deployments.contract.capabilities import unsupported_fields
-from deployments.contract.job import VideoParams
 from deployments.contract.model import ModelConfig
+from deployments.contract.request import VideoParams
 
 D: Any = diffusers
 
@@ -73,7 +73,7 @@ def test_strength_that_leaves_no_step_is_refused(fields: dict[str, Any]) -> None
 
 def test_frames_beyond_the_motion_module_are_refused() -> None:
     own = signature("AnimateDiffPipeline", motion_adapter=network(motion_max_seq_length=32))
-    video = VideoParams(frames=33, checkpoint="unused")
+    video = VideoParams(frames=33)
     with pytest.raises(JobError, match="this model makes at most 32 frames, not 33"):
         own.check(make_job("a", output_format="mp4", video=video))
 

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
 from support.images import encode_image
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 from support.stages import encode_jobs
 from support.virtual_backend import Listener
 
@@ -20,7 +19,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.images import Pixels
 
-JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/image",))
+JOB = change_job(make_job("a"), width=64, height=48, steps=20, references=("inputs/image",))
 
 
 class Negative:
@@ -81,15 +80,15 @@ def test_the_first_reference_is_restored_in_one_step(store: ObjectStore) -> None
 
 
 def test_only_masked_pixels_differ(store: ObjectStore) -> None:
-    result = restore(store, replace(JOB, mask="inputs/mask"))
+    result = restore(store, change_job(JOB, mask="inputs/mask"))
     differs = np.zeros((48, 64), bool)
     differs[10:20, 10:30] = True
     assert np.array_equal((result != image()).any(-1), differs)
 
 
 def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
-    assert restore(store, replace(JOB, width=96, height=72)).shape == (72, 96, 3)
-    assert restore(store, replace(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
+    assert restore(store, change_job(JOB, width=96, height=72)).shape == (72, 96, 3)
+    assert restore(store, change_job(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
     ],
 )
 def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[str, object], text: str) -> None:
-    bad = replace(JOB, id="bad", output_prefix="results/bad/1", **fields)
+    bad = change_job(JOB, id="bad", output_prefix="results/bad/1", **fields)
     [failed, events] = results(store, bad, JOB)
     assert failed[-1] == Failed(text)
     assert isinstance(events[-1], Done)
@@ -112,7 +111,7 @@ def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[
 def test_an_image_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
     restorer = Negative()
     backend = RestorerBackend(restorer, store)
-    states = encode_jobs(backend, [JOB, replace(JOB, id="b", references=("inputs/black",))])
+    states = encode_jobs(backend, [JOB, change_job(JOB, id="b", references=("inputs/black",))])
     good = [state for state in states if not isinstance(state, JobError)]
     for _ in range(2):
         with pytest.raises(JobError):

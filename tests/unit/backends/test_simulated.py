@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 from support.virtual_backend import Listener
 from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.events import Done, Event, Failed, Interrupted
-from deployments.contract.job import GenerationJob, VideoParams
+from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.engine.loop import Engine
 
 
@@ -74,8 +74,8 @@ def test_images_have_one_colour_that_follows_from_the_seed(engine: Engine, store
 
 @pytest.mark.parametrize(("audio", "draft"), [(True, False), (False, True)])
 def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, audio: bool, draft: bool) -> None:
-    video = VideoParams(frames=30, checkpoint="checkpoints/a", audio=audio, draft=draft)
-    event = last(engine, replace(make_job("a"), video=video, output_format="mp4"))
+    video = VideoParams(frames=30, audio=audio, draft=draft)
+    event = last(engine, change_job(make_job("a"), video=video, output_format="mp4"))
     assert isinstance(event, Done)
     report = inspect(store.get_blocking(event.output.key))
     assert (report.frames, report.audio_codec is not None) == (30, audio)

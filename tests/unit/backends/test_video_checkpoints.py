@@ -25,14 +25,15 @@ from deployments.backends.video_checkpoints import (
     unpack_latents,
 )
 from deployments.backends.videos import VideoExport, export_folder
-from deployments.contract.job import VideoParams
+from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from deployments.families.canvas import Scale, video_shape
 from deployments.families.video_family import PromptEmbeds, Stream, VideoState
 from deployments.images import Pixels
 from deployments.video.writer import VideoWriter
 
-KEY = "checkpoints/job"
+KEY = checkpoint_key("job")
 STEPS = 4
 
 
@@ -44,7 +45,7 @@ def a_stream(tokens: int, channels: int) -> Stream:
 def a_state(tokens: int = 6) -> VideoState:
     """Before its first step."""
     return VideoState(
-        job=make_job("job", steps=STEPS, video=VideoParams(frames=9, checkpoint=KEY)),
+        job=make_job("job", steps=STEPS, video=VideoParams(frames=9)),
         shape=video_shape(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
         video=a_stream(tokens, 8),
         audio=a_stream(5, 3),

@@ -14,8 +14,8 @@ from serve_app.config.catalog import Price
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.inputs.settings import IMAGES, VIDEOS
+from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.image_klein import MAX_REFERENCES
-from serve_app.schemas.plan import ModelDefaults
 from serve_app.schemas.video import MAX_KEYFRAMES
 
 PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from support.job_records import new_job
+from support.payloads import new_payload
 
 from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
-from deployments.contract.moderation import Scores, Thresholds
+from deployments.contract.moderation import Scores, Thresholds, Tolerance
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from serve_app.dispatcher.attempt import (
     MODERATION_REASONS,
     SAFETY_CHECKER,
@@ -25,7 +26,8 @@ from serve_app.dispatcher.attempt import (
     run_attempt,
 )
 from serve_app.moderation.gate import Gate
-from serve_app.schemas.plan import VideoPlan
+from serve_app.schemas.layout import parse_layout
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
@@ -36,7 +38,7 @@ LARGEST_SEED = 2**64 - 1
 class _Store:
     def __init__(self) -> None:
         self.limits_s: list[float | None] = []
-        self.results: list[dict[str, Any]] = []
+        self.results: list[GenerationResult] = []
         self.details: list[dict[str, Any] | None] = []
         self.reports: list[tuple[dict[str, float], dict[str, str]]] = []
 
@@ -47,7 +49,9 @@ class _Store:
     def report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
         self.reports.append((dict(counts), dict(setup)))
 
-    async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
+    async def complete(
+        self, *_: Any, result: GenerationResult, details: dict[str, Any] | None = None, **__: Any
+    ) -> bool:
         self.results.append(result)
         self.details.append(details)
         return True
@@ -71,7 +75,7 @@ class _Stream:
 
 
 def _record(**fields: Any) -> str:
-    return new_job(**{"height": 80, "seed": LARGEST_SEED, "references": (INPUT,), **fields}).encode()
+    return new_payload(**{"height": 80, "seed": LARGEST_SEED, "references": (INPUT,), **fields}).encode()
 
 
 async def _run(
@@ -102,14 +106,13 @@ async def _run(
 async def test_all_that_is_written_reaches_the_model() -> None:
     fields: dict[str, Any] = {"guidance": 2.5, "guidance_interval": 2, "mask": "m", "control": "c", "image_prompt": "i"}
     job = await _run(**fields, canny=(50, 200), transparent=True)
-    assert {name: getattr(job, name) for name in fields} == fields
-    assert (job.canny, job.transparent) == ((50, 200), True)
+    assert {name: getattr(job.request, name, None) or getattr(job.inputs, name) for name in fields} == fields
+    assert (job.request.canny, job.request.transparent) == ((50, 200), True)
 
 
 async def test_only_structured_prompts_have_a_layout() -> None:
     prompt = 'x [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "d"}]'
-    assert [row.name for row in (await _run(prompt=prompt, structured=True)).layout] == ["a_1"]
-    assert (await _run(prompt=prompt, structured=False)).layout == ()
+    assert [row.name for row in (await _run(prompt=prompt, layout=parse_layout(prompt))).request.layout] == ["a_1"]
 
 
 async def test_the_model_is_told_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +156,8 @@ async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkey
     store, began = _Store(), time.monotonic()
     await _run(store, SetBack())
     (result,) = store.results
-    assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
-    assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01
+    assert 0 <= result.duration <= round(time.monotonic() - began, 3)
+    assert abs(result.end_time - result.start_time - result.duration) < 0.01
 
 
 async def test_of_a_result_that_is_refused_no_file_stays() -> None:
@@ -175,7 +178,7 @@ async def test_of_a_result_that_is_refused_no_file_stays() -> None:
 VIDEO: dict[str, Any] = {
     "output_format": "mp4",
     "start_video": "inputs/t/1.mp4",
-    "video": VideoPlan(seconds=5, audio=True, times=(0.0,), draft=True),
+    "video": VideoParams(frames=120, times=(0.0,), draft=True),
 }
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
@@ -192,7 +195,7 @@ class Store:
 
     async def advance(self, queue: str, id: str, attempt: int, status: Status, **fields: Any) -> bool:
         if "preview" in fields:
-            self.previews.append(fields["preview"]["key"])
+            self.previews.append(fields["preview"].key)
         return True
 
     async def complete(
@@ -222,9 +225,9 @@ class Model:
             await self._objects.put(f"{job.output_prefix}/{name}", b"x", "image/png")
         yield Preview(f"{job.output_prefix}/preview-1.jpeg", 1, 3)
         draft = None
-        if job.video is not None:
+        if job.request.video is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
-            for key in (draft, job.video.checkpoint):
+            for key in (draft, job.checkpoint):
                 await self._objects.put(key, b"x", "application/octet-stream")
         if self.breaks:
             yield Interrupted("out of reach", blame=False)
@@ -241,8 +244,8 @@ class Model:
 
 
 def _moderated_record(**changes: Any) -> str:
-    defaults = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
-    return new_job(**(defaults | changes)).encode()
+    defaults = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety": Tolerance(2)}
+    return new_payload(**(defaults | changes)).encode()
 
 
 class Scene:
@@ -274,9 +277,9 @@ async def test_what_passes_is_linked_where_the_model_stored_it() -> None:
     scene = Scene({})
     await scene.play()
     assert scene.store.status is Status.READY
-    assert scene.store.outcome["result"]["key"] == "results/t/1/image.png"
-    assert scene.store.outcome["result"]["thumbnail"] == "results/t/1/thumbnail.jpeg"
-    assert scene.store.outcome["result"]["files"] == ["image.png", "thumbnail.jpeg", "preview-1.jpeg"]
+    assert scene.store.outcome["result"].key == "results/t/1/image.png"
+    assert scene.store.outcome["result"].thumbnail == "results/t/1/thumbnail.jpeg"
+    assert scene.store.outcome["result"].files == ("image.png", "thumbnail.jpeg", "preview-1.jpeg")
     assert scene.store.previews == ["results/t/1/preview-1.jpeg"]
 
 
@@ -320,7 +323,7 @@ async def test_the_tolerance_decides_and_a_ceiling_over_it(
     level: int, ceilings: dict[str, int], status: Status
 ) -> None:
     scene = Scene({"two knights": 0.5})
-    await scene.play(safety_tolerance=level, safety_ceilings=ceilings)
+    await scene.play(safety=Tolerance(level, ceilings))
     assert scene.store.status is status
 
 
@@ -342,7 +345,7 @@ async def test_a_rewritten_prompt_is_used_if_it_passes_too(answer: str, used: st
 
     scene = Scene({"a battle": 0.9})
     await scene.play(rewrite_by=rewrite, rewrite=True)
-    assert (scene.model.jobs[0].prompt, scene.store.status) == (used, Status.READY)
+    assert (scene.model.jobs[0].request.prompt, scene.store.status) == (used, Status.READY)
 
 
 async def test_a_process_that_shuts_down_gives_the_task_back() -> None:

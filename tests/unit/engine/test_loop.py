@@ -52,7 +52,7 @@ def test_batches_are_of_one_key_and_each_takes_its_own_steps() -> None:
     steps = bench.backend.batches("step")
     assert ["64-1", "64-4", "64-9"] in steps, "images of one size share a step"
     for job in jobs:
-        assert sum(job.id in batch for batch in steps) == job.steps
+        assert sum(job.id in batch for batch in steps) == job.request.steps
     assert bench.done() == {job.id for job in jobs}
 
 

@@ -14,12 +14,12 @@ from deployments.images import Pixels
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
     """`inputs` are those of its call beside what the job says, or in place of that."""
     job_inputs = {
-        "prompt": job.prompt,
-        "width": job.width,
-        "height": job.height,
-        "num_inference_steps": job.steps,
-        "guidance_scale": job.guidance,
-        "generator": torch.Generator("cpu").manual_seed(job.seed),
+        "prompt": job.request.prompt,
+        "width": job.request.width,
+        "height": job.request.height,
+        "num_inference_steps": job.request.steps,
+        "guidance_scale": job.request.guidance,
+        "generator": torch.Generator("cpu").manual_seed(job.request.seed),
         "max_sequence_length": min(512, pipeline.tokenizer_2.model_max_length),
     }
     return np.asarray(pipeline(**job_inputs | inputs).images[0])

@@ -23,11 +23,11 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.T
         return tensors
 
     result = pipeline(
-        prompt=job.prompt,
-        width=job.width,
-        height=job.height,
-        num_inference_steps=job.steps,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
+        prompt=job.request.prompt,
+        width=job.request.width,
+        height=job.request.height,
+        num_inference_steps=job.request.steps,
+        generator=torch.Generator("cpu").manual_seed(job.request.seed),
         callback_on_step_end=after_step,
         max_sequence_length=min(512, getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer).model_max_length),
         **inputs,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 from deployments.families.canvas import (
     MAX_LEAD,
     MOST_ELONGATED,

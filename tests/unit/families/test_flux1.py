@@ -72,7 +72,7 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     # Its call has no parameter for the length of texts.
     length = min(512, stock.tokenizer_2.model_max_length)
     with torch.no_grad():
-        text, pooled, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
+        text, pooled, _ = stock.encode_prompt(job.request.prompt, None, max_sequence_length=length)
     read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
     embeds = {"prompt_embeds": read.prompt_embeds, "pooled_prompt_embeds": read.pooled_prompt_embeds}
     expected = stock_run(stock, job, prompt=None, **embeds)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -10,7 +9,7 @@ import pytest
 from flux1_stock import stock_run
 from flux_drawing import load_options, png, run_steps, stock_pipeline
 from PIL import Image
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
 from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
@@ -92,7 +91,7 @@ def assert_a_batch_draws_what_each_draws_alone(family: Flux1, requests: Sequence
 
 def four_jobs() -> list[GenerationJob]:
     guidances = (1.5, 30.0, 3.0, 60.0)
-    return [replace(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"image {k}") for k, g in enumerate(guidances)]
+    return [change_job(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"image {k}") for k, g in enumerate(guidances)]
 
 
 def mask_request(job: GenerationJob, image: Image.Image, mask: Image.Image) -> PreparedRequest:
@@ -103,7 +102,7 @@ class TestKontext:
     @pytest.mark.parametrize("size", [(30, 31), (480, 1280)])
     def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
         reference = an_image(1, *size)
-        job = replace(JOB, width=96)
+        job = change_job(JOB, width=96)
         expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64)
         assert_as_stock(draw(kontext, PreparedRequest(job, (png(reference),))), expected)
 
@@ -132,7 +131,7 @@ class TestKontext:
     ) -> None:
         family = load("kontext", render_side=64)
         data = png(an_image(0, *size))
-        state = encode(family, PreparedRequest(replace(JOB, width=size[0], height=size[1]), (data, data)))
+        state = encode(family, PreparedRequest(change_job(JOB, width=size[0], height=size[1]), (data, data)))
         tokens = grid[0] * grid[1]
         assert state.grid == grid
         assert state.per["references"].shape[1] == 2 * tokens
@@ -143,7 +142,7 @@ class TestKontext:
 class TestFill:
     def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1) -> None:
         image, mask = an_image(1, 96, 80), a_mask(width=96, height=80)
-        job = replace(JOB, width=96, height=80, guidance=30.0)
+        job = change_job(JOB, width=96, height=80, guidance=30.0)
         painted = stock_run(stock("fill"), job, image=image, mask_image=mask)
         expected = Backdrop(np.asarray(image), np.asarray(mask) > 0).under(painted)
         assert_as_stock(draw(fill, mask_request(job, image, mask)), expected)
@@ -158,7 +157,7 @@ class TestFill:
     def test_outside_the_mask_pixels_are_the_inputs_own(self, side: int | None) -> None:
         width, height = 75, 90
         image, mask = an_image(3, width, height), a_mask(width=width, height=height)
-        job = replace(JOB, width=width, height=height, steps=2)
+        job = change_job(JOB, width=width, height=height, steps=2)
         pixels = draw(load("fill", side), mask_request(job, image, mask))
         outside, original = np.asarray(mask) == 0, np.asarray(image)
         assert np.array_equal(pixels[outside], original[outside])
@@ -189,7 +188,7 @@ class TestFill:
 class TestCanny:
     def test_edges_taken_as_they_are_give_what_the_stock_pipeline_gives(self, canny: Flux1) -> None:
         control = an_image(1, 90, 70)
-        job = replace(JOB, width=96)
+        job = change_job(JOB, width=96)
         expected = stock_run(stock("canny"), job, control_image=control)
         assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
@@ -198,13 +197,13 @@ class TestCanny:
         edges = Image.fromarray(cv2.Canny(np.array(control), 50, 200)).convert("RGB")
         assert 0 < np.asarray(edges).mean() < 255
         expected = stock_run(stock("canny"), JOB, control_image=edges)
-        job = replace(JOB, canny=(50, 200))
+        job = change_job(JOB, canny=(50, 200))
         assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
     def test_a_batch_keeps_each_its_own_control(self, canny: Flux1) -> None:
         thresholds = ((50, 200), None, (10, 20), (100, 100))
         requests = [
-            PreparedRequest(replace(job, canny=canny_), control=png(an_image(k)))
+            PreparedRequest(change_job(job, canny=canny_), control=png(an_image(k)))
             for k, (job, canny_) in enumerate(zip(four_jobs(), thresholds, strict=True))
         ]
         assert_a_batch_draws_what_each_draws_alone(canny, requests)

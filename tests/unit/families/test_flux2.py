@@ -27,7 +27,7 @@ from flux_drawing import (
 )
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copy_bundle
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.checkpoint_files import CheckpointError
@@ -196,9 +196,9 @@ def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
 
     def states() -> list[State]:
         edit_states = [
-            encode(kv, replace(JOB, id="a", seed=1), an_image(1, 64, 64)),
-            encode(kv, replace(JOB, id="b", seed=2, steps=6)),
-            encode(kv, replace(JOB, id="c", seed=1), an_image(1, 64, 64)),
+            encode(kv, change_job(JOB, id="a", seed=1), an_image(1, 64, 64)),
+            encode(kv, change_job(JOB, id="b", seed=2, steps=6)),
+            encode(kv, change_job(JOB, id="c", seed=1), an_image(1, 64, 64)),
         ]
         weights = read_weights(adapter_file(random_matrices(kv.transformer)), {"transformer": kv.transformer})
         edit_states[2].adapter = AppliedAdapter(weights.layers, 1.0)

@@ -47,9 +47,9 @@ def family() -> Flux3:
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
     """Latents as tokens (1, N, C), and the image."""
     result = pipeline(
-        prompt=job.prompt,
-        num_inference_steps=job.steps,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
+        prompt=job.request.prompt,
+        num_inference_steps=job.request.steps,
+        generator=torch.Generator("cpu").manual_seed(job.request.seed),
         output=["latents", "images"],
         **inputs,
     )

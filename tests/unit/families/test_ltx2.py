@@ -19,8 +19,9 @@ from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.job import FPS, GenerationJob
+from deployments.contract.job import GenerationJob
 from deployments.contract.model import BUNDLED, ModelConfig, VideoGuidance
+from deployments.contract.request import FPS
 from deployments.families.ltx2 import Ltx2, distilled_levels, enhancing_levels, scheduled_levels
 from deployments.families.pipeline import LoadOptions
 from deployments.families.video_family import Draft, VideoInputs, VideoState
@@ -89,8 +90,8 @@ def from_stock(
     guidance: VideoGuidance | None = None,
 ) -> Draft:
     """With plain CFG, unless `guidance` is given, of which it is told what is not its default."""
-    assert job.video is not None
-    cfg = job.guidance or 1.0
+    assert job.request.video is not None
+    cfg = job.request.guidance or 1.0
     g = guidance or VideoGuidance(audio=cfg, stg=0.0, modality=1.0, rescale=0.0)
     options: dict[str, Any] = {"guidance_scale": cfg, "audio_guidance_scale": g.audio}
     options |= {"spatio_temporal_guidance_blocks": list(g.stg_blocks)}
@@ -99,13 +100,13 @@ def from_stock(
     defaults = signature(LTX2ConditionPipeline.__call__).parameters
     video, audio = pipeline(
         conditions=conditions,
-        prompt=job.prompt,
-        width=job.width,
-        height=job.height,
-        num_frames=job.video.frames,
+        prompt=job.request.prompt,
+        width=job.request.width,
+        height=job.request.height,
+        num_frames=job.request.video.frames,
         frame_rate=float(FPS),
-        num_inference_steps=job.steps,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
+        num_inference_steps=job.request.steps,
+        generator=torch.Generator("cpu").manual_seed(job.request.seed),
         use_cross_timestep=bool(pipeline.transformer.config.cross_attn_mod),
         max_sequence_length=min(1024, pipeline.tokenizer.model_max_length),
         output_type="latent",
@@ -174,7 +175,7 @@ def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: p
     monkeypatch.setattr(stock, "encode_prompt", encode_and_count)
     jobs = [make_video(guidance=guidance) for guidance in (None, 3.0, 3.0)]
     prompts = [fresh.encode(job, VideoInputs()).prompt for job in jobs]
-    assert read == [jobs[0].prompt, ""]
+    assert read == [jobs[0].request.prompt, ""]
     assert torch.equal(prompts[2].for_video, family.encode(jobs[2], VideoInputs()).prompt.for_video)
 
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deployments.contract.job import FPS
 from deployments.contract.model import BUNDLED
+from deployments.contract.request import FPS
 from deployments.families import ltx2_latents
 from deployments.families.canvas import Scale, VideoShape, video_shape
 from deployments.families.ltx2_latents import AudioLatents, VideoLatents

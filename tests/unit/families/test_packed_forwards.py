@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from flux_drawing import an_image, png, run_steps
 from support.adapters import adapter_file, random_matrices
 from support.bundle import cpu_config
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
 from deployments import native_loading
 from deployments.families.conditioning import PreparedRequest
@@ -44,7 +42,7 @@ def requests(checkpoint: str) -> list[PreparedRequest]:
     items = []
     for place, ((width, height, steps), prompt) in enumerate(zip(SHAPES, PROMPTS, strict=True)):
         job = make_job(str(place), prompt=prompt, steps=steps, seed=place, guidance=2.0 + place)
-        job = replace(job, width=width, height=height)
+        job = change_job(job, width=width, height=height)
         reference = png(an_image(place, width, height))
         if checkpoint in REFERENCED:
             images = tuple(png(an_image(seed, 64 + 32 * seed, 64)) for seed in range(place % 3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.payloads import DEFAULTS
 
 from serve_app.schemas.custom import FORMS, FieldRange, FormSettings, custom_request
 
@@ -25,12 +26,12 @@ def request(form: str, **body: Any) -> Any:
 
 
 def test_what_is_left_out_has_the_forms_defaults() -> None:
-    plan = request("text-to-image").plan([])
+    plan = request("text-to-image").resolve(DEFAULTS, [])
     assert (plan.width, plan.height, plan.steps, plan.guidance) == (512, 512, 4, None)
-    wide = request("text-to-image", aspect_ratio="16:9", negative_prompt="rain").plan([])
+    wide = request("text-to-image", aspect_ratio="16:9", negative_prompt="rain").resolve(DEFAULTS, [])
     assert (wide.width, wide.height, wide.negative_prompt) == (672, 384, "rain")
-    assert request("edit", images=["a"]).plan([(300, 600)]).width == 352
-    video = request("text-to-video").plan([])
+    assert request("edit", images=["a"]).resolve(DEFAULTS, [(300, 600)]).width == 352
+    video = request("text-to-video").resolve(DEFAULTS, [])
     assert video.video is not None
     assert (video.output_format, video.video.seconds) == ("mp4", 2)
 

@@ -5,8 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
+from support.payloads import DEFAULTS
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.schemas import REQUESTS
+from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.examples import examples
 from serve_app.schemas.fields import (
     MAX_PROMPT_CHARS,
@@ -21,7 +24,6 @@ from serve_app.schemas.fields import (
     WebhookSecret,
     WebhookUrl,
 )
-from serve_app.schemas.plan import Plan
 from serve_app.schemas.tolerant import with_finetune, with_opposite
 
 
@@ -30,8 +32,10 @@ class _Request(GenerationRequest):
     images: list[ImageInput] | None = Field(default=None, repr=False)
     image: ImageInput | None = Field(default=None, repr=False)
 
-    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return Plan("", 1, 0, "png", 0)
+    def resolve(
+        self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
+    ) -> ResolvedRequest:
+        raise NotImplementedError
 
 
 def _url(length: int) -> str:
@@ -130,24 +134,35 @@ def test_nulls_mean_not_set(name: str) -> None:
 @pytest.mark.parametrize("name", MINIMAL)
 def test_wide_seeds_are_kept_and_random_ones_are_narrow(name: str) -> None:
     for seed in (0, 2**64 - 1):
-        assert _request(name, seed=seed).plan(SIZES).seed == seed
-    assert all(0 <= _request(name, seed=seed).plan(SIZES).seed <= MAX_SEED for seed in [None] * 20 + [-1])
+        assert _request(name, seed=seed).resolve(DEFAULTS, SIZES).seed == seed
+    assert all(0 <= _request(name, seed=seed).resolve(DEFAULTS, SIZES).seed <= MAX_SEED for seed in [None] * 20 + [-1])
     for seed in (2**64, 1.5, "7", True):
         assert _problems(name, seed=seed)
 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_formats_of_the_result(name: str) -> None:
-    assert _request(name).plan(SIZES).output_format == ("jpeg" if name.startswith("vto") else "png")
+    assert _request(name).resolve(DEFAULTS, SIZES).output_format == ("jpeg" if name.startswith("vto") else "png")
     for value, kind in (("jpeg", "jpeg"), ("png", "png"), ("webp", "webp"), ("JPG", "jpeg")):
-        assert _request(name, output_format=value).plan(SIZES).output_format == kind
+        assert _request(name, output_format=value).resolve(DEFAULTS, SIZES).output_format == kind
     assert _problems(name, output_format="gif")
 
 
 @pytest.mark.parametrize("name", MINIMAL)
-def test_plans_are_of_plain_text(name: str) -> None:
-    assert _request(name).plan(SIZES).structured is False
-    assert REQUESTS["image-klein"].model_validate({"prompt": "x"}).plan([]).structured is True
+def test_only_image_klein_reads_layouts(name: str) -> None:
+    layout = 'x [{"id": "a", "bbox": [0, 0, 500, 500], "desc": "b"}]'
+    body = {"prompt": layout} if "prompt" in REQUESTS[name].model_fields else {}
+    assert _request(name, **body).resolve(DEFAULTS, SIZES).layout == ()
+    assert REQUESTS["image-klein"].model_validate({"prompt": layout}).resolve(DEFAULTS, []).layout
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_the_model_completes_what_a_request_leaves_open(name: str) -> None:
+    resolved = _request(name).resolve(ModelDefaults(steps=9, guidance=4.5, instruction="please"), SIZES)
+    fields = REQUESTS[name].model_fields
+    assert resolved.steps == (fields["steps"].default if "steps" in fields else 9)
+    assert resolved.guidance == (fields["guidance"].default if "guidance" in fields else 4.5)
+    assert resolved.prompt.startswith("please")
 
 
 @pytest.mark.parametrize("name", MINIMAL)

@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from support.input_images import input_image, pixels
+from support.payloads import DEFAULTS
 
+from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import TIERS
 from serve_app.inputs.images import InputImage
+from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.fields import ImageProblem, RequestImage
 from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest
 from serve_app.schemas.image_klein import ImageKleinRequest
 from serve_app.schemas.inpaint import CannyRequest, FillRequest
-from serve_app.schemas.plan import ModelDefaults, Plan
 
 
-def _size(plan: Plan) -> tuple[int | None, int | None]:
+def _size(plan: ResolvedRequest) -> tuple[int, int]:
     return plan.width, plan.height
 
 
@@ -31,16 +33,16 @@ def _size(plan: Plan) -> tuple[int | None, int | None]:
     ],
 )
 def test_sizes_of_gen_2(body: dict[str, Any], references: list[tuple[int, int]], size: tuple[int, int]) -> None:
-    plan = Gen2ProRequest.model_validate({"prompt": "x", **body}).plan(references)
+    plan = Gen2ProRequest.model_validate({"prompt": "x", **body}).resolve(DEFAULTS, references)
     assert _size(plan) == size
     assert plan.area == size[0] * size[1]
 
 
 def test_only_max_removes_backgrounds() -> None:
     body = {"prompt": "x", "transparent_bg": True, "output_format": "webp"}
-    assert Gen2MaxRequest.model_validate(body).plan([]).output_format == "png"
-    assert Gen2MaxRequest.model_validate(body).plan([]).transparent
-    assert not Gen2ProRequest.model_validate(body).plan([]).transparent
+    assert Gen2MaxRequest.model_validate(body).resolve(DEFAULTS, []).output_format == "png"
+    assert Gen2MaxRequest.model_validate(body).resolve(DEFAULTS, []).transparent
+    assert not Gen2ProRequest.model_validate(body).resolve(DEFAULTS, []).transparent
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_only_max_removes_backgrounds() -> None:
     ],
 )
 def test_sizes_of_kontext(ratio: str | None, references: list[tuple[int, int]], size: tuple[int, int]) -> None:
-    plan = KontextRequest(prompt="x", aspect_ratio=ratio).plan(references)
+    plan = KontextRequest(prompt="x", aspect_ratio=ratio).resolve(DEFAULTS, references)
     assert _size(plan) == size
     assert plan.area == size[0] * size[1] == pytest.approx(AREA, rel=0.02)
 
@@ -66,7 +68,7 @@ def test_ratios_that_are_none(text: str) -> None:
 
 
 def test_pro_passes_its_guidance_on() -> None:
-    plan = ProRequest(guidance=3.5, interval=2.5, steps=7, width=1440, height=256).plan([(100, 100)])
+    plan = ProRequest(guidance=3.5, interval=2.5, steps=7, width=1440, height=256).resolve(DEFAULTS, [(100, 100)])
     assert (plan.guidance, plan.guidance_interval, plan.steps) == (3.5, 2.5, 7)
     assert (_size(plan), plan.area) == ((1440, 256), 1440 * 256)
 
@@ -74,13 +76,13 @@ def test_pro_passes_its_guidance_on() -> None:
 @pytest.mark.parametrize(("low", "high", "expected"), [(50, 200, (50, 200)), (200, 50, (50, 200)), (0, 0, (0, 0))])
 def test_canny_orders_its_thresholds(low: int, high: int, expected: tuple[int, int]) -> None:
     body = CannyRequest(prompt="x", control_image="a", canny_low_threshold=low, canny_high_threshold=high)
-    assert body.plan([(640, 480)]).canny == expected
+    assert body.resolve(DEFAULTS, [(640, 480)]).canny == expected
 
 
 def test_canny_uses_one_image() -> None:
     both = CannyRequest(prompt="x", control_image="a", preprocessed_image="b")
     assert [(each.value, each.role) for each in both.image_inputs()] == [("b", "control")]
-    assert both.plan([(640, 480)]).canny is None
+    assert both.resolve(DEFAULTS, [(640, 480)]).canny is None
 
 
 def test_fill_inverts_alpha_and_keeps_the_image() -> None:
@@ -107,13 +109,8 @@ def test_fill_compares_sizes() -> None:
     assert refused.value.field == "mask"
 
 
-def test_the_model_completes_what_a_request_leaves_open() -> None:
-    open_plan = Gen2ProRequest(prompt="x").plan([])
-    plan = open_plan.resolve(ModelDefaults(steps=4, guidance=2.0))
-    assert (open_plan.steps, plan.steps, plan.guidance) == (None, 4, 2.0)
-    assert plan.work == 4
-    own = ProRequest(steps=7).plan([]).resolve(ModelDefaults(steps=4, guidance=2.0))
-    assert (own.steps, own.guidance) == (7, 2.5)
+def test_work_is_megapixel_steps() -> None:
+    assert Gen2ProRequest(prompt="x").resolve(ModelDefaults(steps=4), []).work == 4
 
 
 def _request(**body: Any) -> ImageKleinRequest:
@@ -121,16 +118,16 @@ def _request(**body: Any) -> ImageKleinRequest:
 
 
 def test_plan_with_an_open_ratio() -> None:
-    plan = _request(seed=5, steps=4, output_format="png").plan([])
+    plan = _request(seed=5, steps=4, output_format="png").resolve(DEFAULTS, [])
     assert (plan.prompt, plan.seed, plan.steps, plan.output_format) == ("a cat", 5, 4, "png")
-    assert (plan.area, plan.width, plan.height) == (TIERS["1k"], None, None)
+    assert (plan.area, plan.open_ratio, plan.width, plan.height) == (TIERS["1k"], True, 1360, 768)
 
 
 def test_plan_of_an_edit_follows_the_first_reference() -> None:
-    plan = _request(images=["a", "b"]).plan([(1001, 667), (50, 50)])
+    plan = _request(images=["a", "b"]).resolve(DEFAULTS, [(1001, 667), (50, 50)])
     assert (plan.width, plan.height) == (1001, 667)
 
 
 def test_a_missing_seed_is_drawn_and_zero_is_kept() -> None:
-    assert len({_request().plan([]).seed for _ in range(20)}) > 1
-    assert _request(seed=0).plan([]).seed == 0
+    assert len({_request().resolve(DEFAULTS, []).seed for _ in range(20)}) > 1
+    assert _request(seed=0).resolve(DEFAULTS, []).seed == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.job import LayoutRow
+from deployments.contract.request import LayoutRow
 from serve_app.schemas import layout
 from serve_app.schemas.layout import LayoutError, caption, parse_layout
 

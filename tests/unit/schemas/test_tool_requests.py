@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.input_images import as_input, input_image, pixels, sizes
+from support.payloads import DEFAULTS
 
 from serve_app.inputs.geometry import MEGAPIXEL
 from serve_app.inputs.images import InputImage
@@ -71,7 +72,7 @@ def test_a_mask_that_covers_everything_once_grown() -> None:
 @pytest.mark.parametrize(("size", "expected"), [((96, 64), (96, 64)), ((20, 30), (64, 96)), ((5, 5), (64, 64))])
 def test_the_result_has_the_size_of_the_image(size: tuple[int, int], expected: tuple[int, int]) -> None:
     images = _prepare(_make_mask((0, 0, 2, 2), size), input_image(size), dilate_pixels=0)
-    plan = EraseRequest(image="a", mask="b").plan(sizes(images))
+    plan = EraseRequest(image="a", mask="b").resolve(DEFAULTS, sizes(images))
     assert (plan.width, plan.height, plan.area) == (*expected, expected[0] * expected[1])
 
 
@@ -79,7 +80,7 @@ def test_deblurring_takes_four_megapixels() -> None:
     request = DeblurRequest(image="a")
     images = [RequestImage("references", input_image((2048, 2048), "L"))]
     assert request.prepare_images(images) == images
-    assert request.plan(sizes(images)).area == 2048 * 2048
+    assert request.resolve(DEFAULTS, sizes(images)).area == 2048 * 2048
     with pytest.raises(ImageProblem) as refused:
         request.prepare_images([RequestImage("references", input_image((2049, 2048), "L"))])
     assert (refused.value.field, refused.value.kind) == ("image", "image_too_large")
@@ -120,7 +121,7 @@ def test_v2_takes_four_megapixels_as_they_are(size: tuple[int, int]) -> None:
     large = input_image(size, "L")
     results = _prepared_try_on(TryOnV2Request, large, large)
     assert [each.image for each in results] == [large, large]
-    plan = TryOnV2Request.model_validate(BODY).plan(sizes(results))
+    plan = TryOnV2Request.model_validate(BODY).resolve(DEFAULTS, sizes(results))
     assert (plan.width, plan.height) == size
 
 

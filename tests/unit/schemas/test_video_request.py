@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from support.payloads import DEFAULTS
 
+from deployments.contract.job import InputKeys
+from deployments.contract.request import ResolvedRequest, VideoParams
 from serve_app.schemas import REQUESTS
-from serve_app.schemas.plan import ModelDefaults, Plan, VideoPlan
 from serve_app.schemas.video import (
     MAX_KEYFRAMES,
     BaseVideoRequest,
@@ -29,8 +31,9 @@ MINIMAL: dict[str, dict[str, Any]] = {
 }
 NEW = ["t2v", "i2v", "v2v"]
 SIZES = [(640, 480)]
-DRAFT = Draft("results/t/1/draft.safetensors", prompt="y", seed=7, seconds=6, width=640, height=352, audio=False)
-PINNED = replace(DRAFT, references=("inputs/t/0.png",), times=(2.5,))
+INPUTS = InputKeys(draft="results/t/1/draft.safetensors")
+DRAFT = Draft("t", prompt="y", seed=7, seconds=6, width=640, height=352, audio=False, inputs=INPUTS)
+PINNED = replace(DRAFT, times=(2.5,))
 
 
 def _request(mode: str, **body: Any) -> BaseVideoRequest:
@@ -39,11 +42,11 @@ def _request(mode: str, **body: Any) -> BaseVideoRequest:
     return request
 
 
-def _plan(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> Plan:
-    return _request(mode, **body).plan(sizes)
+def _plan(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> ResolvedRequest:
+    return _request(mode, **body).resolve(DEFAULTS, sizes)
 
 
-def _video(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> VideoPlan:
+def _video(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> VideoParams:
     video = _plan(mode, sizes, **body).video
     assert video is not None
     return video
@@ -121,16 +124,16 @@ def test_auto_follows_what_was_sent(mode: str, input_size: tuple[int, int], size
 @pytest.mark.parametrize("body", [{}, {"resolution": "fhd"}, {"draft": True}])
 def test_without_a_ratio_the_prompt_will_choose(body: dict[str, Any]) -> None:
     plan = _plan("t2v", [], **body)
-    assert (plan.width, plan.height) == (None, None)
+    assert plan.open_ratio
     assert plan.area == _plan("t2v", aspect_ratio="16:9", **body).area
 
 
 @pytest.mark.parametrize("mode", NEW)
 def test_what_a_video_takes_over(mode: str) -> None:
     plan = _plan(mode, seed=3, generate_audio=False, draft=True)
-    assert (plan.prompt, plan.seed, plan.output_format, plan.steps) == ("x", 3, "mp4", None)
+    assert (plan.prompt, plan.seed, plan.output_format, plan.steps) == ("x", 3, "mp4", 1)
     assert plan.video is not None
-    assert (plan.video.audio, plan.video.draft, plan.video.enhance) == (False, True, None)
+    assert (plan.video.audio, plan.video.draft) == (False, True)
     plain = _video(mode)
     assert (plain.audio, plain.draft) == (True, False)
 
@@ -138,10 +141,10 @@ def test_what_a_video_takes_over(mode: str) -> None:
 def test_a_draft_gives_all_but_the_resolution() -> None:
     request = _request("draft_enhance")
     assert isinstance(request, DraftEnhanceRequest)
-    plan = request.plan([], DRAFT)
+    plan = request.resolve(DEFAULTS, [], DRAFT)
     assert (plan.prompt, plan.seed, plan.width, plan.height) == ("y", 7, 1920, 1088)
-    assert plan.video == VideoPlan(seconds=6, audio=False, enhance=DRAFT.key)
-    assert request.plan([], PINNED).video == VideoPlan(seconds=6, audio=False, times=(2.5,), enhance=DRAFT.key)
+    assert plan.video == VideoParams(frames=144, audio=False)
+    assert request.resolve(DEFAULTS, [], PINNED).video == VideoParams(frames=144, audio=False, times=(2.5,))
 
 
 @pytest.mark.parametrize("resolution", ["hd", "fhd"])
@@ -151,11 +154,9 @@ def test_what_is_made_of_a_draft_has_the_size_that_it_would_have_had(
     resolution: str, ratio: str, drafted_at: str
 ) -> None:
     drafted = _plan("t2v", aspect_ratio=ratio, resolution=drafted_at, draft=True)
-    assert drafted.width is not None
-    assert drafted.height is not None
     request = _request("draft_enhance", resolution=resolution)
     assert isinstance(request, DraftEnhanceRequest)
-    enhanced_plan = request.plan([], replace(DRAFT, width=drafted.width, height=drafted.height))
+    enhanced_plan = request.resolve(DEFAULTS, [], replace(DRAFT, width=drafted.width, height=drafted.height))
     full = _plan("t2v", aspect_ratio=ratio, resolution=resolution)
     assert (enhanced_plan.width, enhanced_plan.height, enhanced_plan.area) == (full.width, full.height, full.area)
 
@@ -167,13 +168,12 @@ def test_the_way_that_it_is_done() -> None:
 
 
 def test_work_grows_with_seconds_steps_and_area() -> None:
-    defaults = ModelDefaults(steps=10)
-    short, long = (_plan("t2v", duration=n).resolve(defaults).work for n in (5, 10))
+    short, long = (_plan("t2v", duration=n).work for n in (5, 10))
     assert long == pytest.approx(2 * short)
-    assert short == pytest.approx(5 * 10 * 1280 * 704 / 2**20)
-    assert _plan("t2v", resolution="fhd").resolve(defaults).work > 2 * short
-    assert _plan("t2v", draft=True).resolve(defaults).work == pytest.approx(short / 4)
-    assert _plan("i2v", [(1024, 1024)]).resolve(defaults, input_pixels=2**20).work == pytest.approx(short + 10)
+    assert short == pytest.approx(5 * 1280 * 704 / 2**20)
+    assert _plan("t2v", resolution="fhd").work > 2 * short
+    assert _plan("t2v", draft=True).work == pytest.approx(short / 4)
+    assert replace(_plan("t2v"), steps=10, input_pixels=2**20).work == pytest.approx(10 * short + 10)
 
 
 def test_images_are_in_no_text() -> None:

@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.job_records import new_job
+from support.payloads import new_payload, new_result
 
+from deployments.contract.job import InputKeys
 from deployments.contract.objects import ObjectStore
-from serve_app.schemas.plan import Draft, VideoPlan
+from deployments.contract.request import VideoParams
+from serve_app.schemas.defaults import Draft
 from serve_app.submission.input_storage import DraftProblem, find_draft, parse_draft_reference
+from serve_app.tasks.result import DraftResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
 ID = "0b54cf7e-93a5-4a5e-8f36-1d6b9f0d2c11"
 KEY = f"results/{ID}/2/draft.safetensors"
-RESULT: dict[str, Any] = {
-    "key": f"results/{ID}/2/video.mp4",
-    "prompt": "waves",
-    "seed": 7,
-    "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "audio": False},
-}
-VIDEO = VideoPlan(seconds=6, audio=False, times=(0, 2.5), draft=True)
-JOB = new_job(references=("inputs/a/0.png", "inputs/a/1.png"), video=VIDEO).encode()
+RESULT = new_result(
+    f"results/{ID}/2/video.mp4", prompt="waves", seed=7, draft=DraftResult(KEY, 144, 640, 352, audio=False)
+)
+VIDEO = VideoParams(frames=144, audio=False, times=(0, 2.5), draft=True)
+JOB = new_payload(references=("inputs/a/0.png", "inputs/a/1.png"), video=VIDEO).encode()
 TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
 
 
@@ -81,8 +81,8 @@ def test_what_names_no_task(reference: str) -> None:
 
 
 async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
-    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, audio=False, task=ID)
-    expected = replace(expected, references=("inputs/a/0.png", "inputs/a/1.png"), times=(0, 2.5))
+    inputs = InputKeys(references=("inputs/a/0.png", "inputs/a/1.png"), draft=KEY)
+    expected = Draft(ID, "waves", 7, 6, 640, 352, audio=False, inputs=inputs, times=(0, 2.5))
     assert await _find(tmp_path) == expected
     assert await _find(tmp_path, reference=f"https://example.com/{KEY.replace('/2/', '/1/')}") == expected
 
@@ -93,10 +93,10 @@ async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
         ({"project": "theirs"}, "draft_unknown"),
         ({"endpoint": "gen-2-max", "job": ""}, "not_a_draft"),
         ({"endpoint": "gen-4-video"}, "not_a_draft"),
-        ({"job": new_job(video=replace(VIDEO, draft=False)).encode()}, "not_a_draft"),
+        ({"job": new_payload(video=replace(VIDEO, draft=False)).encode()}, "not_a_draft"),
         ({"status": Status.GENERATING, "result": None}, "draft_not_ready"),
         ({"status": Status.ERROR, "result": None}, "draft_failed"),
-        ({"result": {"key": "video.mp4", "prompt": "waves", "seed": 7}}, "draft_failed"),
+        ({"result": new_result("video.mp4")}, "draft_failed"),
     ],
 )
 async def test_what_is_no_draft_to_go_on_from(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:

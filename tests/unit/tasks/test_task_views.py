@@ -10,14 +10,18 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from support.job_records import new_job
+from support.payloads import new_payload
 
+from deployments.contract.events import Preview
 from deployments.contract.job import Adapter
+from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import VideoParams
 from serve_app.inputs.links import PREFIXES, LinkSigner
-from serve_app.schemas.plan import VideoPlan
 from serve_app.tasks import views
-from serve_app.tasks.task import VERSION, Job, NewerJob, Status, Task
+from serve_app.tasks.payload import VERSION, NewerPayload, TaskPayload
+from serve_app.tasks.result import DraftResult, GenerationResult
+from serve_app.tasks.task import Status, Task
 from serve_app.tasks.views import BUCKETS, Presenter, QueueLoad, encode_body
 
 # As releases have stored them; never to be edited, only added to.
@@ -31,8 +35,20 @@ VERSION_1_RECORD = (
     '"safety_tolerance": 2, "safety_ceilings": {"violence": 1}, "adapter": {"id": "f", "key": '
     '"finetunes/f/weights.safetensors", "strength": 1.1}, "warnings": ["it is a wave"]}'
 )
-STORED = Job(
+VERSION_2_RECORD = (
+    '{"v": 2, "request": {"prompt": "a wave", "width": 1280, "height": 736, "steps": 8, "seed": 18446744073709551615, '
+    '"output_format": "mp4", "open_ratio": true, "input_pixels": 7, "guidance": 2.5, "guidance_interval": 2.0, '
+    '"canny": [50, 200], "transparent": true, "rewrite": true, "video": {"frames": 120, "audio": true, '
+    '"times": [0.0, 2.5], "draft": true, "fps": 24}, "area": 921600}, "inputs": {"references": ["inputs/t/0.png", '
+    '"inputs/t/1.png"], "mask": "inputs/t/2.png", "start_video": "inputs/t/3.mp4"}, "adapter": {"id": "f", '
+    '"key": "finetunes/f/weights.safetensors", "strength": 1.1}, "safety": {"level": 2, "ceilings": {"violence": 1}}, '
+    '"warnings": ["it is a wave"]}'
+)
+STORED = new_payload(
     prompt="a wave",
+    width=1280,
+    height=736,
+    open_ratio=True,
     steps=8,
     seed=2**64 - 1,
     output_format="mp4",
@@ -43,37 +59,56 @@ STORED = Job(
     canny=(50, 200),
     transparent=True,
     rewrite=True,
-    structured=True,
-    video=VideoPlan(seconds=5, audio=True, times=(0.0, 2.5), draft=True),
+    video=VideoParams(frames=120, audio=True, times=(0.0, 2.5), draft=True),
     references=("inputs/t/0.png", "inputs/t/1.png"),
     mask="inputs/t/2.png",
     start_video="inputs/t/3.mp4",
-    safety_tolerance=2,
-    safety_ceilings={"violence": 1},
+    safety=Tolerance(2, {"violence": 1}),
     adapter=Adapter("f", "finetunes/f/weights.safetensors", 1.1),
     warnings=("it is a wave",),
 )
 
 
-def test_what_releases_stored_is_read() -> None:
-    assert Job.decode(VERSION_1_RECORD) == STORED
-    assert json.loads(STORED.encode()) == json.loads(VERSION_1_RECORD), "a new version needs a stored record of its own"
+@pytest.mark.parametrize("record", [VERSION_1_RECORD, VERSION_2_RECORD])
+def test_payloads_of_earlier_releases_are_read(record: str) -> None:
+    assert TaskPayload.decode(record) == STORED
+    assert TaskPayload.decode(STORED.encode()) == STORED
+
+
+@pytest.mark.parametrize(
+    ("changes", "inputs", "video"),
+    [
+        (
+            {"prompt": 'x [{"id": "a", "bbox": [0, 0, 9, 9], "desc": "b"}]', "structured": True, "video": None},
+            (),
+            False,
+        ),
+        ({"structured": False, "video": {"seconds": 5, "audio": True, "enhance": "results/t/draft"}}, (), True),
+    ],
+)
+def test_version_1_keeps_layouts_and_drafts(changes: dict[str, Any], inputs: tuple[str, ...], video: bool) -> None:
+    payload = TaskPayload.decode(json.dumps(json.loads(VERSION_1_RECORD) | changes))
+    assert len(payload.request.layout) == (not video)
+    assert payload.inputs.draft == ("results/t/draft" if video else None)
 
 
 def test_a_record_of_a_later_release_is_left_alone() -> None:
-    with pytest.raises(NewerJob, match=f"version {VERSION + 1}"):
-        Job.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
+    with pytest.raises(NewerPayload, match=f"version {VERSION + 1}"):
+        TaskPayload.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"prompt": None}, {"steps": "many"}, {"video": {"seconds": 1}}, {"canny": [1]}, {"surprise": 1}],
+    [{"prompt": None}, {"steps": "many"}, {"video": {"fps": 1}}, {"canny": [1]}],
     ids=lambda change: next(iter(change)),
 )
 def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
-    record = json.loads(new_job().encode()) | change
+    record = json.loads(new_payload().encode())
+    record["request"] |= change
     with pytest.raises(ValueError, match=next(iter(change))):
-        Job.decode(json.dumps(record))
+        TaskPayload.decode(json.dumps(record))
+    with pytest.raises(ValueError, match="surprise"):
+        TaskPayload.decode(json.dumps({"v": VERSION, "surprise": 1}))
 
 
 def load(running: int, run_s: float | None) -> QueueLoad:
@@ -97,7 +132,7 @@ def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
 BASE = "https://media.test"
 LINKS = LinkSigner(bytes(32))
 METADATA: dict[str, Any] = {"prompt": "waves", "seed": 7, "start_time": 1.0, "end_time": 3.0, "duration": 2.0}
-DRAFT = {"key": "results/t/1/draft.safetensors", "frames": 120, "width": 640, "height": 352, "audio": True}
+DRAFT = DraftResult("results/t/1/draft.safetensors", 120, 640, 352, audio=True)
 
 
 async def _body(status: Status = Status.READY, **fields: Any) -> dict[str, Any]:
@@ -119,20 +154,21 @@ def _life_s(link: str) -> float:
     ("name", "life_s"), [("image.jpeg", 100), ("image.png", 100), ("image.webp", 100), ("video.mp4", 10_000)]
 )
 async def test_links_live_as_long_as_their_kind(name: str, life_s: int) -> None:
-    body = await _body(result={"key": f"results/t/1/{name}", **METADATA})
+    body = await _body(result=GenerationResult(key=f"results/t/1/{name}", **METADATA))
     assert urlsplit(body["result"]["sample"]).path == f"{PREFIXES['GET']}results/t/1/{name}"
     assert life_s - 1 <= _life_s(body["result"]["sample"]) <= 1.5 * life_s + 2
 
 
 async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
-    body = await _body(result={"key": "results/t/1/video.mp4", "draft": DRAFT, **METADATA})
+    body = await _body(result=GenerationResult(key="results/t/1/video.mp4", draft=DRAFT, **METADATA))
     assert set(body["result"]) == {"sample", "draft_cache", *METADATA}
-    assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIXES['GET']}{DRAFT['key']}"
+    assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIXES['GET']}{DRAFT.key}"
     assert _life_s(body["result"]["draft_cache"]) >= 9_999
     assert b"frames" not in encode_body(body)
-    plain = (await _body(result={"key": "results/t/1/video.mp4", "of the next release": 1, **METADATA}))["result"]
+    stored = json.dumps({"key": "results/t/1/video.mp4", "of the next release": 1, **METADATA})
+    plain = (await _body(result=GenerationResult.decode(stored)))["result"]
     assert plain == {"sample": plain["sample"], **METADATA}, "nothing that clients were not promised"
-    preview = {"key": "results/t/1/preview-2.jpeg", "step": 2, "steps": 8}
+    preview = Preview("results/t/1/preview-2.jpeg", step=2, steps=8)
     preview_body = await _body(Status.GENERATING, preview=preview)
     assert (preview_body["preview"]["step"], preview_body["preview"]["steps"], preview_body["result"]) == (2, 8, None)
     assert _life_s(preview_body["preview"]["sample"]) <= 152, "a preview has the life of an image"

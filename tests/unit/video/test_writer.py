@@ -10,7 +10,7 @@ import psutil
 import pytest
 from video_inspection import AUDIO_RATE, decode_audio, decode_frames, inspect
 
-from deployments.contract.job import FPS
+from deployments.contract.request import FPS
 from deployments.video.writer import Audio, VideoError, VideoWriter
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from support.bundle import cpu_config
 from video_jobs import HEIGHT, START_FRAMES, WIDTH, an_image, ffmpeg_processes, png
 
 from deployments import native_loading
-from deployments.contract.job import FPS
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import FPS
 from deployments.families.video_family import VideoFamily
 
 

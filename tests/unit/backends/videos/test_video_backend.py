@@ -37,9 +37,10 @@ from deployments import native_loading
 from deployments.backends.video_checkpoints import unpack_latents
 from deployments.backends.videos import ActiveVideo, VideoBackend
 from deployments.contract.events import Preview, Started
-from deployments.contract.job import FPS, GenerationJob
+from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
+from deployments.contract.request import FPS
 from deployments.engine.requests import NOTHING_USABLE
 from deployments.families.video_family import VideoFamily
 from deployments.images import Pixels

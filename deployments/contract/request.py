@@ -1,0 +1,121 @@
+"""The resolved request: everything about an image or a video that submission decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
+
+MEGAPIXEL: Final = 1024 * 1024
+"""Square pixels in one megapixel, as it is counted and billed."""
+FPS: Final = 24
+"""Frames a second of videos, unless a model is made for another rate."""
+
+Box: TypeAlias = tuple[int, int, int, int]
+"""`(top, left, bottom, right)`, integers 0 to 1000, relative to the image."""
+
+ImageFormat: TypeAlias = Literal["jpeg", "png", "webp"]
+OutputFormat: TypeAlias = ImageFormat | Literal["mp4"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """One row of a prompt's region table.
+
+    `source` names the reference image an element is taken from (None: newly described); a `target` of None
+    removes the element; `source_box` equal to `target` keeps it, a differing one moves or resizes it.
+    """
+
+    name: str
+    target: Box | None
+    description: str
+    source: str | None = None
+    source_box: Box | None = None
+
+
+def restore_fields(self: Any, values: Sequence[Any]) -> None:
+    """`__setstate__` of records that processes of two releases may send each other while one takes the other's place.
+
+    Values are pickled in the order of the fields. New fields stand at the end and have defaults, which they keep when
+    the sender does not know them.
+    """
+    own = fields(self)
+    for field, value in zip(own, values, strict=False):
+        object.__setattr__(self, field.name, value)
+    for field in own[len(values) :]:
+        value = field.default if field.default_factory is MISSING else field.default_factory()
+        object.__setattr__(self, field.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoParams:
+    """The part of a request that only videos have: `frames` new frames are made, with `audio` or silent.
+
+    `times` gives, for each of the job's references, the second at which it is seen. `draft` asks for a quick pass
+    whose latents are kept.
+    """
+
+    frames: int
+    audio: bool = True
+    times: tuple[float, ...] = ()
+    draft: bool = False
+    fps: int = FPS
+
+    @property
+    def seconds(self) -> int:
+        return self.frames // self.fps
+
+    __setstate__ = restore_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRequest:
+    """A request with every default filled in. Sizes are in pixels.
+
+    With `open_ratio` the prompt decides the ratio of the canvas before a model gets the request; until then `width`
+    and `height` are those of the default ratio. `rewrite` lets a rewriter enrich the prompt first.
+
+    Fields that only some families use are None where they do not apply. `guidance` is the strength of the prompt,
+    applied at every step or, with `guidance_interval` n, at every n-th. `canny` gives the two thresholds by which to
+    find the edges of the control image, None when it shows edges already. `transparent` asks for an RGBA image of the
+    subject alone. `strength`, 0 to 1, is the share of the input image that is replaced. `video` makes the result a
+    video.
+    """
+
+    prompt: str
+    width: int
+    height: int
+    steps: int
+    seed: int
+    output_format: OutputFormat
+    open_ratio: bool = False
+    input_pixels: int = 0
+    """Pixels of the images and of a video's first frame as the client sent them, without masks."""
+    layout: tuple[LayoutRow, ...] = ()
+    guidance: float | None = None
+    guidance_interval: float | None = None
+    canny: tuple[int, int] | None = None
+    transparent: bool = False
+    rewrite: bool = False
+    video: VideoParams | None = None
+    negative_prompt: str = ""
+    strength: float | None = None
+    area: int = 0
+    """Pixels of the canvas by which the result is priced and shared; 0 in a model's own probes."""
+
+    __setstate__ = restore_fields
+
+    @property
+    def seconds(self) -> int:
+        """Seconds of video; 1 for an image."""
+        return self.video.seconds if self.video else 1
+
+    @property
+    def work(self) -> float:
+        """Compute units for fair sharing: megapixel-steps of images or of seconds of video, inputs included."""
+        return (self.area * self.seconds + self.input_pixels) / MEGAPIXEL * self.steps
+
+    @property
+    def megapixels(self) -> float:
+        """Megapixels of the image, or of a video's frames, of which a second counts as one image."""
+        return self.width * self.height / MEGAPIXEL * (self.video.frames / self.video.fps if self.video else 1)

@@ -1,0 +1,54 @@
+"""The result of a task: the part of its record that says what came of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DraftResult:
+    """The latents of a draft, and the fields of the video that enhances it."""
+
+    key: str
+    frames: int
+    width: int
+    height: int
+    audio: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationResult:
+    """Object keys of a finished image or video, and the fields of it that clients see. Times in epoch seconds."""
+
+    key: str
+    prompt: str
+    seed: int
+    start_time: float
+    end_time: float
+    duration: float
+    """Seconds from the start of work to the end."""
+    files: tuple[str, ...] | None = None
+    """Names of all objects beside `key`; None in records of 0.1, which did not list them."""
+    thumbnail: str | None = None
+    draft: DraftResult | None = None
+
+    def encode(self) -> str:
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+    @classmethod
+    def decode(cls, record: str) -> GenerationResult:
+        fields: dict[str, Any] = json.loads(record)
+        known = {name: fields[name] for name in cls.__slots__ if name in fields}
+        if draft := known.get("draft"):
+            known["draft"] = DraftResult(**draft)
+        if "files" in known:
+            known["files"] = tuple(known["files"])
+        return cls(**known)
+
+    @property
+    def object_keys(self) -> list[str] | None:
+        """Keys of all objects that the attempt stored; None as `files`."""
+        folder = self.key.rpartition("/")[0]
+        return None if self.files is None else [f"{folder}/{name}" for name in self.files]
