@@ -30,7 +30,7 @@ from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.projects import Project
-from serve_app.dispatcher.maintenance import PLACES
+from serve_app.dispatcher.maintenance import FOLDERS
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.store import TaskEraser
@@ -98,7 +98,7 @@ class Eraser:
             return erasure
         while ids := await self._tasks.list_ids(project.id, _BATCH):
             await self._tasks.end(project.id, ids)
-            await self._objects.delete_prefixes([f"{place}/{each}" for each in ids for place in PLACES])
+            await self._objects.delete_prefixes([f"{folder}/{each}" for each in ids for folder in FOLDERS])
             await self._objects.delete([checkpoint_key(each) for each in ids])
             await self._tasks.forget(project.id, ids)
             if time.monotonic() > give_up:

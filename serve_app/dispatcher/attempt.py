@@ -1,437 +1,458 @@
-"""An attempt at a task, from lease to outcome: prepare, moderate, run, publish."""
+"""One attempt at a task, from its lease to its outcome: moderate, resolve, generate, publish."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
-from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
-from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
+from deployments.contract.events import Alive, Done, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output, checkpoint_key
+from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
-from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import OFF, Kind, Span, Tracer, trace_id
+from serve_app.dispatcher.clients import EventStream, RewriterClient
+from serve_app.dispatcher.concurrency import AttemptKey, ConcurrencyLimiter
+from serve_app.dispatcher.failures import (
+    AttemptInterrupted,
+    Decision,
+    LeaseLost,
+    ReleaseCause,
+    ReplicaBusy,
+    ReplicaLost,
+    classify,
+)
 from serve_app.dispatcher.generation import build_result, close_ratio, generation_job
 from serve_app.moderation.gate import DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.reader import UNREADABLE
+from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
 logger = logging.getLogger(__name__)
 
-Write: TypeAlias = Callable[[str, int], Awaitable[str]]
-"""What the rewriter writes of a prompt, by a seed."""
+MODERATION_REASONS: Final = "Moderation Reasons"
+SAFETY_CHECKER: Final = "Safety Checker"
+"""Moderation reason for a result that the model's own checker withholds."""
+WARNINGS: Final = "warnings"
+NOT_REWRITTEN: Final = "The prompt was used as it was sent: rewriting it had no effect"
+UNMODERATED_ERROR: Final = (
+    "This could not be checked, since moderation was out of reach for too long; nothing was charged"
+)
+_PROGRESS_INTERVAL_S: Final = 0.2
+_RETRY_S: Final = 0.5
+"""Pause between two tries of a write that the store must take."""
 
 
-class WorkerLost(Exception):
-    """The model stopped answering, or its stream ended without an outcome."""
-
-
-class NotStarted(Exception):
-    """The model did not begin in time; nothing speaks against the task."""
-
-
-class Broke(Exception):
-    """The attempt ended without an outcome, and it may be the job's fault. Its text is fit for the client."""
-
-
-class Unavailable(Exception):
-    """The attempt ended without an outcome, and it is not the job's fault."""
-
-
-class Aborted(Unavailable):
-    """The model gave the attempt up, and does not blame the job. Its text is fit for the client."""
-
-
-class Stale(Exception):
-    """The lease was lost: another attempt owns the task, or it has ended."""
-
-
-class Stream(Protocol):
-    """A running call of a model. Work stops only by `cancel`."""
-
-    def __aiter__(self) -> AsyncIterator[Event]: ...
-    def cancel(self) -> None: ...
-
-
-@dataclass(eq=False, slots=True)
-class Attempt:
-    queue: str
-    lease: Lease
-    work: asyncio.Task[None] | None = None
-    """Carries it out in this process."""
-    stream: Stream | None = None
-    """The model's part of it, once it was called."""
-    started: bool = False
-    stopped: bool = False
-    """Its task was cancelled or has ended, or belongs to someone else: nothing more is to be done for it."""
-    ended: bool = False
-    """Its task has ended: no other attempt will go on from its checkpoint."""
-    completing: bool = False
-    """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
-    device_s: float = 0.0
-    """How much of its device's time the model spent on it, once it has told."""
-    leased_at: float = field(default_factory=time.monotonic)
-    """Monotonic, as `work_began`: the wall clock may be set meanwhile."""
-    work_began: float = field(default_factory=time.monotonic)
-    traceparent: str = ""
-    """Of its span, while it is worked on."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The task's id and the attempt's number, which every write to the store names."""
-        return self.lease.id, self.lease.attempt
-
-    @property
-    def attributes(self) -> Attributes:
-        """What its spans say of it."""
-        lease = self.lease
-        return {
-            "gen.task": lease.id,
-            "gen.project": lease.project,
-            "gen.queue": self.queue,
-            "gen.attempt": lease.attempt,
-        }
-
-    def stop(self) -> None:
-        """Stops whatever is being done, unless the outcome is on its way already."""
-        if self.completing:
-            return
-        self.stopped = True
-        if self.stream is not None:
-            self.stream.cancel()
-        elif self.work is not None:
-            self.work.cancel()
+class Model(Protocol):
+    def call(self, job: GenerationJob) -> EventStream: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that.
+    """`start_s`: seconds from the call to the first event; `stall_s`: between any two events after that.
 
-    `run_s` from the first start of work to the end, all attempts together; None: what the store allows any task, which
-    the model is not told.
+    `run_s`: seconds from the first start of work to the deadline, over all attempts; None leaves it to the store.
     """
 
     start_s: float
     stall_s: float
-    rewrite_s: float = 10.0
     run_s: float | None = None
 
 
+class ReplicaReports:
+    """Sums of the counters that replicas of one model send with their events."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._setup: Mapping[str, str] = {}
+        self._last_step: tuple[int, float] | None = None
+
+    def add(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self._counts.update(counts)
+        self._setup = setup
+
+    def add_step(self, batch: int, step_s: float) -> None:
+        self._last_step = batch, step_s
+
+    async def flush(self, store: TaskStore, queue: str) -> None:
+        """Stores the sums. Loses them if the store is out of reach: metrics, no accounts."""
+        counts, self._counts = self._counts, Counter()
+        last_step, self._last_step = self._last_step, None
+        if counts or last_step:
+            await store.report(queue, counts, self._setup, last_step)
+
+
 @dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What attempts are made with: the model, and where there are, the rewriter of prompts and moderation.
+class AttemptContext:
+    """Everything that all attempts at the tasks of one queue share."""
 
-    The rewriter gets a prompt and a seed: `rewrite` gives the new prompt, `rewrite_edit` that of an edit, and `ratio` a
-    text that says which ratio suits it. In `objects` models keep how far they are with a video, which is deleted with
-    its end.
-    """
-
-    call: Callable[[GenerationJob], Stream]
+    queue: str
+    store: TaskStore
+    objects: ObjectStore
+    model: Model
+    limiter: ConcurrencyLimiter
     timeouts: Timeouts
-    rewrite: Write | None = None
+    rewriter: RewriterClient = field(default_factory=lambda: RewriterClient(None, (), 0.0))
     gate: Gate | None = None
-    objects: ObjectStore | None = None
-    rewrite_edit: Write | None = None
-    ratio: Write | None = None
     tracer: Tracer = OFF
-    on_report: Callable[[Mapping[str, float], Mapping[str, str]], None] = lambda counts, setup: None
-    """Gets what replicas tell of themselves."""
-    on_step: Callable[[int, float], None] = lambda batch, step_s: None
-    """Gets how many took a step together, and its seconds."""
+    reports: ReplicaReports = field(default_factory=ReplicaReports)
 
 
-MODERATION_REASONS = "Moderation Reasons"
-SAFETY_CHECKER = "Safety Checker"
-"""The reason where the model's own checker withholds a result."""
-WARNINGS = "warnings"
-NOT_REWRITTEN = "The prompt was used as it was sent: rewriting it had no effect"
-UNMODERATED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
-_PROGRESS_EVERY_S = 0.2
+class Phase(StrEnum):
+    PREPARING = "preparing"
+    """Moderates, resolves, and waits for a slot."""
+    STARTING = "starting"
+    """The model is called and has not begun."""
+    RUNNING = "running"
+    """The model has begun, or its result is moderated."""
+    PUBLISHING = "publishing"
+    """An outcome is on its way to the store: only the store can still refuse it."""
+    OVER = "over"
 
 
-async def _at_once() -> None:
-    pass
+class AttemptOutcome(StrEnum):
+    PUBLISHED = "published"
+    RELEASED = "released"
+    """The task was given back."""
+    LEASE_LOST = "lease lost"
+    """The task ended otherwise or belongs to another attempt."""
 
 
-async def run_attempt(
-    attempt: Attempt,
-    dependencies: Dependencies,
-    store: TaskStore,
-    *,
-    turn: Callable[[], Awaitable[None]] = _at_once,
-    on_start: Callable[[], None] = lambda: None,
-    draining: Callable[[], bool] = lambda: False,
-    fault: str | None = None,
-) -> None:
-    """Decides what is open, lets the model work, publishes what came of it; at once where the model has a `fault`.
+class Attempt:
+    """The state machine of one attempt. Every write to the store is fenced by the attempt's number."""
 
-    The model is called when `turn` has returned; `on_start` is called when it has begun; nothing new is begun while
-    `draining`.
-    Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
-    raises; then nothing was published, and the caller gives the task back.
-    """
-    writer = _Writer(attempt, store, dependencies.timeouts.run_s, dependencies.tracer)
-    if not attempt.lease.job:
-        await writer.publish(Status.ERROR, details={"error": UNREADABLE})
-        return
-    payload = TaskPayload.decode(attempt.lease.job)
-    try:
-        if fault is not None:
-            await writer.publish(Status.ERROR, details={"error": fault})
-        elif not await _moderate_request(payload, writer, dependencies.gate, draining):
-            payload = await _resolve(payload, writer, dependencies, draining)
-            await turn()
-            if attempt.stopped:
-                raise Stale
-            if draining():
-                raise NotStarted
-            output = await _run_model(payload, writer, dependencies, on_start)
+    def __init__(self, context: AttemptContext, lease: Lease, fault: str | None = None) -> None:
+        """`fault`: error for the client if the model can't be loaded."""
+        self.context = context
+        self.lease = lease
+        self.key: AttemptKey = lease.id, lease.attempt
+        self.phase = Phase.PREPARING
+        self.stream: EventStream | None = None
+        """The model's part, once it is called."""
+        self.is_stopped = False
+        """The task ended, or belongs to another attempt: nothing more is to be done for it."""
+        self._fault = fault
+        self._work: asyncio.Task[Any] | None = None
+        self._attributes = {
+            "gen.task": lease.id,
+            "gen.project": lease.project,
+            "gen.queue": context.queue,
+            "gen.attempt": lease.attempt,
+        }
+        self._traceparent = ""
+        self._payload: TaskPayload | None = None
+        self._newest_preview: Preview | None = None
+        self._preview_task: asyncio.Task[None] | None = None
+        self._leased_at = time.monotonic()
+        self._started_at: float | None = None
+        self._last_write_at = 0.0
+        self._device_s = 0.0
+        self._has_task_ended = False
+        self._leftovers: list[str] = []
+        """Keys of the files that nothing refers to."""
+
+    @property
+    def has_started(self) -> bool:
+        """True once the model began with the job."""
+        return self._started_at is not None
+
+    def stop(self, *, task_ended: bool = False) -> None:
+        """Stops the work and frees its slot, unless an outcome is being published. Idempotent.
+
+        `task_ended`: no other attempt will go on from the task's checkpoint.
+        """
+        self._has_task_ended = self._has_task_ended or task_ended
+        if self.is_stopped or self.phase in (Phase.PUBLISHING, Phase.OVER):
+            return
+        self.is_stopped = True
+        self.cancel_work()
+
+    def cancel_work(self) -> None:
+        if self.stream is not None:
+            self.stream.cancel()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def run(self) -> AttemptOutcome:
+        """Works on the task until its outcome is published, it is given back, or the lease is lost."""
+        self._work, lease, tracer = asyncio.current_task(), self.lease, self.context.tracer
+        logs.about(
+            task=lease.id,
+            project=lease.project,
+            queue=self.context.queue,
+            attempt=lease.attempt,
+            trace=trace_id(lease.traceparent),
+        )
+        if lease.attempt == 1:
+            tracer.record("queue", lease.traceparent, lease.created, lease.began, self._attributes)
+        try:
+            try:
+                with tracer.span("attempt", lease.traceparent, self._attributes, "consumer") as span:
+                    self._traceparent = span.traceparent
+                    await self._take_steps()
+                outcome = AttemptOutcome.PUBLISHED
+            except LeaseLost:
+                logger.info("%s, attempt %d, has ended or belongs to another attempt", *self.key)
+                outcome = AttemptOutcome.LEASE_LOST
+            except Exception as error:
+                decision = classify(error, lease, has_started=self.has_started)
+                logger.warning("giving back %s, attempt %d (%s): %s", *self.key, decision.cause, type(error).__name__)
+                await asyncio.sleep(decision.pause_s)
+                outcome = await self.release(decision)
+        except asyncio.CancelledError:
+            if not self.is_stopped:
+                raise
+            logger.info("the work on %s, attempt %d, is stopped", *self.key)
+            outcome = AttemptOutcome.LEASE_LOST
+        finally:
+            self.phase = Phase.OVER
+            if self.stream is not None:
+                self.stream.cancel()
+            self.context.limiter.release(self.key)
+        if self._has_task_ended and self._payload is not None and self._payload.request.video is not None:
+            self._leftovers.append(checkpoint_key(lease.id))
+        await self._delete_leftovers()
+        return outcome
+
+    async def _take_steps(self) -> None:
+        if self.is_stopped:
+            raise LeaseLost
+        if not self.lease.job:
+            await self._end(Status.ERROR, {"error": UNREADABLE})
+            return
+        payload = self._payload = TaskPayload.decode(self.lease.job)
+        if self._fault is not None:
+            await self._end(Status.ERROR, {"error": self._fault})
+            return
+        try:
+            if not payload.is_moderated:
+                if not await self.moderate(payload):
+                    return
+                payload = self._payload = await self.resolve(payload)
+            output = await self.generate(payload)
             if output is not None:
-                await _publish_result(payload, output, writer, dependencies, draining)
-        attempt.ended = True
-    except Unmoderated:
-        await writer.publish(Status.ERROR, details={"error": UNMODERATED_ERROR})
-        attempt.ended = True
-    except DispatcherDraining:
-        raise Unavailable("the moderator") from None
-    finally:
-        if attempt.ended and dependencies.objects is not None and payload.request.video is not None:
-            await _forget_checkpoint(dependencies.objects, attempt.lease.id)
+                await self.publish(payload, output)
+        except Unmoderated:
+            await self._end(Status.ERROR, {"error": UNMODERATED_ERROR})
 
-
-async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
-    """What can't be deleted now goes with the task's other objects."""
-    try:
-        await objects.delete([checkpoint_key(task_id)])
-    except (BaseError, OSError) as problem:
-        logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
-
-
-async def _moderate_request(
-    payload: TaskPayload, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
-) -> bool:
-    """Whether the request was too much for the moderator, and the task has ended with that."""
-    if gate is None:
-        return False
-    request, inputs = payload.request, replace(payload.inputs, mask=None, draft=None)
-    with writer.span("moderate request"):
-        reasons = await gate.request(
-            f"{request.prompt}\n{request.negative_prompt}".strip(), list(inputs.keys), payload.safety, draining
-        )
-    if reasons:
-        await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
-    return bool(reasons)
-
-
-async def _resolve(
-    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
-) -> TaskPayload:
-    """Decides what submission left open: the final prompt, and the ratio where the prompt decides it."""
-    request, references = payload.request, payload.inputs.references
-    prompt, ratio_said, warnings = request.prompt, "", list[str]()
-    rewrite = (dependencies.rewrite_edit if references else dependencies.rewrite) if request.rewrite else None
-    if rewrite is not None or request.open_ratio:
-        await writer.advance(Status.REASONING)
-    if rewrite is not None:
-        with writer.span("rewrite"):
-            rewritten_prompt = await _rewrite(rewrite, prompt, request.seed, dependencies.timeouts.rewrite_s)
-        gate = dependencies.gate
-        is_usable = bool(rewritten_prompt) and await _is_prompt_allowed(
-            rewritten_prompt, payload, writer, gate, draining
-        )
-        if is_usable:
-            prompt = rewritten_prompt
-        # A model that knows no chats leaves every edit as it is.
-        if not is_usable or (references and prompt == request.prompt):
-            warnings.append(NOT_REWRITTEN)
-    if request.open_ratio and dependencies.ratio is not None:
-        with writer.span("choose ratio"):
-            ratio_said = await _rewrite(
-                dependencies.ratio, caption(prompt), request.seed, dependencies.timeouts.rewrite_s
+    async def moderate(self, payload: TaskPayload) -> bool:
+        """Returns whether the request may pass; else the task has ended."""
+        if self.context.gate is None:
+            return True
+        request, inputs = payload.request, payload.inputs
+        single = [key for key in (inputs.control, inputs.image_prompt, inputs.start_video) if key]
+        with self._span("moderate request"):
+            reasons = await self.context.gate.request(
+                f"{request.prompt}\n{request.negative_prompt}".strip(),
+                [*inputs.references, *single],
+                payload.safety,
+                self.context.limiter.closed,
             )
-    request = replace(close_ratio(request, ratio_said), prompt=prompt, rewrite=False)
-    return replace(payload, request=request, warnings=(*payload.warnings, *warnings), is_moderated=True)
-
-
-async def _is_prompt_allowed(
-    rewritten_prompt: str, payload: TaskPayload, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
-) -> bool:
-    """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
-    if gate is None or rewritten_prompt == payload.request.prompt:
-        return True
-    with writer.span("moderate rewritten"):
-        reasons = await gate.request(rewritten_prompt, [], payload.safety, draining)
-    if reasons:
-        logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
-    return not reasons
-
-
-async def _rewrite(write: Write, prompt: str, seed: int, timeout_s: float) -> str:
-    """What the rewriter writes, or nothing when it fails or takes too long: no task is worth less for it."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await write(prompt, seed)
-    except Exception as problem:
-        logger.warning("a task goes on without the rewriter, which failed: %s", type(problem).__name__)
-        return ""
-
-
-async def _run_model(
-    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
-) -> Output | None:
-    """What the model makes of the job; None where it can't be done, and the task has ended with that."""
-    with writer.span("model", "client") as span:
-        # Below this span the model writes its own.
-        model_job = replace(
-            generation_job(payload, writer.attempt.lease),
-            remaining_s=_remaining_s(writer.attempt, dependencies.timeouts),
-            traceparent=span.traceparent,
-        )
-        writer.attempt.stream = dependencies.call(model_job)
-        return await _follow(payload, writer, dependencies, on_start)
-
-
-def _remaining_s(attempt: Attempt, timeouts: Timeouts) -> float | None:
-    """By the store's clock at the lease, and this process' since."""
-    if attempt.lease.remaining_s is None:
-        return timeouts.run_s
-    return max(0.0, attempt.lease.remaining_s - (time.monotonic() - attempt.leased_at))
-
-
-async def _follow(
-    payload: TaskPayload, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
-) -> Output | None:
-    """Passes on what the model tells, to the end of its part."""
-    attempt, gate = writer.attempt, dependencies.gate
-    async for event in _events(attempt, dependencies.timeouts):
-        if isinstance(event, LAST):
-            attempt.device_s = event.took_s
-        match event:
-            case Started():
-                attempt.started = True
-                attempt.work_began = time.monotonic()
-                on_start()
-                await writer.advance(Status.GENERATING, progress=0.0)
-            case Progress(fraction):
-                if timing := event.step_timing:
-                    dependencies.on_step(*timing)
-                await writer.note(progress=fraction)
-            case Preview():
-                if gate is None or await gate.preview(event.key, payload.safety):
-                    await writer.note(preview=event)
-            case Done(output):
-                return output
-            case Failed(reason) if event.was_moderated:
-                await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: [SAFETY_CHECKER]})
-                return None
-            case Failed(reason):
-                await writer.publish(Status.ERROR, details={"error": reason})
-                return None
-            case Interrupted(reason, blame, counts):
-                if blame:
-                    raise Broke(reason)
-                raise Aborted(reason) if counts else Unavailable(reason)
-            case Alive():
-                if event.report is not None:
-                    dependencies.on_report(*event.report)
-    raise WorkerLost("the stream ended without an outcome")
-
-
-async def _events(attempt: Attempt, timeouts: Timeouts) -> AsyncIterator[Event]:
-    """The stream's events, with an end to waiting."""
-    assert attempt.stream is not None
-    events = attempt.stream.__aiter__()
-    while True:
-        try:
-            limit = timeouts.stall_s if attempt.started else timeouts.start_s
-            yield await asyncio.wait_for(anext(events), limit)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise (WorkerLost("the stream stalled") if attempt.started else NotStarted) from None
-
-
-async def _publish_result(
-    payload: TaskPayload,
-    output: Output,
-    writer: _Writer,
-    dependencies: Dependencies,
-    draining: Callable[[], bool],
-) -> None:
-    """Publishes the result, if it may be shown. Of a task that was cancelled meanwhile, no file stays."""
-    gate, objects = dependencies.gate, dependencies.objects
-    result = build_result(payload.request, output, time.monotonic() - writer.attempt.work_began)
-    if gate is not None:
-        with writer.span("moderate result"):
-            reasons = await gate.output(output.proxy or output.key, payload.safety, draining)
         if reasons:
-            await gate.discard(output.files)
-            await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
-            return
-    warnings = [*payload.warnings, *output.warnings]
-    details = {WARNINGS: warnings} if warnings else None
-    try:
-        await writer.publish(Status.READY, result=result, details=details)
-    except Stale:
-        with suppress(*UNREACHABLE):  # else they go with the task's other objects
-            if objects is not None:
-                await objects.delete(output.files)
-        raise
+            await self._end(Status.REQUEST_MODERATED, {MODERATION_REASONS: reasons})
+        return not reasons
 
+    async def resolve(self, payload: TaskPayload) -> TaskPayload:
+        """Settles what submission left open, the prompt and the ratio: for this attempt and those after it."""
+        request, prompt, warnings = payload.request, payload.request.prompt, payload.warnings
+        rewriter, gate, is_edit = self.context.rewriter, self.context.gate, bool(payload.inputs.references)
+        is_rewritten = request.rewrite and rewriter.is_enabled("edits" if is_edit else "prompts")
+        if is_rewritten or request.open_ratio:
+            await self._advance(Status.REASONING)
+        if is_rewritten:
+            with self._span("rewrite"):
+                rewrite = rewriter.rewrite_edit if is_edit else rewriter.rewrite
+                rewritten = await rewrite(prompt, request.seed)
+            if gate is not None and rewritten not in ("", prompt):
+                # A rewriter may spell out what its client hid from the moderator.
+                with self._span("moderate rewritten"):
+                    reasons = await gate.request(rewritten, [], payload.safety, self.context.limiter.closed)
+                if reasons:
+                    logger.warning("a task goes on with its own prompt: %s in the new one", ", ".join(reasons))
+                    rewritten = ""
+            # A model that knows no chats leaves every edit as it is.
+            if not rewritten or (is_edit and rewritten == prompt):
+                warnings = (*warnings, NOT_REWRITTEN)
+            prompt = rewritten or prompt
+        answer = ""
+        if request.open_ratio and rewriter.is_enabled("ratios"):
+            with self._span("choose ratio"):
+                answer = await rewriter.choose_ratio(caption(prompt), request.seed)
+        request = replace(close_ratio(request, answer), prompt=prompt, rewrite=False)
+        return replace(payload, request=request, warnings=warnings, is_moderated=True)
 
-class _Writer:
-    """An attempt's writes to the store, each fenced by its number."""
+    async def generate(self, payload: TaskPayload) -> Output | None:
+        """Returns the model's output; None if the model can't do the job, with which the task has ended."""
+        context = self.context
+        await context.limiter.acquire(self.key)
+        if self.is_stopped:
+            raise LeaseLost
+        if context.limiter.closed.is_set():
+            raise DispatcherDraining
+        with self._span("model", "client") as span:
+            remaining_s = context.timeouts.run_s
+            if self.lease.remaining_s is not None:
+                remaining_s = max(0.0, self.lease.remaining_s - (time.monotonic() - self._leased_at))
+            job = generation_job(payload, self.lease)
+            self.phase = Phase.STARTING
+            self.stream = context.model.call(replace(job, remaining_s=remaining_s, traceparent=span.traceparent))
+            try:
+                last = await self._follow(self.stream, payload.safety)
+            finally:
+                if self._preview_task is not None:
+                    self._preview_task.cancel()
+        self._device_s = last.took_s
+        match last:
+            case Done(output):
+                self._leftovers = output.files
+                return output
+            case Failed() if last.was_moderated:
+                await self._end(Status.CONTENT_MODERATED, {MODERATION_REASONS: [SAFETY_CHECKER]})
+            case Failed(reason):
+                await self._end(Status.ERROR, {"error": reason})
+            case Interrupted():
+                raise AttemptInterrupted(last)
+        return None
 
-    def __init__(self, attempt: Attempt, store: TaskStore, run_s: float | None, tracer: Tracer) -> None:
-        self.attempt = attempt
-        self._tracer = tracer
-        self._store = store
-        self._run_s = run_s
-        self._last_write = 0.0
+    async def _follow(self, stream: EventStream, tolerance: Tolerance) -> Done | Failed | Interrupted:
+        """Notes the stream's events in the store until the last one, which it returns."""
+        context, events = self.context, aiter(stream)
+        while True:
+            timer = asyncio.timeout(context.timeouts.stall_s if self.has_started else context.timeouts.start_s)
+            try:
+                async with timer:
+                    event = await anext(events)
+            except StopAsyncIteration:
+                raise ReplicaLost("the stream ended without an outcome") from None
+            except TimeoutError:
+                if not timer.expired():  # the replica's own, which Ray passes on as a TimeoutError
+                    raise
+                raise (ReplicaLost("the stream stalled") if self.has_started else ReplicaBusy) from None
+            match event:
+                case Started():
+                    self.phase, self._started_at = Phase.RUNNING, time.monotonic()
+                    context.limiter.mark_started(self.key)
+                    await self._advance(Status.GENERATING, progress=0.0)
+                case Progress(fraction):
+                    if event.step_timing is not None:
+                        context.reports.add_step(*event.step_timing)
+                    if time.monotonic() - self._last_write_at >= _PROGRESS_INTERVAL_S:
+                        await self._advance(Status.GENERATING, progress=fraction)
+                case Preview():
+                    self._newest_preview = event
+                    if self._preview_task is None or self._preview_task.done():
+                        self._preview_task = asyncio.create_task(self._show_previews(tolerance))
+                case Alive():
+                    if event.report is not None:
+                        context.reports.add(*event.report)
+                case _:
+                    return event
 
-    def span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
-        """Of a part of the attempt."""
-        return self._tracer.span(name, self.attempt.traceparent, self.attempt.attributes, kind)
+    async def _show_previews(self, tolerance: Tolerance) -> None:
+        """Moderates the newest preview and notes it in the store, beside the stream, until there is none."""
+        while (preview := self._newest_preview) is not None:
+            self._newest_preview = None
+            try:
+                if self.context.gate is None or await self.context.gate.preview(preview.key, tolerance):
+                    await self._advance(Status.GENERATING, preview=preview)
+            except Exception as problem:
+                logger.warning("a preview of %s is not shown: %s", self.lease.id, type(problem).__name__)
 
-    async def advance(self, status: Status, **fields: Any) -> None:
-        """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
-        attempt, self._last_write = self.attempt, time.monotonic()
+    async def publish(self, payload: TaskPayload, output: Output) -> None:
+        """Publishes the result, if it may be shown."""
+        if self.context.gate is not None:
+            with self._span("moderate result"):
+                reasons = await self.context.gate.output(
+                    output.proxy or output.key, payload.safety, self.context.limiter.closed
+                )
+            if reasons:
+                await self._delete_leftovers()
+                await self._end(Status.CONTENT_MODERATED, {MODERATION_REASONS: reasons})
+                return
+        started_at = self._leased_at if self._started_at is None else self._started_at
+        result = build_result(payload.request, output, time.monotonic() - started_at)
+        warnings = [*payload.warnings, *output.warnings]
+        self._leftovers = []  # from now on the store may refer to them
         try:
-            current = await self._store.advance(attempt.queue, *attempt.key, status, run_s=self._run_s, **fields)
+            await self._end(Status.READY, {WARNINGS: warnings} if warnings else None, result)
+        except LeaseLost:
+            self._leftovers = output.files
+            raise
+
+    async def _advance(self, status: Status, *, progress: float | None = None, preview: Preview | None = None) -> None:
+        """Notes phase and progress; goes on without where the store is out of reach. Raises LeaseLost."""
+        self._last_write_at = time.monotonic()
+        context = self.context
+        try:
+            is_current = await context.store.advance(
+                context.queue, *self.key, status, progress=progress, preview=preview, run_s=context.timeouts.run_s
+            )
         except RedisError as problem:
-            logger.warning("could not note progress of %s: %s", attempt.lease.id, type(problem).__name__)
+            logger.warning("could not note progress of %s: %s", self.lease.id, type(problem).__name__)
             return
-        if not current:
-            raise Stale
+        if not is_current:
+            raise LeaseLost
 
-    async def note(self, **fields: Any) -> None:
-        """As `advance`, at most five times a second all in all."""
-        if time.monotonic() - self._last_write >= _PROGRESS_EVERY_S or "preview" in fields:
-            await self.advance(Status.GENERATING, **fields)
-
-    async def publish(self, status: Status, **outcome: Any) -> None:
-        """Insists until the store took the outcome or refused it. Raises Stale when refused."""
-        attempt = self.attempt
-        attempt.completing = True
-        with self.span("publish") as span:
+    async def _end(
+        self, status: Status, details: dict[str, Any] | None, result: GenerationResult | None = None
+    ) -> None:
+        """Publishes the outcome: retries until the store accepts or refuses it. Raises LeaseLost when refused."""
+        if self.is_stopped:
+            raise LeaseLost
+        self.phase = Phase.PUBLISHING
+        with self._span("publish") as span:
             span.note("gen.status", status.value)
             while True:
                 try:
-                    is_accepted = await self._store.complete(
-                        attempt.queue, *attempt.key, status, device_s=attempt.device_s, **outcome
+                    is_accepted = await self.context.store.complete(
+                        self.context.queue, *self.key, status, details=details, result=result, device_s=self._device_s
                     )
                     break
                 except RedisError as problem:
-                    logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
-                    await asyncio.sleep(0.5)
+                    logger.warning("could not publish %s yet: %s", self.lease.id, type(problem).__name__)
+                    await asyncio.sleep(_RETRY_S)
         if not is_accepted:
-            raise Stale
+            raise LeaseLost
+        self._has_task_ended = True
+
+    async def release(self, decision: Decision) -> AttemptOutcome:
+        """Gives the task back: retries until the store answers, since an expired lease would count as a crash."""
+        while not self.is_stopped:
+            try:
+                is_current = await self.context.store.release(
+                    self.context.queue,
+                    *self.key,
+                    crash=decision.cause in (ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE),
+                    alone=decision.cause is ReleaseCause.CRASH_ALONE,
+                    interrupted=decision.cause is ReleaseCause.INTERRUPTION,
+                    reason=decision.reason,
+                )
+                return AttemptOutcome.RELEASED if is_current else AttemptOutcome.LEASE_LOST
+            except RedisError as problem:
+                logger.warning("could not give back %s yet: %s", self.lease.id, type(problem).__name__)
+                await asyncio.sleep(_RETRY_S)
+        return AttemptOutcome.LEASE_LOST
+
+    async def _delete_leftovers(self) -> None:
+        """Deletes the files that nothing refers to. The sweep deletes later what can't be deleted now."""
+        keys, self._leftovers = self._leftovers, []
+        try:
+            if keys:
+                await self.context.objects.delete(keys)
+        except UNREACHABLE as problem:
+            logger.warning("files of %s are not deleted yet: %s", self.lease.id, type(problem).__name__)
+
+    def _span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
+        return self.context.tracer.span(name, self._traceparent, self._attributes, kind)

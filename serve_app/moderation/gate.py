@@ -16,61 +16,55 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
-
-from obstore.exceptions import BaseError
+from typing import Final, Protocol
 
 from deployments.contract.job import media_type
 from deployments.contract.moderation import Scores, Thresholds, Tolerance, highest
-from deployments.contract.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
-_LOOK_EVERY_S: Final = 1.0
-_PLACES: Final = 32
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.25, 5.0
+_MAX_CALLS: Final = 32
 
 
-Classify: TypeAlias = Callable[[str], Awaitable[Scores]]
-"""Of a text, or of the object at a key. Whatever it raises means that nothing was moderated."""
+class Classifiers(Protocol):
+    """Scores texts, and objects by their keys. An error means that nothing was moderated."""
+
+    async def moderate_text(self, text: str) -> Scores: ...
+    async def moderate_object(self, key: str) -> Scores: ...
 
 
-class Calls:
-    """Calls of the moderator that are alike, from this process: so many at a time, first come, first served.
+class ModeratorLimiter:
+    """Concurrency limit of this process for one kind of moderator call, first come, first served.
 
-    Those beyond wait here, where waiting costs nothing, and not before the moderator, where a call that is cut off
-    after its time has cost a place in vain: a slow moderator would classify less the more it is asked.
+    Calls wait here, where waiting is free, and not in the moderator, where a call that times out has used a slot in
+    vain: a slow moderator would classify the less, the more calls it gets.
     """
 
-    def __init__(self, at_a_time: int) -> None:
-        self._places = asyncio.Semaphore(at_a_time)
+    def __init__(self, max_calls: int) -> None:
+        self._slots = asyncio.Semaphore(max_calls)
         self.last_answer = -math.inf
-        """When one last was, by the monotonic clock: for so long the moderator is surely within reach."""
+        """Monotonic time of the last answer: proof that the moderator was within reach."""
 
     @property
     def is_full(self) -> bool:
-        return self._places.locked()
+        return self._slots.locked()
 
     @asynccontextmanager
-    async def place(self, leaving: Callable[[], bool]) -> AsyncIterator[None]:
-        """Raises DispatcherDraining."""
-        # One place in the row for all of the wait: asked for anew at each look, it would be the last each time.
-        turn = asyncio.create_task(self._places.acquire())
+    async def slot(self, draining: asyncio.Event | None = None) -> AsyncIterator[None]:
+        """Holds a slot. Raises DispatcherDraining if the event comes before the slot."""
+        acquisition = asyncio.create_task(self._slots.acquire())
+        leaving = asyncio.create_task(draining.wait()) if draining else None
         try:
-            while not turn.done():
-                await asyncio.wait([turn], timeout=_LOOK_EVERY_S)
-                if not turn.done() and leaving():
-                    raise DispatcherDraining
+            await asyncio.wait(filter(None, (acquisition, leaving)), return_when=asyncio.FIRST_COMPLETED)
+            if not acquisition.done():
+                raise DispatcherDraining
             yield
         finally:
-            if not turn.cancel():  # it was done
-                self._places.release()
-
-
-class _Call(NamedTuple):
-    scores: Callable[[], Awaitable[Scores]]
-    limit_s: float
-    among: Calls
+            if leaving:
+                leaving.cancel()
+            if not acquisition.cancel():  # it was done
+                self._slots.release()
 
 
 class Unmoderated(Exception):
@@ -78,108 +72,87 @@ class Unmoderated(Exception):
 
 
 class DispatcherDraining(Exception):
-    """Something is out of reach for now, and the task is better given back: another attempt may do."""
+    """This process begins nothing new; another attempt may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end. A task's
-    request, or its output, waits until the moderator has answered nobody for `wait_s`."""
+    """Moderates requests, results and previews.
 
-    moderate_text: Classify
-    moderate_object: Classify
+    `call_s` limits one call of the moderator, `video_call_s` one about a video, which it reads to its end. A request or
+    a result waits until the moderator has given no answer to anyone for `wait_s`.
+    """
+
+    classifiers: Classifiers
     thresholds: Thresholds
-    objects: ObjectStore
     call_s: float = 10.0
     video_call_s: float = 120.0
     wait_s: float = 120.0
-    open_when_down: bool = False
-    calls: Calls = field(default_factory=lambda: Calls(_PLACES))
-    video_calls: Calls = field(default_factory=lambda: Calls(1))
-    took: Callable[[str, float], None] = lambda what, seconds: None
-    """Is told how long moderation a `request`, or an `output`, took, whatever came of it."""
+    fail_open: bool = False
+    calls: ModeratorLimiter = field(default_factory=lambda: ModeratorLimiter(_MAX_CALLS))
+    video_calls: ModeratorLimiter = field(default_factory=lambda: ModeratorLimiter(1))
+    observe: Callable[[str, float], None] = lambda subject, seconds: None
+    """Gets the seconds that moderating a `request` or an `output` took, with or without success."""
 
     async def request(
-        self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, leaving: Callable[[], bool]
+        self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, draining: asyncio.Event
     ) -> list[str]:
-        """Why a prompt and the input images at these keys are refused; empty when they may pass.
+        """Returns the reasons to refuse a prompt and the input images at these keys; none if they may pass.
 
         Raises Unmoderated, DispatcherDraining.
         """
-        calls = [self._text_call(prompt)] if prompt.strip() else []
-        calls += [self._object_call(key) for key in inputs]
-        return await self._measure("request", self._reasons(calls, tolerance, leaving))
+        scores = [self._moderate(prompt, draining, is_text=True)] if prompt.strip() else []
+        scores += [self._moderate(key, draining) for key in inputs]
+        return await self._reasons("request", scores, tolerance)
 
-    async def output(self, key: str, tolerance: Tolerance, leaving: Callable[[], bool]) -> list[str]:
-        """The same for a result whose proxy is stored at `key`."""
-        return await self._measure("output", self._reasons([self._object_call(key)], tolerance, leaving))
+    async def output(self, key: str, tolerance: Tolerance, draining: asyncio.Event) -> list[str]:
+        """Returns the reasons to refuse a result whose proxy is stored at `key`. Raises as `request` does."""
+        return await self._reasons("output", [self._moderate(key, draining)], tolerance)
 
     async def preview(self, key: str, tolerance: Tolerance) -> bool:
-        """Whether a preview may be seen. It is not worth waiting for: in doubt it may not."""
+        """Tells whether a preview may be shown. Never waits for a slot: in doubt the preview may not."""
         if self.calls.is_full:
             return False
         try:
-            async with self.calls.place(lambda: False), asyncio.timeout(self.call_s):
-                return not self.thresholds.categories_over(await self.moderate_object(key), tolerance)
+            async with self.calls.slot(), asyncio.timeout(self.call_s):
+                return not self.thresholds.categories_over(await self.classifiers.moderate_object(key), tolerance)
         except Exception as problem:
             logger.warning("a preview is not shown, since its moderation failed: %s", type(problem).__name__)
             return False
 
-    async def discard(self, keys: Sequence[str]) -> None:
-        """Deletes what did not pass. What can't be deleted now goes with the task's other objects."""
+    async def _reasons(self, subject: str, scores: Sequence[Awaitable[Scores]], tolerance: Tolerance) -> list[str]:
+        started_at = time.monotonic()
+        moderation = [asyncio.ensure_future(each) for each in scores]
         try:
-            await self.objects.delete(keys)
-        except (BaseError, OSError) as problem:
-            logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
-
-    async def _measure(self, what: str, moderation: Awaitable[list[str]]) -> list[str]:
-        began = time.monotonic()
-        try:
-            return await moderation
+            all_scores = await asyncio.gather(*moderation)
         finally:
-            self.took(what, time.monotonic() - began)
-
-    def _text_call(self, text: str) -> _Call:
-        return _Call(lambda: self.moderate_text(text), self.call_s, self.calls)
-
-    def _object_call(self, key: str) -> _Call:
-        if media_type(key).startswith("video/"):
-            return _Call(lambda: self.moderate_object(key), self.video_call_s, self.video_calls)
-        return _Call(lambda: self.moderate_object(key), self.call_s, self.calls)
-
-    async def _reasons(
-        self,
-        calls: Sequence[_Call],
-        tolerance: Tolerance,
-        leaving: Callable[[], bool],
-    ) -> list[str]:
-        moderation = [asyncio.ensure_future(self._moderate(call, leaving)) for call in calls]
-        try:
-            scores_by_call = await asyncio.gather(*moderation)
-        finally:
-            # Where one failed, the others' retries would hold places that other tasks wait for.
+            # Where one failed, the others' retries would hold slots that other tasks wait for.
             for each in moderation:
                 each.cancel()
-        return self.thresholds.categories_over(highest(scores_by_call), tolerance)
+            self.observe(subject, time.monotonic() - started_at)
+        return self.thresholds.categories_over(highest(all_scores), tolerance)
 
-    async def _moderate(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
+    async def _moderate(self, subject: str, draining: asyncio.Event, *, is_text: bool = False) -> Scores:
+        classify = self.classifiers.moderate_text if is_text else self.classifiers.moderate_object
+        is_video = not is_text and media_type(subject).startswith("video/")
+        limiter, limit_s = (self.video_calls, self.video_call_s) if is_video else (self.calls, self.call_s)
         pause, first_try = _FIRST_PAUSE_S, None
         while True:
-            async with call.among.place(leaving):
+            async with limiter.slot(draining):
                 first_try = first_try or time.monotonic()
                 try:
-                    async with asyncio.timeout(call.limit_s):
-                        scores = await call.scores()
-                    call.among.last_answer = time.monotonic()
+                    async with asyncio.timeout(limit_s):
+                        scores = await classify(subject)
+                    limiter.last_answer = time.monotonic()
                     return scores
                 except Exception as error:
                     problem = error
                 logger.warning("the moderator could not classify: %s", type(problem).__name__)
-                if time.monotonic() + pause > max(first_try, call.among.last_answer) + self.wait_s:
-                    if self.open_when_down:
+                if time.monotonic() + pause > max(first_try, limiter.last_answer) + self.wait_s:
+                    if self.fail_open:
                         return {}
                     raise Unmoderated from problem
-                if leaving():
+                if draining.is_set():
                     raise DispatcherDraining from problem
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, _MAX_PAUSE_S)

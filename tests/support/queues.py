@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
 
 from redis.asyncio import Redis
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import OFF, Tracer
-from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatcher.attempt import Dependencies, Stream, Timeouts, Write
-from serve_app.dispatcher.queue import ModelQueue
+from serve_app.dispatcher.attempt import AttemptContext, Timeouts
+from serve_app.dispatcher.clients import EventStream, RewriterClient, RewriterTask
+from serve_app.dispatcher.concurrency import ConcurrencyLimiter
+from serve_app.dispatcher.queue import DeviceTurn, ModelQueue
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -25,50 +28,78 @@ from support.tasks import QUEUE, get_task, new_task
 PRICE = 900
 PATIENCE_S = 60
 
+Write: TypeAlias = Callable[[str, int], Awaitable[str]]
+"""Rewrites a prompt, by a seed."""
+
+
+def fake_rewriter(
+    prompts: Write | None = None, edits: Write | None = None, ratios: Write | None = None, timeout_s: float = 0.2
+) -> RewriterClient:
+    """A client of a rewriter that does what is given, and nothing else is enabled."""
+
+    def rewrite(prompt: str, seed: int, edit: bool = False) -> Awaitable[str]:
+        write = edits if edit else prompts
+        assert write is not None
+        return write(prompt, seed)
+
+    writes: dict[RewriterTask, Write | None] = {"prompts": prompts, "edits": edits, "ratios": ratios}
+    handle = SimpleNamespace(rewrite=SimpleNamespace(remote=rewrite), ratio=SimpleNamespace(remote=ratios))
+    return RewriterClient(cast(Any, handle), [task for task, write in writes.items() if write], timeout_s)
+
+
+class CallModel:
+    """A model whose calls a function answers."""
+
+    def __init__(self, call: Callable[[GenerationJob], EventStream]) -> None:
+        self._call = call
+
+    def call(self, job: GenerationJob) -> EventStream:
+        return self._call(job)
+
 
 class Scene:
     """Queues ("dispatchers") over one store and one model."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
+        self.objects = ObjectStore("memory:///")
         self.model = SimulatedModel()
         self.queues: list[ModelQueue] = []
-        self.call: Callable[[GenerationJob], Stream] = self.model.generate
-        self.rewrite: Write | None = None
-        self.rewrite_edit: Write | None = None
-        self.ratio: Write | None = None
+        self.call: Callable[[GenerationJob], EventStream] = self.model.generate
+        self.rewriter = fake_rewriter()
         self.gate: Gate | None = None
         self.tracer: Tracer = OFF
-        self.has_turn: Callable[[], Awaitable[bool]] | None = None
+        self.turn: DeviceTurn | None = None
         self._loops: dict[ModelQueue, list[asyncio.Task[None]]] = {}
 
-    def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> ModelQueue:
+    def dispatcher(self, **settings: Any) -> ModelQueue:
         config = DispatcherSettings(**settings)
-        timeouts = Timeouts(config.start_s, config.stall_s, rewrite_s)
-        dependencies = Dependencies(
-            self.call,
-            timeouts,
-            self.rewrite,
+        context = AttemptContext(
+            QUEUE,
+            self.store,
+            self.objects,
+            CallModel(self.call),
+            ConcurrencyLimiter(config.headroom, config.max_preparing),
+            Timeouts(config.start_s, config.stall_s),
+            self.rewriter,
             self.gate,
-            rewrite_edit=self.rewrite_edit,
-            ratio=self.ratio,
-            tracer=self.tracer,
+            self.tracer,
         )
-        queue = ModelQueue(QUEUE, self.store, dependencies, config, ModelSettings(max_running=25), self.has_turn)
+        queue = ModelQueue(context, max_leased=500, turn=self.turn)
         self.queues.append(queue)
         self._loops[queue] = [
-            asyncio.create_task(loop) for loop in (queue.lease(), queue.heartbeat(), self._look(queue))
+            asyncio.create_task(loop) for loop in (queue.lease(), queue.heartbeat(), self._poll(queue))
         ]
         return queue
 
-    async def _look(self, queue: ModelQueue) -> None:
+    async def _poll(self, queue: ModelQueue) -> None:
         while True:
             if await self.store.with_work(queue.name):
                 queue.wake.set()
             await asyncio.sleep(0.05)
 
     async def kill(self, queue: ModelQueue) -> None:
-        """As `kill -9`: its loops stop, and so do its calls to the model."""
+        """Stops the queue's loops and calls, as `kill -9` does."""
         while remaining := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
             for task in remaining:
                 task.cancel()
@@ -88,7 +119,7 @@ class Scene:
         return await get_task(self.store, task_id)
 
     async def wait_for_end(self, ids: list[str]) -> list[Task]:
-        """The tasks once all have ended."""
+        """Returns the tasks once all have ended."""
         await self.until(lambda: self._all_ended(ids))
         return [await self.task(task_id) for task_id in ids]
 

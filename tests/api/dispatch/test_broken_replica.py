@@ -1,4 +1,4 @@
-"""A broken replica beside a healthy one, real engines and a real queue: whatever fails there, no task is to blame."""
+"""A broken replica beside a healthy one, with real engines and a real queue: no failure is blamed on a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deployments.contract.events import Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model_fault import ModelFault
 from deployments.engine.requests import DEVICE_BROKEN, STORAGE_UNREACHABLE
-from serve_app.dispatcher import queue
+from serve_app.dispatcher import failures
 from serve_app.tasks.task import Status
 
 TASKS = 120
@@ -41,7 +41,7 @@ BROKEN = {
 
 @pytest.fixture
 async def replicas(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
-    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
     replicas = Replicas(monkeypatch)
     scene.call = replicas.generate
     yield replicas
@@ -85,10 +85,10 @@ class Ending:
 
 
 @pytest.mark.parametrize("failing", [(Started(), STORAGE_UNREACHABLE), (DEVICE_BROKEN,)], ids=["storage", "not begun"])
-async def test_storage_that_is_away_and_what_is_refused_before_it_began_count_for_nothing(
+async def test_storage_faults_and_refusals_before_the_start_never_count(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, failing: tuple[Event, ...]
 ) -> None:
-    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
     attempts = 2 * scene.store.limits.max_interruptions
     streams = iter([Ending(*failing) for _ in range(attempts)])
     scene.call = lambda job: next(streams, None) or scene.model.generate(job)
@@ -98,10 +98,10 @@ async def test_storage_that_is_away_and_what_is_refused_before_it_began_count_fo
     assert not int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task.id}", "interruptions") or 0)  # type: ignore[misc]
 
 
-async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_crash(
+async def test_too_many_interruptions_end_the_task_without_a_crash(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
     scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit())
@@ -130,7 +130,7 @@ async def test_tasks_of_a_model_that_stays_broken_end(scene: Scene) -> None:
         assert (task.status, task.details) == (Status.ERROR, {"error": fault.for_clients})
 
 
-async def test_model_that_can_be_loaded_again_takes_its_tasks(scene: Scene) -> None:
+async def test_model_that_loads_again_takes_its_tasks(scene: Scene) -> None:
     scene.call = lambda job: NeverStarts() if broken else scene.model.generate(job)
     broken, dispatcher = True, scene.dispatcher()
     [first] = await scene.submit()

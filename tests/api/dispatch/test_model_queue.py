@@ -1,4 +1,4 @@
-"""A queue against a simulated model and the real store: what happens when something dies, hangs or changes its mind."""
+"""A queue against a simulated model and the real store, while replicas and dispatchers die, hang and drain."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ray.exceptions import ActorUnavailableError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support.otlp_collector import collecting
 from support.payloads import new_payload
-from support.queues import PATIENCE_S, PRICE, Scene
+from support.queues import PATIENCE_S, PRICE, Scene, Write, fake_rewriter
 from support.tasks import QUEUE, make_due, new_task
 
 from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import Thresholds
-from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import TracingSpec, create_tracer
-from serve_app.dispatcher import queue
-from serve_app.dispatcher.attempt import NOT_REWRITTEN, Stream, Write
+from serve_app.dispatcher import attempt, queue
+from serve_app.dispatcher.attempt import NOT_REWRITTEN
+from serve_app.dispatcher.clients import EventStream
+from serve_app.dispatcher.queue import DeviceTurn
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.payload import VERSION
 from serve_app.tasks.task import Status
@@ -28,14 +29,14 @@ PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 async def at_work(scene: Scene, n: int = 1) -> list[str]:
-    """The ids of tasks that the model works on and does not finish until it may."""
+    """Submits tasks that the model begins with and does not finish. Returns their ids."""
     scene.model.finishing.clear()
     ids = await scene.submit(n)
     await scene.until(lambda: len(scene.model.running) == n)
     return ids
 
 
-async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> None:
+async def test_dispatchers_share_the_work_and_repeat_none(scene: Scene) -> None:
     scene.model.admitting.clear()
     for _ in range(2):
         scene.dispatcher(headroom=4)
@@ -51,7 +52,7 @@ async def test_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> No
     assert set(scene.model.finished.values()) == {1}
 
 
-async def test_a_dead_replica_costs_its_tasks_one_crash_and_they_run_again_at_once(scene: Scene) -> None:
+async def test_dead_replica_costs_its_tasks_one_crash_each(scene: Scene) -> None:
     scene.dispatcher()
     ids = await at_work(scene, 10)
     scene.model.die()
@@ -60,7 +61,7 @@ async def test_a_dead_replica_costs_its_tasks_one_crash_and_they_run_again_at_on
     assert {(task.status, task.attempt, task.crashes) for task in tasks} == {(Status.READY, 2, 1)}
 
 
-async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next_lies_beside_it(scene: Scene) -> None:
+async def test_trace_has_a_failed_span_for_an_attempt_whose_replica_died(scene: Scene) -> None:
     with collecting() as collector:
         scene.tracer = create_tracer(TracingSpec(collector.url), "dispatcher")
         scene.model.finishing.clear()
@@ -84,7 +85,7 @@ async def test_an_attempt_that_lost_its_worker_says_so_in_its_trace_and_the_next
     assert b"secret star" not in b"".join(collector.bodies)
 
 
-async def test_a_dead_dispatcher_is_followed_by_another(scene: Scene) -> None:
+async def test_another_dispatcher_takes_over_from_a_dead_one(scene: Scene) -> None:
     first = scene.dispatcher()
     ids = await at_work(scene, 8)
     await scene.kill(first)
@@ -99,7 +100,7 @@ async def test_a_dead_dispatcher_is_followed_by_another(scene: Scene) -> None:
     assert {task.status for task in await scene.wait_for_end(ids)} == {Status.READY}
 
 
-async def test_poison_ends_alone_and_no_batch_mate_with_it(scene: Scene) -> None:
+async def test_poison_task_ends_alone(scene: Scene) -> None:
     scene.dispatcher(headroom=8)
     ids = await scene.submit(30)
     (poison,) = await scene.submit(1, prompt="poison")
@@ -122,7 +123,7 @@ async def test_cancelling_stops_the_work(scene: Scene, channel: str) -> None:
     assert scene.model.finished == {}
 
 
-async def test_a_silent_model_counts_as_lost(scene: Scene) -> None:
+async def test_silent_model_counts_as_lost(scene: Scene) -> None:
     scene.dispatcher(stall_s=1.1)
     (task_id,) = await at_work(scene)
     await scene.until(lambda: scene.model.started[task_id] == 2)
@@ -131,7 +132,7 @@ async def test_a_silent_model_counts_as_lost(scene: Scene) -> None:
     assert (task.status, task.crashes >= 1) == (Status.READY, True)
 
 
-async def test_a_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
+async def test_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
     scene.dispatcher(start_s=0.2)
     scene.model.admitting.clear()
     (task_id,) = await scene.submit()
@@ -145,7 +146,7 @@ async def test_a_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
     assert (task.status, task.crashes) == (Status.READY, 0)
 
 
-async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
+async def test_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
     dispatcher = scene.dispatcher(headroom=1)
     newer = new_task(job=json.dumps({"v": VERSION + 1, "scene": "of another shape"}), price=PRICE)
     await scene.store.submit(newer)
@@ -159,7 +160,7 @@ async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> Non
     assert (task.status, task.crashes, task.job) == (Status.PENDING, 0, newer.job)
 
 
-async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scene: Scene) -> None:
+async def test_drain_gives_back_waiting_tasks_and_finishes_running_ones(scene: Scene) -> None:
     dispatcher = scene.dispatcher(headroom=3)
     running = await at_work(scene, 2)
     scene.model.admitting.clear()
@@ -176,7 +177,7 @@ async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scen
 
 
 @pytest.mark.parametrize("store_is_away", [False, True])
-async def test_a_drain_that_takes_too_long_gives_the_rest_back_however_long_the_store_is_away(
+async def test_drain_gives_back_running_tasks_after_its_limit(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, store_is_away: bool
 ) -> None:
     away = iter([store_is_away] * 3)
@@ -188,7 +189,7 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back_however_long_the_
         return await release(*args, **how)
 
     monkeypatch.setattr(scene.store, "release", out_of_reach)
-    monkeypatch.setattr(queue, "_AGAIN_S", 0)
+    monkeypatch.setattr(attempt, "_RETRY_S", 0)
     dispatcher = scene.dispatcher()
     (task_id,) = await at_work(scene)
     await dispatcher.drain(0.05)
@@ -196,18 +197,19 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back_however_long_the_
     assert (task.status, task.crashes) == (Status.PENDING, 0)
 
 
-async def test_a_drain_gives_back_what_waits_for_a_classifier(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "_LAST_S", 0.1)
+async def test_drain_gives_back_a_task_that_waits_for_moderation(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_RELEASE_TIMEOUT_S", 0.1)
     moderation = asyncio.Event()
 
-    async def passes(text: str) -> dict[str, float]:
-        return {}
+    class Hanging:
+        async def moderate_text(self, text: str) -> dict[str, float]:
+            return {}
 
-    async def hangs(key: str) -> dict[str, float]:
-        moderation.set()
-        return await asyncio.Future()
+        async def moderate_object(self, key: str) -> dict[str, float]:
+            moderation.set()
+            return await asyncio.Future()
 
-    scene.gate = Gate(passes, hangs, Thresholds({"violence": (0.2, 0.4, 0.6)}), ObjectStore("memory:///"))
+    scene.gate = Gate(Hanging(), Thresholds({"violence": (0.2, 0.4, 0.6)}))
     dispatcher = scene.dispatcher()
     (task_id,) = await scene.submit()
     async with asyncio.timeout(PATIENCE_S):
@@ -219,10 +221,10 @@ async def test_a_drain_gives_back_what_waits_for_a_classifier(scene: Scene, monk
 
 
 def record_jobs(scene: Scene) -> list[GenerationJob]:
-    """Those that reach the model from now on."""
+    """Returns a list of the jobs that reach the model from now on."""
     jobs, call = list[GenerationJob](), scene.call
 
-    def record(job: GenerationJob) -> Stream:
+    def record(job: GenerationJob) -> EventStream:
         jobs.append(job)
         return call(job)
 
@@ -266,10 +268,10 @@ async def hang(prompt: str, seed: int) -> str:
         (say("x"), leave, {"rewrite": True, "references": ("i/0",)}, "a star"),
     ],
 )
-async def test_a_prompt_is_rewritten_where_that_is_asked_for_and_possible(
+async def test_prompt_is_rewritten_if_requested_and_enabled(
     scene: Scene, rewrite: Write, rewrite_edit: Write | None, job: dict[str, Any], prompt: str
 ) -> None:
-    scene.rewrite, scene.rewrite_edit = rewrite, rewrite_edit
+    scene.rewriter = fake_rewriter(rewrite, rewrite_edit)
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit(**job))
     assert task.result is not None
@@ -294,10 +296,10 @@ FREE = {"width": None, "height": None, "area": 1024**2}
         ("a giraffe", fail, (1360, 768)),
     ],
 )
-async def test_a_ratio_is_the_rewriters_else_that_of_the_words_else_wide(
+async def test_ratio_comes_from_rewriter_then_prompt_then_default(
     scene: Scene, prompt: str, ratio: Write | None, size: tuple[int, int]
 ) -> None:
-    jobs, scene.ratio = record_jobs(scene), ratio
+    jobs, scene.rewriter = record_jobs(scene), fake_rewriter(ratios=ratio)
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit(prompt=prompt, **FREE))
     assert task.result is not None
@@ -308,14 +310,14 @@ async def test_a_ratio_is_the_rewriters_else_that_of_the_words_else_wide(
     )
 
 
-async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
+async def test_rewriter_sees_no_layout(scene: Scene) -> None:
     prompts = list[str]()
 
     async def note(prompt: str, seed: int) -> str:
         prompts.append(prompt.strip())
         return ""
 
-    scene.ratio = note
+    scene.rewriter = fake_rewriter(ratios=note)
     scene.dispatcher()
     prompt = 'a giraffe [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "16:9"}]'
     await scene.wait_for_end(await scene.submit(prompt=prompt, open_ratio=True))
@@ -324,11 +326,9 @@ async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
 
 @pytest.mark.parametrize("end", ["cancelled", "overdue"])
 @pytest.mark.parametrize("channel", ["by message", "by heartbeat"])
-async def test_a_slow_rewriter_keeps_no_model_idle_and_what_ends_meanwhile_never_reaches_it(
-    scene: Scene, end: str, channel: str
-) -> None:
-    scene.rewrite = hang
-    dispatcher = scene.dispatcher(headroom=2, rewrite_s=60)
+async def test_task_that_ends_during_rewriting_never_reaches_the_model(scene: Scene, end: str, channel: str) -> None:
+    scene.rewriter = fake_rewriter(hang, timeout_s=60)
+    dispatcher = scene.dispatcher(headroom=2)
     (task_id,) = await scene.submit(rewrite=True)
     assert {task.status for task in await scene.wait_for_end(await scene.submit(3))} == {Status.READY}
     called = len(scene.model.called)
@@ -343,15 +343,16 @@ async def test_a_slow_rewriter_keeps_no_model_idle_and_what_ends_meanwhile_never
     assert len(scene.model.called) == called == 3
 
 
-async def test_a_queue_leases_only_while_its_model_has_its_turn(scene: Scene) -> None:
+async def test_queue_leases_only_during_its_models_turn(scene: Scene) -> None:
     turns = iter([False, False, True])
     answers = list[bool]()
 
-    async def has_turn() -> bool:
-        answers.append(next(turns, True))
-        return answers[-1]
+    class Turn(DeviceTurn):
+        async def has(self, queue: str) -> bool:
+            answers.append(next(turns, True))
+            return answers[-1]
 
-    scene.has_turn = has_turn
+    scene.turn = Turn(scene.store, "gpu", 1.0, [QUEUE])
     scene.dispatcher()
     await scene.wait_for_end(await scene.submit(3))
     assert answers[:3] == [False, False, True]

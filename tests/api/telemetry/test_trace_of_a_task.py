@@ -14,6 +14,7 @@ from support.client import HOOK_HOST
 from support.destination import Destination, Received, receiving
 from support.http_service import Service, running
 from support.otlp_collector import Collector, collecting
+from support.queues import CallModel
 from support.sender import running as sending
 from support.sender import wait_for_states
 
@@ -23,9 +24,9 @@ from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import Thresholds
 from deployments.replica import MediaModel
 from deployments.telemetry.tracing import create_tracer
-from serve_app.config.model_settings import ModelSettings
-from serve_app.config.settings import DispatcherSettings, TracingSettings
-from serve_app.dispatcher.attempt import Dependencies, Timeouts
+from serve_app.config.settings import TracingSettings
+from serve_app.dispatcher.attempt import AttemptContext, Timeouts
+from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.queue import ModelQueue
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
@@ -54,8 +55,13 @@ class Call:
         """It has ended by itself."""
 
 
-async def unsuspicious(what: str) -> dict[str, float]:
-    return {}
+class Harmless:
+    """Classifiers that find nothing."""
+
+    async def moderate_text(self, text: str) -> dict[str, float]:
+        return {}
+
+    moderate_object = moderate_text
 
 
 async def here(host: str, port: int) -> list[str]:
@@ -75,15 +81,24 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         media, ModelSpec(checkpoint="simulated/1ms", objects_url=settings.objects_url, tracing=spec)
     )
     dispatching, telling = create_tracer(spec, "dispatcher"), create_tracer(spec, "webhook-sender")
-    gate = Gate(unsuspicious, unsuspicious, Thresholds({}), objects)
+    gate = Gate(Harmless(), Thresholds({}))
     jobs: list[GenerationJob] = []
 
     def call(job: GenerationJob) -> Call:
         jobs.append(job)
         return Call(media, job)
 
-    dependencies = Dependencies(call, Timeouts(60, 60), gate=gate, objects=objects, tracer=dispatching)
-    queue = ModelQueue(QUEUE, tasks, dependencies, DispatcherSettings(), ModelSettings())
+    context = AttemptContext(
+        QUEUE,
+        tasks,
+        objects,
+        CallModel(call),
+        ConcurrencyLimiter(4, 256),
+        Timeouts(60, 60),
+        gate=gate,
+        tracer=dispatching,
+    )
+    queue = ModelQueue(context, max_leased=100)
     presenter = Presenter(objects, service.app.state.services.links, settings.links.image_life_s)
     guard = UrlGuard([HOOK_HOST], here)
     sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, tracer=telling)

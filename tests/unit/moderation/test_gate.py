@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from deployments.contract.moderation import CATEGORIES, Scores, Thresholds, Tolerance, lowest
-from deployments.contract.objects import ObjectStore
-from serve_app.moderation.gate import Calls, DispatcherDraining, Gate, Unmoderated
+from serve_app.moderation.gate import DispatcherDraining, Gate, ModeratorLimiter, Unmoderated
 from serve_app.moderation.settings import ModerationCatalog
 
 MEDIUM = Tolerance(2)
@@ -42,35 +41,43 @@ class Moderator:
         return {}
 
 
+class Same:
+    """Classifies texts and objects by one function."""
+
+    def __init__(self, classify: Callable[[str], Awaitable[Scores]]) -> None:
+        self.moderate_text = self.moderate_object = classify
+
+
 def make_gate(
     moderator: Moderator, classifier: Callable[[str], Awaitable[Scores]] | None = None, **options: object
 ) -> Gate:
-    call = classifier or moderator.classify
-    return Gate(call, call, THRESHOLDS, ObjectStore("memory:///"), **options)  # type: ignore[arg-type]
+    return Gate(Same(classifier or moderator.classify), THRESHOLDS, **options)  # type: ignore[arg-type]
 
 
-def stay() -> bool:
-    return False
+def leaving() -> asyncio.Event:
+    draining = asyncio.Event()
+    draining.set()
+    return draining
 
 
 async def test_the_prompt_and_all_images_are_moderated() -> None:
     moderator = Moderator({"a fight": {"violence": 0.5}, "inputs/2": {"violence": 0.7, "hate": 0.9}})
     gate = make_gate(moderator)
-    assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, stay) == ["hate", "violence"]
+    assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, asyncio.Event()) == ["hate", "violence"]
     assert sorted(moderator.calls) == ["a fight", "inputs/1", "inputs/2"]
-    assert await gate.request("a fight", ["inputs/1"], MEDIUM, stay) == []
-    assert await gate.request("a fight", [], Tolerance(0), stay) == ["violence"]
+    assert await gate.request("a fight", ["inputs/1"], MEDIUM, asyncio.Event()) == []
+    assert await gate.request("a fight", [], Tolerance(0), asyncio.Event()) == ["violence"]
 
 
 async def test_an_empty_prompt_needs_no_judgement() -> None:
     moderator = Moderator()
-    assert await make_gate(moderator).request("  ", [], MEDIUM, stay) == []
+    assert await make_gate(moderator).request("  ", [], MEDIUM, asyncio.Event()) == []
     assert moderator.calls == []
 
 
 async def test_a_moderator_that_comes_back_is_waited_for() -> None:
     moderator = Moderator({"x": {"hate": 1.0}}, failures=2)
-    assert await make_gate(moderator).request("x", [], MEDIUM, stay) == ["hate"]
+    assert await make_gate(moderator).request("x", [], MEDIUM, asyncio.Event()) == ["hate"]
     assert len(moderator.calls) == 3
 
 
@@ -79,14 +86,14 @@ async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     moderator = Moderator(failures=1000)
     gate = make_gate(moderator, moderator.hang if hangs else None, wait_s=0.3, call_s=0.05)
     with pytest.raises(Unmoderated):
-        await gate.request("x", [], MEDIUM, stay)
+        await gate.request("x", [], MEDIUM, asyncio.Event())
     with pytest.raises(Unmoderated):
-        await gate.output("results/t/1/image.png", MEDIUM, stay)
+        await gate.output("results/t/1/image.png", MEDIUM, asyncio.Event())
     assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM)
     with pytest.raises(DispatcherDraining):
-        await make_gate(moderator, wait_s=60).request("x", [], MEDIUM, lambda: True)
-    open_gate = make_gate(moderator, wait_s=0, open_when_down=True)
-    assert await open_gate.request("x", ["inputs/1"], MEDIUM, stay) == [], "unless the configuration says so"
+        await make_gate(moderator, wait_s=60).request("x", [], MEDIUM, leaving())
+    open_gate = make_gate(moderator, wait_s=0, fail_open=True)
+    assert await open_gate.request("x", ["inputs/1"], MEDIUM, asyncio.Event()) == [], "unless the configuration says so"
 
 
 async def test_a_video_takes_longer_to_classifier_than_an_image() -> None:
@@ -94,22 +101,22 @@ async def test_a_video_takes_longer_to_classifier_than_an_image() -> None:
     limits = {"call_s": 3600.0, "video_call_s": 0.05, "wait_s": 0.1}
     gate = make_gate(moderator, moderator.hang, **limits)
     with pytest.raises(Unmoderated):
-        await gate.output("results/t/1/clip.mp4", MEDIUM, stay)
+        await gate.output("results/t/1/clip.mp4", MEDIUM, asyncio.Event())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await gate.output("results/t/1/image.png", MEDIUM, stay)
+            await gate.output("results/t/1/image.png", MEDIUM, asyncio.Event())
 
 
 async def test_how_long_moderation_takes_is_told_whatever_comes_of_it() -> None:
     kinds: list[str] = []
 
-    def took(what: str, seconds: float) -> None:
-        kinds.append(what)
+    def observe(subject: str, seconds: float) -> None:
+        kinds.append(subject)
 
-    gate = make_gate(Moderator(failures=9), wait_s=0.0, took=took)
+    gate = make_gate(Moderator(failures=9), wait_s=0.0, observe=observe)
     with pytest.raises(Unmoderated):
-        await gate.request("a fight", [], MEDIUM, stay)
-    await make_gate(Moderator(), took=took).output("results/1", MEDIUM, stay)
+        await gate.request("a fight", [], MEDIUM, asyncio.Event())
+    await make_gate(Moderator(), observe=observe).output("results/1", MEDIUM, asyncio.Event())
     assert kinds == ["request", "output"]
 
 
@@ -127,8 +134,8 @@ async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_
         return {}
 
     # All together take ten times as long as a call, or a wait for nothing, may.
-    gate = make_gate(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=Calls(2))
-    reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, stay) for n in range(100)))
+    gate = make_gate(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=ModeratorLimiter(2))
+    reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, asyncio.Event()) for n in range(100)))
     assert reasons == [[]] * 100
     assert most == 2
 
@@ -136,19 +143,19 @@ async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_
 @pytest.mark.parametrize("key", ["results/t/1/clip.mp4", "results/t/1/image.png"])
 async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_down(key: str) -> None:
     moderator = Moderator()
-    gate = make_gate(moderator, moderator.hang, call_s=3600, video_call_s=3600, calls=Calls(1), video_calls=Calls(1))
-    first = asyncio.create_task(gate.output(key, MEDIUM, stay))
+    limiters = {"calls": ModeratorLimiter(1), "video_calls": ModeratorLimiter(1)}
+    gate = make_gate(moderator, moderator.hang, call_s=3600, video_call_s=3600, **limiters)
+    first = asyncio.create_task(gate.output(key, MEDIUM, asyncio.Event()))
     while not (gate.calls.is_full or gate.video_calls.is_full):
         await asyncio.sleep(0)
     with pytest.raises(DispatcherDraining):
-        await gate.output(key, MEDIUM, lambda: True)
+        await gate.output(key, MEDIUM, leaving())
     if gate.calls.is_full:
         assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM), "a preview waits for no place"
     first.cancel()
 
 
-async def test_who_came_first_is_first_however_long_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.moderation.gate._LOOK_EVERY_S", 0.05)
+async def test_moderator_calls_are_made_first_come_first_served() -> None:
     order: list[str] = []
     free = asyncio.Event()
 
@@ -157,11 +164,11 @@ async def test_who_came_first_is_first_however_long_they_wait(monkeypatch: pytes
         await free.wait()
         return {}
 
-    gate = make_gate(Moderator(), wait_and_score, calls=Calls(1))
+    gate = make_gate(Moderator(), wait_and_score, calls=ModeratorLimiter(1))
     waiting = []
     for name in ("holds", "early", "gives up", "late"):
-        waiting.append(asyncio.create_task(gate.request(name, [], MEDIUM, stay)))
-        await asyncio.sleep(0.02)  # looks of theirs fall between each other
+        waiting.append(asyncio.create_task(gate.request(name, [], MEDIUM, asyncio.Event())))
+        await asyncio.sleep(0.02)
     waiting[2].cancel()
     free.set()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -180,15 +187,15 @@ async def test_one_call_that_fails_waits_as_long_as_others_are_answered(monkeypa
         return {}
 
     monkeypatch.setattr("serve_app.moderation.gate._FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr("serve_app.moderation.gate._LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("serve_app.moderation.gate._MAX_PAUSE_S", 0.01)
     gate = make_gate(Moderator(), partly, wait_s=0.5)
 
     async def others() -> None:
         while answered < 100:
-            await gate.request("good", [], MEDIUM, stay)
+            await gate.request("good", [], MEDIUM, asyncio.Event())
             await asyncio.sleep(0.01)
 
-    assert (await asyncio.gather(gate.request("bad", [], MEDIUM, stay), others()))[0] == []
+    assert (await asyncio.gather(gate.request("bad", [], MEDIUM, asyncio.Event()), others()))[0] == []
 
 
 LEVELS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual content": (0.4, 0.9)})
