@@ -59,6 +59,12 @@ async def rest(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
+def is_cancelled() -> bool:
+    """Tells whether this task is being cancelled, rather than something that it awaited: that is a mere failure."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Loops:
     def __init__(self, loops: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         self._progress = {name: _Progress() for name in loops}
@@ -95,12 +101,12 @@ async def _forever(name: str, loop: Callable[[], Awaitable[None]], progress: _Pr
         progress.busy_since = time.monotonic()
         try:
             await loop()
-        except asyncio.CancelledError:
-            raise
         except RedisError as problem:
             progress.failing_since, progress.failures = None, 0
             logger.warning("task store out of reach: %s", type(problem).__name__)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
+            if is_cancelled():
+                raise
             progress.failing_since = progress.failing_since or time.monotonic()
             progress.failures += 1
             logger.exception("the %s loop failed and starts again", name)

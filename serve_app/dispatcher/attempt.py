@@ -20,6 +20,7 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Kind, Span, Tracer, trace_id
+from serve_app.background import is_cancelled
 from serve_app.dispatcher.clients import EventStream, RewriterClient
 from serve_app.dispatcher.concurrency import AttemptKey, ConcurrencyLimiter
 from serve_app.dispatcher.failures import (
@@ -187,7 +188,8 @@ class Attempt:
 
     async def run(self) -> AttemptOutcome:
         """Works on the task until its outcome is published, it is given back, or the lease is lost."""
-        self._work, lease, tracer = asyncio.current_task(), self.lease, self.context.tracer
+        self._work = asyncio.current_task()
+        lease, tracer = self.lease, self.context.tracer
         logs.about(
             task=lease.id,
             project=lease.project,
@@ -206,7 +208,9 @@ class Attempt:
             except LeaseLost:
                 logger.info("%s, attempt %d, has ended or belongs to another attempt", *self.key)
                 outcome = AttemptOutcome.LEASE_LOST
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
                 decision = classify(error, lease, has_started=self.has_started)
                 logger.warning("giving back %s, attempt %d (%s): %s", *self.key, decision.cause, type(error).__name__)
                 await asyncio.sleep(decision.pause_s)
@@ -440,7 +444,9 @@ class Attempt:
                     reason=decision.reason,
                 )
                 return AttemptOutcome.RELEASED if is_current else AttemptOutcome.LEASE_LOST
-            except RedisError as problem:
+            except (Exception, asyncio.CancelledError) as problem:
+                if is_cancelled():
+                    raise
                 logger.warning("could not give back %s yet: %s", self.lease.id, type(problem).__name__)
                 await asyncio.sleep(_RETRY_S)
         return AttemptOutcome.LEASE_LOST

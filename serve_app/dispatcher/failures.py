@@ -65,7 +65,7 @@ class Decision:
 REQUEUE: Final = Decision(ReleaseCause.REQUEUE)
 
 
-def classify(error: Exception, lease: Lease, *, has_started: bool) -> Decision:
+def classify(error: BaseException, lease: Lease, *, has_started: bool) -> Decision:
     """Decides how the error gives the task back; `has_started`: the model had begun with it."""
     pause_s = _PAUSE_S * min(lease.attempt, _MAX_PAUSES)
     match error:
