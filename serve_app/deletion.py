@@ -6,10 +6,9 @@
 
 The project is closed by the step that begins an erasure, so nothing is added meanwhile, and stays so until it is opened
 again. Then, batch by batch: tasks are ended, their objects are deleted, their records forgotten. A record goes last, so
-whoever begins anew after a crash finds what is left to do; every step may be repeated, and any number of processes may
-be at it at once.
+a process that continues after a crash finds the rest; every step is idempotent, and processes may run them at once.
 
-What a worker that has not heard of it yet writes late is swept within an hour (`tasks/erasing.py`).
+Maintenance sweeps the objects that a worker writes late within an hour (`dispatcher/maintenance.py`).
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ class Erasure:
     began: float
     """Epoch seconds."""
     done: float | None
-    """None: it is not, and has to be asked for again."""
+    """Epoch seconds; None while the deletion is incomplete and has to be requested again."""
 
 
-class Eraser:
+class ProjectDeletion:
     def __init__(self, redis: Redis, prefix: str, objects: ObjectStore) -> None:
         """`redis` must decode responses."""
         self._redis = redis
@@ -125,5 +124,5 @@ class Eraser:
 
 
 def _literal(text: str) -> str:
-    """As a pattern of Redis that matches nothing else."""
+    """Escapes the text for patterns of Redis."""
     return re.sub(r"([\\*?\[\]^-])", r"\\\1", text)

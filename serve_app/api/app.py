@@ -24,6 +24,7 @@ from serve_app.api.hosts import CrossOrigin, TrustedHosts
 from serve_app.api.mcp import McpServer
 from serve_app.api.metrics import RequestMetrics
 from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, PrivateByDefault, notices
+from serve_app.api.model_status import AskReplicas, unknown_replicas
 from serve_app.api.openai.schema import translate_error
 from serve_app.api.pages import PATH, add_pages, guide, shared
 from serve_app.api.routes import (
@@ -44,7 +45,6 @@ from serve_app.api.routes import (
 )
 from serve_app.api.routes.oauth import PATHS as OAUTH_PATHS
 from serve_app.api.routes.oauth import oauth_routes
-from serve_app.api.services import AskReplicas, unknown_replicas
 from serve_app.config.catalog import Catalog
 from serve_app.config.replicas import installed_release
 from serve_app.config.settings import Settings

@@ -149,7 +149,7 @@ async def _caller(services: Services, request: HTTPConnection, *, use_cache: boo
         secret = token
     if not secret:
         return await _authenticate_session(services, request, use_cache)
-    caller = await services.callers.authenticate(secret, use_cache=use_cache)
+    caller = await services.auth.callers.authenticate(secret, use_cache=use_cache)
     if caller is None:
         raise NotAuthenticated(wrong_key=True)
     return caller
@@ -157,7 +157,7 @@ async def _caller(services: Services, request: HTTPConnection, *, use_cache: boo
 
 async def _authenticate_session(services: Services, request: HTTPConnection, use_cache: bool) -> Caller:
     secret = session_secret(request, services.settings.service)
-    caller = None if secret is None else await services.session_resolver.caller(secret, use_cache=use_cache)
+    caller = None if secret is None else await services.auth.session_resolver.caller(secret, use_cache=use_cache)
     if caller is None:
         raise NotAuthenticated
     check_origin(request, services.settings.service)
@@ -168,14 +168,14 @@ async def optional_caller(services: Services, request: HTTPConnection) -> Caller
     """None for whoever sends nothing, or a session that is over."""
     if not has_key_or_token(request.headers):
         secret = session_secret(request, services.settings.service)
-        return None if secret is None else await services.session_resolver.caller(secret)
+        return None if secret is None else await services.auth.session_resolver.caller(secret)
     return await _caller(services, request)
 
 
 async def _authenticate_oauth_client(
     services: Services, token: str, request: HTTPConnection, use_cache: bool
 ) -> Caller:
-    caller = await services.token_authentication.caller(token, request.headers.get(_PROJECT), use_cache=use_cache)
+    caller = await services.auth.token_authentication.caller(token, request.headers.get(_PROJECT), use_cache=use_cache)
     if caller is None:
         raise _invalid_token_error("it is over, or not for this project", services, request)
     return caller
@@ -183,7 +183,7 @@ async def _authenticate_oauth_client(
 
 async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
     try:
-        return await services.tokens.authenticate(token)
+        return await services.auth.tokens.authenticate(token)
     except TokenRefused as reason:
         raise _invalid_token_error(str(reason), services, request) from None
     except IssuerUnreachable:

@@ -83,7 +83,7 @@ async def task_content(services: Services, task: TaskResult) -> list[ContentBloc
 
 
 async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
-    task = await services.tasks.get(task_id)
+    task = await services.tasks.store.get(task_id)
     result = task.result if task is not None and task.status is Status.READY else None
     if not result:
         return []
@@ -259,7 +259,7 @@ async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
 
 async def _image(call: Call, image: str) -> str:
     """Returns what a field takes. A task's result becomes an upload: its link may lead to this machine."""
-    task = await call.services.tasks.get(image) if len(image) <= _ID_CHARS else None
+    task = await call.services.tasks.store.get(image) if len(image) <= _ID_CHARS else None
     if task is None:
         return image
     if task.status is not Status.READY or task.result is None:
@@ -268,7 +268,7 @@ async def _image(call: Call, image: str) -> str:
         raise NotDone(f"The task {image} made no image")
     key, upload_id, objects = task.result.key, str(uuid.uuid4()), call.services.objects
     extension = key.rpartition(".")[2]
-    data, tasks, caller = await objects.get(key), call.services.tasks, call.caller
+    data, tasks, caller = await objects.get(key), call.services.tasks.store, call.caller
     try:
         await tasks.reserve_upload(
             upload_id, caller.project.id, caller.organization, len(data), call.services.catalog.least_price

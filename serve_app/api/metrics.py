@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api import errors
 from serve_app.api.hosts import TrustedHosts
-from serve_app.api.services import ANSWER_S, AskReplicas, unknown_replicas
+from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.services import ANSWER_S
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.metrics.reader import MetricsReader

@@ -28,13 +28,13 @@ from deployments.proxies import proxy_for
 LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
-asker: ContextVar[str] = ContextVar("asker", default="")
+dns_tenant: ContextVar[str] = ContextVar("dns_tenant", default="")
 """On whose behalf names are looked up: an organization, or the project where only that is known."""
 
 THREADS: Final = 512
 PER_ASKER: Final = 64
 PER_DOMAIN: Final = 8
-"""Of one asker. What can't be told apart by its last two labels (`co.uk`) would hold up others, too."""
+"""Of one dns_tenant. What can't be told apart by its last two labels (`co.uk`) would hold up others, too."""
 
 
 class SystemResolver:
@@ -49,9 +49,9 @@ class SystemResolver:
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`. Raises OSError when there are none, UnicodeError for what is no name."""
-        loop, who = asyncio.get_running_loop(), asker.get()
+        loop, who = asyncio.get_running_loop(), dns_tenant.get()
         async with AsyncExitStack() as waiting:
-            # The domain's first, so that a silent one takes no more of its asker's turns than its own.
+            # The domain's first, so that a silent one takes no more of its dns_tenant's turns than its own.
             turns = [self._domains.get((who, _domain(host))), self._askers.get(who)]
             for turn in turns:
                 await waiting.enter_async_context(turn)

@@ -21,7 +21,7 @@ from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from serve_app.api.metrics import PATH as METRICS
 from serve_app.api.metrics import create_metrics_app
-from serve_app.api.services import AskReplicas, Replicas, unknown_replicas
+from serve_app.api.model_status import AskReplicas, Replicas, unknown_replicas
 from serve_app.config import catalog
 from serve_app.config.settings import Settings, reachable
 from serve_app.launcher import first_start, ray_flags

@@ -19,7 +19,7 @@ from serve_app.inputs.geometry import megapixels
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.inputs import Inputs, InputVideo
 from serve_app.inputs.settings import IMAGES, VIDEOS, BadImage, BadVideo
-from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
+from serve_app.inputs.url_guard import UrlGuard, UrlRefused, dns_tenant
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import ImageProblem, RequestImage
@@ -94,7 +94,7 @@ async def prepare(
     dependencies: Dependencies, caller: Caller, served_endpoint: ServedEndpoint, body: GenerationRequest
 ) -> PreparedRequest:
     """Writes nothing. Raises Invalid naming the field, FinetuneUnusable, StorageOutOfReach or TooManyFetches."""
-    asker.set(caller.organization)
+    dns_tenant.set(caller.organization)
     guard, endpoint = dependencies.guard, served_endpoint.endpoint
     defaults = served_endpoint.defaults[body.chosen_mode()]
     level = _resolve_level(served_endpoint, caller, body)

@@ -1,4 +1,4 @@
-"""When a task will be done: an estimate from its turn, what waits before it, and how fast work went of late."""
+"""Forecasts of when a task ends, from its queue position, the work before it and the recent throughput."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from serve_app.tasks.task import Status, Task
 from serve_app.tasks.windows import BUCKET_ERROR, WINDOWS, Window, WindowReader
 
 _LEAST_PROGRESS: Final = 0.1
-"""From here on it tells of the time that is left."""
+"""Progress from which the remaining time is derived from it."""
 _WRITE_S: Final = 0.2
-"""Between notes of progress, which are also as old as the last step."""
+"""Seconds between two writes of progress, which is also as old as the last step."""
 _OVERRUN: Final = 0.25
-"""Of the time that a task took which takes longer than expected: at least so much may be left."""
+"""Share of the elapsed time that a task may still take at least, once it takes longer than expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Pace:
 
     @classmethod
     def from_window(cls, window: Window) -> Pace | None:
-        """None where no task became ready."""
+        """Returns None if no task became ready."""
         if window.pace is None:
             return None
         mean = max(window.pace, 1e-6)
@@ -38,29 +38,29 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """What estimates of all tasks of a queue go by."""
+class QueueForecast:
+    """Facts about a queue that forecasts of its tasks use."""
 
     pace: Pace | None = None
-    """Of the shortest window in which a task became ready; None where none did within a day."""
+    """Pace in the shortest window in which a task became ready; None if none did within a day."""
     running: int = 0
     mean_work: float = 0.0
-    """In compute units, of the tasks that have not ended."""
+    """Compute units of an unfinished task, the mean."""
     load_s: float | None = None
-    """That a replica loads its model, the mean; None where none told of it yet."""
+    """Seconds to load the model, the mean; None before the first report."""
     step_s: float | None = None
-    """Of the last step; None where no replica told of one within a minute."""
+    """Seconds of the last step; None if no replica reported one within a minute."""
 
 
 class Place(NamedTuple):
-    """Where a task is; quarantined ones are at neither."""
+    """Place of an unfinished task; a quarantined one is neither queued nor leased."""
 
     position: int | None = None
-    """In the queue; 1 is next."""
+    """Position in the queue; 1 is next."""
     leased: bool = False
 
 
-async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> Outlook:
+async def read_forecast(tasks: TaskStore, windows: WindowReader, queue: str) -> QueueForecast:
     """Raises RedisError."""
     prefix = tasks.prefix
     pipe = tasks.redis.pipeline(transaction=False)
@@ -74,7 +74,7 @@ async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> O
     for window in WINDOWS:
         if pace := Pace.from_window(await windows.read(queue, window)):
             break
-    return Outlook(
+    return QueueForecast(
         pace,
         running,
         float(unfinished or 0) / max(count, 1),
@@ -84,7 +84,7 @@ async def read_outlook(tasks: TaskStore, windows: WindowReader, queue: str) -> O
 
 
 async def find_place(tasks: TaskStore, task: Task) -> Place:
-    """Of a task that has not ended. Raises RedisError."""
+    """Finds a task that has not ended. Raises RedisError."""
     if task.status is not Status.PENDING:
         return Place(leased=True)
     rank = await tasks.redis.zrank(f"{tasks.prefix}queued:{task.queue}", task.id)
@@ -95,17 +95,19 @@ async def find_place(tasks: TaskStore, task: Task) -> Place:
 
 
 def estimate(
-    task: Task, place: Place, outlook: Outlook, now: float, *, starting: bool = False, fault: str | None = None
+    task: Task, place: Place, forecast: QueueForecast, now: float, *, starting: bool = False, fault: str | None = None
 ) -> dict[str, Any] | None:
     """`details` of a task that has not ended: `eta` and `eta_range`, an interval that holds it four times in five, in
     seconds from `now` (epoch seconds); `queue_position` while it waits; a `message` while its model is `starting`, as
     no replica runs, or with the `fault` that keeps it from starting. None where nothing is known."""
     details: dict[str, Any] = {}
-    load_s, pace = outlook.load_s if starting else 0.0, outlook.pace
+    load_s, pace = forecast.load_s if starting else 0.0, forecast.pace
     if pace and load_s is not None and (place.leased or place.position):
         eta, least, most = (
             load_s + wait_s + run_s
-            for wait_s, run_s in zip(_wait(place.position, pace, outlook), _run(task, pace, outlook, now), strict=True)
+            for wait_s, run_s in zip(
+                _wait(place.position, pace, forecast), _run(task, pace, forecast, now), strict=True
+            )
         )
         details = {
             "eta": round(eta, 1),
@@ -120,14 +122,14 @@ def estimate(
     return details or None
 
 
-def _wait(position: int | None, pace: Pace, outlook: Outlook) -> tuple[float, float, float]:
+def _wait(position: int | None, pace: Pace, forecast: QueueForecast) -> tuple[float, float, float]:
     """Seconds until its turn, the mean and the ends of the interval. By Little's law: as many as run now get on at a
     time, each at the mean pace. Of those that run the first to end is on average half a run from there. What differs
     from task to task evens out over those ahead."""
     if position is None:
         return 0.0, 0.0, 0.0
     ahead = position - 1
-    work = (ahead + (0.5 if outlook.running else 0.0)) * outlook.mean_work / max(outlook.running, 1)
+    work = (ahead + (0.5 if forecast.running else 0.0)) * forecast.mean_work / max(forecast.running, 1)
     narrowing = 1 / math.sqrt(max(ahead, 1))
     return (
         work * pace.mean,
@@ -136,7 +138,7 @@ def _wait(position: int | None, pace: Pace, outlook: Outlook) -> tuple[float, fl
     )
 
 
-def _run(task: Task, pace: Pace, outlook: Outlook, now: float) -> tuple[float, float, float]:
+def _run(task: Task, pace: Pace, forecast: QueueForecast, now: float) -> tuple[float, float, float]:
     """Seconds of its own work that are left, as of `_wait`."""
     # Since when an attempt runs is known of the first one only.
     if task.started is None or task.status is Status.PENDING or task.attempt > 1:
@@ -146,7 +148,7 @@ def _run(task: Task, pace: Pace, outlook: Outlook, now: float) -> tuple[float, f
     if progress >= _LEAST_PROGRESS:
         # What progress says, elapsed * (1 - progress) / progress, and what the pace says, the rest of `expected`: the
         # further the work is, the more counts the former.
-        left, lag = (1 - progress) * max(expected, elapsed), _WRITE_S + (outlook.step_s or 0.0)
+        left, lag = (1 - progress) * max(expected, elapsed), _WRITE_S + (forecast.step_s or 0.0)
         least, most = max(0.0, left * pace.fast / pace.mean - lag), left * pace.slow / pace.mean
         left = max(0.0, left - lag / 2)
     else:

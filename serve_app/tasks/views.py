@@ -27,7 +27,7 @@ _PUBLIC = ("prompt", "seed", "start_time", "end_time", "duration")
 
 
 @dataclass(frozen=True, slots=True)
-class Presenter:
+class ResultSerializer:
     """Makes the contract's result body of a task."""
 
     objects: ObjectStore

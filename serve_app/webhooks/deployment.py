@@ -17,7 +17,7 @@ from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection
 from serve_app.storage.pages import LogLevels
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import Presenter
+from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 
@@ -33,7 +33,7 @@ class WebhookSender:
         self._tracer = create_tracer(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)
-        presenter = Presenter(
+        serializer = ResultSerializer(
             ObjectStore(settings.objects_url, settings.objects.options),
             LinkSigner(await get_link_secret(self._redis, prefix)),
             settings.links.image_life_s,
@@ -42,7 +42,7 @@ class WebhookSender:
         self._sender = Sender(
             Outbox(self._redis, prefix, settings.webhooks, at_rest),
             TaskStore(self._redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest),
-            presenter,
+            serializer,
             Sealer(settings.sealing_keys),
             UrlGuard(settings.network.allow),
             settings.webhooks.signature_headers,

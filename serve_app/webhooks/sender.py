@@ -28,11 +28,11 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.background import idle, rest
 from serve_app.encryption import Sealer, Unreadable
-from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, asker, connection_problem
+from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, connection_problem, dns_tenant
 from serve_app.schemas.fields import decode_secret
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Presenter, encode_body
+from serve_app.tasks.views import ResultSerializer, encode_body
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Sender:
         self,
         outbox: Outbox,
         tasks: TaskStore,
-        presenter: Presenter,
+        serializer: ResultSerializer,
         sealer: Sealer,
         guard: UrlGuard,
         plain_signatures: Sequence[str] = (),
@@ -169,7 +169,7 @@ class Sender:
         """`plain_signatures` names the headers of signatures over the body alone."""
         self._outbox = outbox
         self._tasks = tasks
-        self._presenter = presenter
+        self._presenter = serializer
         self._sealer = sealer
         self._tracer = tracer
         self._plain_signatures = tuple(plain_signatures)
@@ -244,7 +244,7 @@ class Sender:
         if task is None or task.webhook is None:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", down=None)
             return
-        asker.set(task.project)
+        dns_tenant.set(task.project)
         logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
         at = datetime.now(UTC)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from importlib.metadata import version
 from typing import Any, Final
@@ -10,14 +9,14 @@ from typing import Any, Final
 import pytest
 from redis import Redis
 from support.client import Client, refusal
-from support.http_service import Service, StartService
+from support.http_service import Service, StartService, replace_services
 from support.images import image_file
 from support.worker import Worker
 
 from deployments.contract.counts import LOAD_S, LOADS, ReplicaCounts
 from deployments.contract.model_fault import ModelFault
 from serve_app.accounts.roles import Role
-from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
+from serve_app.api.readiness import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.tasks.task import Status
 
@@ -57,8 +56,7 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
         return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4), fault=ModelFault("gone", ""))}
 
     service, name = start_service(), "flux1-dev"
-    services = service.app.state.services
-    service.app.state.services = dataclasses.replace(services, replicas=replicas)
+    replace_services(service.app, replicas=replicas)
     store = service.worker.tasks
 
     async def write() -> None:
@@ -153,6 +151,5 @@ def missing(client: Client) -> list[str]:
 
 def fresh(service: Service) -> None:
     """No answer from before counts any more."""
-    services = service.app.state.services
-    readiness = Readiness(services.tasks, services.objects, services.redis)
-    service.app.state.services = dataclasses.replace(services, readiness=readiness)
+    readiness: Readiness = service.app.state.services.readiness
+    readiness.clear()

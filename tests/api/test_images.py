@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from PIL import Image
 from support.client import ENDPOINT, Client, problems, refusal
-from support.http_service import Service, StartService
+from support.http_service import Service, StartService, replace_services
 from support.images import image_file, to_base64
 from support.input_images import stored_as
 from support.promises import promise
@@ -160,9 +160,9 @@ def slow(web: Website) -> list[str]:
 @contextmanager
 def with_turns(service: Service, turns: FetchTurns) -> Iterator[None]:
     services = service.app.state.services
-    inputs = Inputs(services.submission.guard, decoders=1, turns=turns)
-    submission = dataclasses.replace(services.submission, inputs=inputs)
-    service.app.state.services = dataclasses.replace(services, submission=submission)
+    inputs = Inputs(services.inputs.submission.guard, decoders=1, turns=turns)
+    submission = dataclasses.replace(services.inputs.submission, inputs=inputs)
+    replace_services(service.app, "inputs", submission=submission)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ import httpx2
 import pytest
 from redis import Redis as RawRedis
 from support.client import Client, problems, refusal
-from support.http_service import Service
+from support.http_service import Service, replace_services
 from support.promises import promise
 
 from serve_app.accounts.api_key_auth import Callers
@@ -209,22 +208,21 @@ def test_days_that_can_not_be_reported_on(billing_manager: Client, query: dict[s
 
 
 @contextmanager
-def away(service: Service, **factories: Callable[[Any], Any]) -> Iterator[None]:
+def away(service: Service, group: str, **factories: Callable[[Any], Any]) -> Iterator[None]:
     """The store is out of reach for this service of the application, and for nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     replacements = {
         name: factory(connection.connect(f"redis://127.0.0.1:{port}", retries=0)) for name, factory in factories.items()
     }
-    whole = service.app.state.services
-    service.app.state.services = dataclasses.replace(whole, **replacements)
+    whole = replace_services(service.app, group, **replacements)
     yield
     service.app.state.services = whole
 
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
 def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
-    with away(service, licences=LicenceStore), service.assert_unchanged():
+    with away(service, "accounts", licences=LicenceStore), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
         # What is wrong with a report comes before counting it.
         assert report(developer, "unheard-of").status_code == 400
@@ -234,7 +232,7 @@ def test_a_report_that_could_not_be_counted_says_so(service: Service, developer:
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
 def test_a_report_whose_key_can_not_be_looked_up_says_so(service: Service, developer: Client) -> None:
-    with away(service, callers=Callers), service.assert_unchanged():
+    with away(service, "auth", callers=Callers), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
         assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
     detail = "Usage could not be processed: the store is out of reach; nothing was counted, send it again"

@@ -20,7 +20,7 @@ from deployments.contract.objects import ObjectStore
 from serve_app.api import services
 from serve_app.api.app import create_app
 from serve_app.config import catalog
-from serve_app.tasks.views import Presenter
+from serve_app.tasks.views import ResultSerializer
 
 IMAGE = to_base64(image_file())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"
@@ -139,7 +139,7 @@ async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) 
     app = create_app(settings, offered)
     async with services.open_services(settings, offered) as app_services:
         app.state.services = app_services
-        _, secret = await app_services.keys.create("test")
+        _, secret = await app_services.accounts.keys.create("test")
         transport = httpx2.ASGITransport(app=app)
         headers = {"x-key": secret}
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
@@ -210,9 +210,9 @@ def test_a_tuned_model_is_known_from_when_its_file_is_stored_until_it_is_deleted
 def test_a_result_whose_links_cannot_be_signed_is_asked_for_again(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(presenter: Presenter, *args: Any, **options: Any) -> None:
+    async def failing(serializer: ResultSerializer, *args: Any, **options: Any) -> None:
         raise GenericError("away")
 
     task_id = client.create_task()
-    monkeypatch.setattr(Presenter, "body", failing)
+    monkeypatch.setattr(ResultSerializer, "body", failing)
     assert refusal(client.get("/v1/get_result", params={"id": task_id}), 503) == OUT_OF_REACH

@@ -216,7 +216,7 @@ def test_a_key_that_is_revoked_takes_its_programs_along(
     tokens = oauth_client.let_in()
     key = next(key for key in service.worker.run(service.worker.keys.list(client.project)))
     service.worker.run(service.worker.keys.revoke(key.id))
-    service.app.state.services.callers._cache.clear()  # as ten seconds do
+    service.app.state.services.auth.callers._cache.clear()  # as ten seconds do
     assert oauth_client.get("/v1/credits", tokens["access_token"]).status_code == 401
 
 
@@ -253,7 +253,7 @@ def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(
 ) -> None:
     """Whoever asks again before ten seconds are over must not be remembered for ten more."""
     token = oauth_client.let_in()["access_token"]
-    remembered = service.app.state.services.token_authentication._cache
+    remembered = service.app.state.services.auth.token_authentication._cache
     assert oauth_client.get("/v1/credits", token).status_code == 200
     until = remembered._TTLCache__links[token].expires
     assert oauth_client.get("/v1/credits", token).status_code == 200

@@ -138,7 +138,7 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
         changed = browser.put("/v1/session/password", json={"password": PASSWORD, "new": "another horse"})
         assert changed.json()["name"] == name
         assert browser.get("/v1/session").json()["signed_in"] is True
-        service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
+        service.app.state.services.auth.session_resolver._cache.clear()  # as ten seconds do
         assert other.get("/v1/session").json()["signed_in"] is False
         assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
         assert other.post("/v1/session", json={"name": name, "password": "another horse"}).status_code == 200
@@ -146,7 +146,7 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
     with service.client(role=Role.OPERATOR) as operator:
         assert operator.delete(f"/v1/admin/people/{name}").status_code == 204
         assert operator.delete(f"/v1/admin/people/{name}").status_code == 404
-    service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
+    service.app.state.services.auth.session_resolver._cache.clear()  # as ten seconds do
     assert browser.get("/v1/session").json()["signed_in"] is False
     administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
     assert invite(administrator, browser, name).status_code == 200
@@ -290,7 +290,7 @@ def test_administrators_have_no_say_over_people_of_other_organizations(
         assert elsewhere.get("/v1/session").json()["organization"] == first
         assert browser.get("/v1/session").json()["organization"] == administrator.organization
         assert other.delete(f"/v1/admin/members/{alice}").status_code == 204
-        service.app.state.services.session_resolver._cache.clear()  # as ten seconds do
+        service.app.state.services.auth.session_resolver._cache.clear()  # as ten seconds do
         assert browser.get("/v1/session").json()["signed_in"] is True
         assert elsewhere.get("/v1/session").json()["signed_in"] is False
 

@@ -7,7 +7,7 @@ from typing import Any
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import Presenter
+from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Outbox, State
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
@@ -28,9 +28,9 @@ def send(service: Service) -> None:
     async def all_are_tried() -> None:
         tasks, at_rest = service.worker.tasks, settings.at_rest()
         outbox = Outbox(tasks.redis, settings.redis.prefix, settings.webhooks, at_rest)
-        presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
+        serializer = ResultSerializer(service.worker.objects, shared.links, settings.links.image_life_s)
         sealer, headers = Sealer(settings.sealing_keys), settings.webhooks.signature_headers
-        sender = Sender(outbox, tasks, presenter, sealer, UrlGuard([HOOK_HOST], resolve), headers)
+        sender = Sender(outbox, tasks, serializer, sealer, UrlGuard([HOOK_HOST], resolve), headers)
 
         async def none_is_due() -> bool:
             all_, _ = await outbox.list_deliveries(limit=1000)

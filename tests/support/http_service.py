@@ -23,7 +23,8 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.api.app import create_app
 from serve_app.api.metrics import create_metrics_app
-from serve_app.api.services import AskReplicas, Services, unknown_replicas
+from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.services import Services
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.encryption import new_key
@@ -61,6 +62,15 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         finally:
             self.up.set()
+
+
+def replace_services(app: FastAPI, group: str = "", **changes: Any) -> Services:
+    """Replaces services of the app, or of one group of them; returns those before."""
+    services: Services = app.state.services
+    if group:
+        changes = {group: dataclasses.replace(getattr(services, group), **changes)}
+    app.state.services = dataclasses.replace(services, **changes)
+    return services
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +165,8 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
         guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
         services: Services = app.state.services
         inputs = Inputs(guard, decoders=2, turns=FetchTurns.from_settings(settings.network))
-        submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
-        app.state.services = dataclasses.replace(services, submission=submission)
+        submission = dataclasses.replace(services.inputs.submission, guard=guard, inputs=inputs)
+        replace_services(app, "inputs", submission=submission)
         worker = Worker(settings)
         try:
             yield Service(base_url, settings, app, worker)

@@ -13,7 +13,7 @@ from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.links import LinkSigner
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import Presenter
+from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Delivery, Outbox, State
 from serve_app.webhooks.sender import Sender
 
@@ -25,12 +25,12 @@ QUICK_S = 0.05
 """Between the attempts."""
 
 
-def presenter(folder: Path) -> Presenter:
-    return Presenter(ObjectStore(folder.as_uri()), LinkSigner(bytes(32)), 100_000)
+def serializer(folder: Path) -> ResultSerializer:
+    return ResultSerializer(ObjectStore(folder.as_uri()), LinkSigner(bytes(32)), 100_000)
 
 
 def make_sender(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard | None = None) -> Sender:
-    return Sender(outbox, tasks, presenter(folder), SEALER, guard or UrlGuard(LOOPBACK), [PLAIN])
+    return Sender(outbox, tasks, serializer(folder), SEALER, guard or UrlGuard(LOOPBACK), [PLAIN])
 
 
 async def kill(sender: Sender, loops: Loops) -> None:

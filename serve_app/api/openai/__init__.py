@@ -27,7 +27,7 @@ def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRou
     async def view(served_endpoint: ServedEndpoint, services: Services) -> Model:
         deprecation = catalog.deprecated.get(served_endpoint.name)
         sunset = deprecation.sunset if deprecation else None
-        model_state = await services.models.find_worst(
+        model_state = await services.tasks.models.worst_status(
             {defaults.model for defaults in served_endpoint.defaults.values()}
         )
         return Model(

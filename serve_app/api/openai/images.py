@@ -146,7 +146,7 @@ async def _generate(call: Call, request: ImageGeneration, fields: RequestFields,
     if len(requests) > 1 and call.idempotency_key:
         message = "An Idempotency-Key is for one image: send one request for each, or leave the key out"
         raise Invalid(["header", "Idempotency-Key"], message, "idempotency_key")
-    limits = services.tasks.limits
+    limits = services.tasks.store.limits
     try:
         with translation.translate_errors():
             submissions = await waiting.accept_all(
@@ -214,7 +214,7 @@ async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *,
         return StreamingResponse(_encode(pieces), media_type="application/json", headers=headers)
     answer = _images(ready)
     for image, task in zip(answer.data, ready, strict=True):
-        view = await call.services.presenter.body(task, call.base)
+        view = await call.services.tasks.serializer.body(task, call.base)
         image.url = view["result"]["sample"]
     return JSONResponse(answer.model_dump(exclude_none=True), headers=headers)
 

@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from serve_app.api.auth import NotAuthenticated
+from serve_app.api.model_status import ModelState
 from serve_app.api.routes import schemas
-from serve_app.api.services import State
 from serve_app.schemas.fields import JSON_NUMBER, ImageInput, zero_is_unset
 from serve_app.tasks.limits import Uncertain
 
@@ -142,7 +142,7 @@ class Model(BaseModel):
     created: int = Field(default=0, description="Always 0: it is not known")
     owned_by: str = "gen-serve"
     shutdown_date: str | None = Field(default=None, description="The day it stops answering, where that is decided")
-    state: State | None = Field(
+    state: ModelState | None = Field(
         default=None, description="Whether a replica is there for it; null where that is not known"
     )
     demo: bool = Field(

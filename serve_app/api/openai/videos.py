@@ -112,12 +112,12 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         if after is not None:
             last = await _find_video(services, caller, endpoints, after)
             cursor = f"{round(last.created * 1000)}-{last.id}"
-        page, following = await services.tasks.list_tasks(
+        page, following = await services.tasks.store.list_tasks(
             caller.project.id, limit=limit, cursor=cursor, endpoints=endpoints
         )
         while not page and following is not None:
             # A page looks at so many tasks, and clients take one without videos for the last.
-            page, following = await services.tasks.list_tasks(
+            page, following = await services.tasks.store.list_tasks(
                 caller.project.id, limit=limit, cursor=following, endpoints=endpoints
             )
         return VideoList(
@@ -145,14 +145,14 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         if task.status is not tasks.Status.READY:
             why = failure(task)[1] if task.status.terminal else "it is still being made"
             raise Refusal(400, f"There is no video: {why}", "video_not_ready")
-        view = await services.presenter.body(task, public_base(request, services.settings.service))
+        view = await services.tasks.serializer.body(task, public_base(request, services.settings.service))
         return RedirectResponse(view["result"]["sample"], 302, {"Cache-Control": "no-store"})
 
     @routes.delete("/{task_id}", responses=errors(404, 409))
     async def delete_video(services: Deps, caller: Generator, task_id: VideoId) -> DeletedVideo:
         """Cancels a video that is not ready: it costs nothing. One that has ended goes by itself, see `expires_at`."""
         task = await _find_video(services, caller, endpoints, task_id)
-        if await services.tasks.cancel(task.id, caller.project.id) == 2:
+        if await services.tasks.store.cancel(task.id, caller.project.id) == 2:
             raise Refusal(409, "The video has ended already, and is kept until expires_at", "conflict")
         return DeletedVideo(id=task.id)
 
@@ -191,7 +191,7 @@ def _translation(served_endpoint: ServedEndpoint, creation: VideoCreation, field
 
 async def _find_video(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
     """A video of the caller's project. Raises Refusal."""
-    task = await services.tasks.get(task_id)
+    task = await services.tasks.store.get(task_id)
     if task is None or task.project != caller.project.id or task.endpoint not in endpoints:
         raise Refusal(404, "Video not found", "not_found")
     return task
@@ -211,7 +211,7 @@ def _view(services: Services, task: tasks.Task) -> Video:
         progress=int(100 * (task.progress or 0)),
         created_at=int(task.created),
         completed_at=None if ended_at is None else int(ended_at),
-        expires_at=None if ended_at is None else int(ended_at + services.tasks.limits.retention_s),
+        expires_at=None if ended_at is None else int(ended_at + services.tasks.store.limits.retention_s),
         prompt=request.prompt if request else None,
         seconds=str(request.seconds) if request and request.video else "",
         size=size,

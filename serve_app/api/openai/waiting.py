@@ -49,7 +49,7 @@ async def accept_all(
         try:
             for body in bodies:
                 task = await accept(
-                    services.submission,
+                    services.inputs.submission,
                     caller,
                     served_endpoint,
                     body,
@@ -97,7 +97,7 @@ async def wait_for_end(
 async def cancel(services: Services, caller: Caller, ids: Sequence[str]) -> None:
     for task_id in ids:
         try:
-            await services.tasks.cancel(task_id, caller.project.id)
+            await services.tasks.store.cancel(task_id, caller.project.id)
         except UNREACHABLE as problem:
             logger.warning("task %s, which nobody waits for, goes on: %s", task_id, type(problem).__name__)
 

@@ -43,14 +43,16 @@ async def show_shared(
     now = time.time()
     if not services.links.verify(f"{task_id}/{token}", se, sig, now, "SHARE"):
         return _EXPIRED
-    task = await services.tasks.get(task_id)
+    task = await services.tasks.store.get(task_id)
     if task is not None and task.shared != token:
         return _EXPIRED
     if task is None or task.status is not Status.READY or task.result is None:
         return message_page("This result is no longer kept", "Ask whoever sent the link for another one.", 404)
     base = public_base(request, services.settings.service)
     key, prompt = task.result.key, task.prompt or ""
-    url = escape(await services.presenter.link(key, base, min(max(int(se) - now, 1.0), _FILE_LIFE_S), exact=True))
+    url = escape(
+        await services.tasks.serializer.link(key, base, min(max(int(se) - now, 1.0), _FILE_LIFE_S), exact=True)
+    )
     title = escape(prompt if len(prompt) <= _TITLE_CHARS else f"{prompt[:_TITLE_CHARS]}…") or "A result"
     is_video = media_type(key).startswith("video/")
     picture = f'<video src="{url}" controls loop></video>' if is_video else f'<img src="{url}" alt="{title}">'

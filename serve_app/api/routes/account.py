@@ -63,7 +63,7 @@ class UsageReport(BaseModel):
 @router.get("/credits", responses=errors(403, 503))
 async def get_credits(services: Deps, caller: CreditReader) -> Credits:
     """What the key's organization has left."""
-    return Credits(credits=(await services.credits.balance(caller.organization)).balance / 1000)
+    return Credits(credits=(await services.accounts.credits.balance(caller.organization)).balance / 1000)
 
 
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
@@ -76,12 +76,12 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     endpoint = services.catalog.served[name]
     if message := elsewhere(name, endpoint, services.settings.service):
         raise HTTPException(404, message)
-    limits = services.tasks.limits
+    limits = services.tasks.store.limits
     try:
         body = endpoint.request_type.model_validate(request.body)
-        remaining = await services.tasks.count_request(caller.id)
+        remaining = await services.tasks.store.count_request(caller.id)
         served_endpoint = ServedEndpoint(name, endpoint, services.catalog.defaults(endpoint, services.settings))
-        request_plan = await prepare(services.submission, caller, served_endpoint, body)
+        request_plan = await prepare(services.inputs.submission, caller, served_endpoint, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [
@@ -119,7 +119,9 @@ async def get_usage(
 ) -> Any:
     """What was used, by day, project and endpoint."""
     first, last = days_between(since, until, datetime.now(UTC).date())
-    usage = await services.credits.usage(await resolve_organization(services, caller, organization), first, last)
+    usage = await services.accounts.credits.usage(
+        await resolve_organization(services, caller, organization), first, last
+    )
     project_usage = [each for each in usage if project in (None, each.project)]
     if format == "csv":
         name = f"usage-{first}-{last}.csv"

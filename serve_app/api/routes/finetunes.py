@@ -75,7 +75,9 @@ async def upload_finetune(
         bases = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
         raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(bases)}")
     try:
-        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
+        finetune = await services.inputs.uploads.receive(
+            request.stream(), name=name, project=caller.project, endpoint=base
+        )
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
     except ClientDisconnect:
@@ -97,7 +99,9 @@ async def upload_finetune(
 @router.get("/my_finetunes", responses=errors(403, 503))
 async def list_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
     """The tuned models of the key's project, newest first."""
-    return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project.id)])
+    return FinetuneList(
+        finetunes=[_details(finetune) for finetune in await services.inputs.finetunes.list(caller.project.id)]
+    )
 
 
 @router.get("/finetune_details", responses=errors(403, 404, 503))
@@ -112,7 +116,7 @@ async def get_finetune(
 async def delete_finetune(services: Deps, caller: Generator, request: DeleteFinetuneRequest) -> DeletedFinetune:
     """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
     finetune = await _find_own(services, caller, request.finetune_id)
-    await services.uploads.remove(finetune)
+    await services.inputs.uploads.remove(finetune)
     return DeletedFinetune(
         status="success",
         message=f"Deleted {finetune.name}",
@@ -122,7 +126,7 @@ async def delete_finetune(services: Deps, caller: Generator, request: DeleteFine
 
 
 async def _find_own(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
-    finetune = await services.finetunes.get(finetune_id, caller.project.id)
+    finetune = await services.inputs.finetunes.get(finetune_id, caller.project.id)
     if finetune is None:
         raise ApiError(404, "finetune_not_found", "Finetune not found or access denied")
     return finetune

@@ -126,7 +126,7 @@ async def submit_body(
     """Accepts a task and sets the rate-limit headers. Raises HTTPException where the task store refuses it."""
     try:
         submission = await accept(
-            services.submission,
+            services.inputs.submission,
             caller,
             served_endpoint,
             body,
@@ -137,7 +137,7 @@ async def submit_body(
     except Refused as refusal:
         raise answer_refusals(refusal, served_endpoint.name, services) from None
     if submission.requests_remaining is not None:
-        response.headers.update(rate_limit_headers(services.tasks.limits, submission.requests_remaining))
+        response.headers.update(rate_limit_headers(services.tasks.store.limits, submission.requests_remaining))
     return submission
 
 

@@ -62,7 +62,7 @@ async def create_invitation(
     if not may_hand_out(caller.role, new.role):
         raise HTTPException(403, f"Not allowed: you can't make anybody a {new.role.value}")
     try:
-        secret = await services.invitations.write(caller.organization, new.role, caller.id)
+        secret = await services.accounts.invitations.write(caller.organization, new.role, caller.id)
     except TooOften as refusal:
         raise HTTPException(429, "Too many invitations lately", {"Retry-After": str(refusal.retry_s)}) from None
     link = f"{public_base(request, services.settings.service)}/invitation#{secret}"
@@ -71,7 +71,7 @@ async def create_invitation(
 
 @router.get("/invitation", responses=errors(404, 503))
 async def get_invitation(services: Deps, secret: _Secret) -> Invitation:
-    invitation = await services.invitations.find(secret)
+    invitation = await services.accounts.invitations.find(secret)
     if invitation is None:
         raise HTTPException(404, _GONE)
     return Invitation(organization=invitation.organization, role=invitation.role, by=invitation.by)
@@ -83,24 +83,24 @@ async def accept_invitation(
 ) -> SessionInfo:
     """Makes a person of that name, or takes the one who has that password, a member, and signs them in."""
     check_origin(request, services.settings.service)
-    if await services.invitations.find(secret) is None:
+    if await services.accounts.invitations.find(secret) is None:
         raise HTTPException(404, _GONE)
     name, password = acceptance.name, acceptance.password.get_secret_value()
-    if not await services.people.exists(name):
+    if not await services.accounts.people.exists(name):
         await _check_free(services, name)
-    is_new = await services.people.enrol(name, password)
+    is_new = await services.accounts.people.enrol(name, password)
     if not is_new:
         await _check_password(services, request, name, password)
-    invitation = await services.invitations.take(secret)
+    invitation = await services.accounts.invitations.take(secret)
     if invitation is None:  # somebody else was faster
         # Unless they became a member meanwhile, by another request of theirs.
-        if is_new and not await services.organizations.list_for_person(name):
-            await services.people.forget(name)
+        if is_new and not await services.accounts.organizations.list_for_person(name):
+            await services.accounts.people.forget(name)
         raise HTTPException(404, _GONE)
-    current_role = await services.organizations.get_role(invitation.organization, name)
+    current_role = await services.accounts.organizations.get_role(invitation.organization, name)
     if current_role is None or may_hand_out(invitation.role, current_role):  # nobody is less by an invitation
-        await services.organizations.set_member(invitation.organization, name, invitation.role, invitation.by)
-    projects = await services.projects.list(invitation.organization)
+        await services.accounts.organizations.set_member(invitation.organization, name, invitation.role, invitation.by)
+    projects = await services.accounts.projects.list(invitation.organization)
     if not projects:
         raise HTTPException(409, "You are a member now; there is no project yet to be in")
     return await begin(services, request, response, Kind.PERSON, name, projects[0])
@@ -111,13 +111,15 @@ async def _check_free(services: Deps, name: str) -> None:
     accounts = services.settings.accounts
     if accounts.openid is not None or accounts.issuers:
         raise HTTPException(403, "People sign in by another provider here: ask to be made a member by the name there")
-    if await services.organizations.list_for_person(name):
+    if await services.accounts.organizations.list_for_person(name):
         raise HTTPException(409, "There is someone of that name")
 
 
 async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:
     try:
-        right = await services.people.verify(name, password, client_address(request, services.settings.service))
+        right = await services.accounts.people.verify(
+            name, password, client_address(request, services.settings.service)
+        )
     except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:

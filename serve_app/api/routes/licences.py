@@ -62,7 +62,7 @@ async def report_generations(
         slugs = ", ".join(sorted(services.catalog.licensed_models))
         raise HTTPException(400, f"Model slug is not supported for usage reporting; supported: {slugs or 'none'}")
     try:
-        await services.licences.report(caller.organization, model_slug, report.number_of_generations)
+        await services.accounts.licences.report(caller.organization, model_slug, report.number_of_generations)
     except NotLicensed:
         raise HTTPException(403, f"{model_slug} is not licensed for this organization") from None
     except NO_ANSWER as problem:

@@ -70,7 +70,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self._address = client_address(request, self._services.settings.service)
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
-        registration = await self._services.oauth_clients.find(client_id)
+        registration = await self._services.auth.oauth_clients.find(client_id)
         return None if registration is None else OAuthClientInformationFull.model_validate_json(registration)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
@@ -80,7 +80,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         registration = client_info.model_dump_json(exclude_none=True)
         if len(registration) > LARGEST_REGISTRATION:
             raise RegistrationError("invalid_client_metadata", f"more than {LARGEST_REGISTRATION} characters")
-        await self._services.oauth_clients.register(client_info.client_id, registration, self._address)
+        await self._services.auth.oauth_clients.register(client_info.client_id, registration, self._address)
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         """Where a person answers. The question is behind the #, which browsers don't send along: it is in no log."""
@@ -99,27 +99,27 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             resource=params.resource,
         )
         try:
-            return f"/consent#{await self._services.authorizations.request_consent(request, self._address)}"
+            return f"/consent#{await self._services.auth.authorizations.request_consent(request, self._address)}"
         except TooOften as refusal:
             raise AuthorizeError("temporarily_unavailable", str(refusal)) from None
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
-        grant = await self._services.authorizations.find_grant(authorization_code)
+        grant = await self._services.auth.authorizations.find_grant(authorization_code)
         return None if grant is None else _code(authorization_code, grant)
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        tokens = await self._services.authorizations.issue_tokens(authorization_code.code)
+        tokens = await self._services.auth.authorizations.issue_tokens(authorization_code.code)
         if tokens is None:  # another request was faster
             raise TokenError("invalid_grant", "authorization code does not exist")
-        await self._services.oauth_clients.mark_used(client.client_id)
+        await self._services.auth.oauth_clients.mark_used(client.client_id)
         return _token_response(tokens)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
-        authorization = await self._services.authorizations.refreshable(refresh_token)
+        authorization = await self._services.auth.authorizations.refreshable(refresh_token)
         if authorization is None:
             return None
         request = authorization.grant.request
@@ -128,19 +128,19 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
-        tokens = await self._services.authorizations.refresh(refresh_token.token)
+        tokens = await self._services.auth.authorizations.refresh(refresh_token.token)
         if tokens is None:
             raise TokenError("invalid_grant", "refresh token does not exist")
-        await self._services.oauth_clients.mark_used(client.client_id)
+        await self._services.auth.oauth_clients.mark_used(client.client_id)
         return _token_response(tokens)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        authorization = await self._services.authorizations.find_by_token(token)
+        authorization = await self._services.auth.authorizations.find_by_token(token)
         return None if authorization is None else _access(token, authorization)
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         """With all others of its authorization."""
-        authorizations = self._services.authorizations
+        authorizations = self._services.auth.authorizations
         authorization = await authorizations.find_by_token(token.token) or await authorizations.refreshable(token.token)
         if authorization is not None:
             await authorizations.end(authorization, authorization.grant.request.client_name)
@@ -297,13 +297,13 @@ async def revoke_authorization(
     """Revokes the grant, within 10 s everywhere."""
     for each in await _visible(services, caller):
         if each.id == authorization_id:
-            await services.authorizations.end(each, caller.id)
+            await services.auth.authorizations.end(each, caller.id)
             return
     raise HTTPException(404, "No such authorization")
 
 
 async def _visible(services: Deps, caller: Caller) -> list[Authorization]:
-    authorizations = await services.authorizations.list(caller.organization)
+    authorizations = await services.auth.authorizations.list(caller.organization)
     return [each for each in authorizations if caller.may(Permission.MANAGE_MEMBERS) or each.grant.by == caller.id]
 
 
@@ -347,8 +347,8 @@ class ConsentRedirect(BaseModel):
 async def _require_session(request: Request, services: Deps) -> tuple[Session, Caller]:
     """A person at a browser: neither keys nor clients authorize clients."""
     secret = session_secret(request, services.settings.service)
-    session = None if secret is None else await services.sessions.find(secret)
-    caller = None if secret is None else await services.session_resolver.caller(secret)
+    session = None if secret is None else await services.auth.sessions.find(secret)
+    caller = None if secret is None else await services.auth.session_resolver.caller(secret)
     if session is None or caller is None:
         raise HTTPException(403, "Sign in first")
     check_origin(request, services.settings.service)
@@ -360,7 +360,7 @@ _SessionAndCaller = Annotated[tuple[Session, Caller], Depends(_require_session)]
 
 @router.get("/consent", responses=errors(403, 404, 503))
 async def get_consent_request(services: Deps, session_and_caller: _SessionAndCaller, secret: _Secret) -> ConsentRequest:
-    authorization_request = await services.authorizations.find_request(secret)
+    authorization_request = await services.auth.authorizations.find_request(secret)
     if authorization_request is None:
         raise HTTPException(404, _GONE)
     _, caller = session_and_caller
@@ -377,14 +377,14 @@ async def answer_consent_request(
 ) -> ConsentRedirect:
     """Authorizes the client for the project of the session, or refuses it, and says where to go on."""
     session, caller = session_and_caller
-    authorization_request = await services.authorizations.find_request(secret)
+    authorization_request = await services.auth.authorizations.find_request(secret)
     if authorization_request is None:
         raise HTTPException(404, _GONE)
     if answer.allow and answer.project != caller.project.id:
         raise HTTPException(409, f"You are in the project {caller.project.id} now: look at the question again")
     if answer.allow and answer.role not in _roles(authorization_request, caller):
         raise HTTPException(403, f"Not allowed: you can't make this client a {answer.role.value}")
-    if await services.authorizations.take_request(secret) is None:
+    if await services.auth.authorizations.take_request(secret) is None:
         raise HTTPException(404, _GONE)
     params = {"error": "access_denied"}
     if answer.allow:
@@ -400,7 +400,7 @@ async def answer_consent_request(
 async def _issue_code(
     services: Services, request: AuthorizationRequest, session: Session, caller: Caller, answer: ConsentDecision
 ) -> str:
-    return await services.authorizations.issue_code(
+    return await services.auth.authorizations.issue_code(
         CodeGrant(
             request=request,
             kind=session.kind,
@@ -450,7 +450,7 @@ async def get_protected_mcp_resource(request: Request, response: Response, servi
 def _protected_resource(request: Request, response: Response, services: Deps, path: str) -> ProtectedResource:
     base = public_base(request, services.settings.service)
     servers = [base] if services.settings.accounts.oauth_clients else []
-    servers += services.tokens.issuers
+    servers += services.auth.tokens.issuers
     if not servers:
         raise HTTPException(404, "Not Found")
     response.headers["Access-Control-Allow-Origin"] = "*"

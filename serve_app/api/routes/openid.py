@@ -70,9 +70,9 @@ async def back(request: Request, services: Deps, state: _QueryText = "", code: _
 
 
 def _require_openid(services: Services) -> OpenId:
-    if services.openid is None:
+    if services.auth.openid is None:
         raise HTTPException(404, "Not Found")
-    return services.openid
+    return services.auth.openid
 
 
 def _is_path(to: str) -> bool:

@@ -36,13 +36,13 @@ async def make_body(services: Services, task: Task, request: Request) -> dict[st
     """The contract's result body, in the words that the client knows; without an estimate."""
     vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
     base = public_base(request, services.settings.service)
-    return await services.presenter.body(task, base, vocabulary)
+    return await services.tasks.serializer.body(task, base, vocabulary)
 
 
 async def encode_with_estimate(services: Services, task: Task, body: dict[str, Any]) -> bytes:
     """The body as clients get it: `details` of a task that has not ended are an estimate, if there is one."""
     if not task.status.terminal:
-        body = body | {"details": await services.estimates.details(task)}
+        body = body | {"details": await services.tasks.etas.details(task)}
     return encode_body(body)
 
 
@@ -54,12 +54,12 @@ async def task_views(
     The last look is at its end, or when the wait is over. In between there are a few for messages that got lost.
     """
     give_up = time.monotonic() + give_up_s
-    with services.completions.expect(task_id, changes=changes) as event:
+    with services.tasks.notifications.expect(task_id, changes=changes) as event:
         while True:
             event.clear()
             if changes:
-                await services.completions.watch(task_id)
-            task = await services.tasks.get(task_id)
+                await services.tasks.notifications.watch(task_id)
+            task = await services.tasks.store.get(task_id)
             yield task
             remaining = give_up - time.monotonic()
             if task is None or task.status.terminal or remaining <= 0:
@@ -73,17 +73,17 @@ async def task_views(
 async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
     if any(client in user_agent for client in services.settings.service.basic_status_clients):
         return "basic"
-    return (await services.projects.get(task.project)).statuses
+    return (await services.accounts.projects.get(task.project)).statuses
 
 
 router = APIRouter(tags=["results"])
 
 FILES = "/v1/results/"
-"""Where result files are, for everyone who has a link."""
+"""Path of result files, which need a signed link only."""
 _LOOK_EVERY_S: Final = 25.0
-"""On average; waits that end soon after go without."""
+"""Mean seconds between two reads of a task that is waited for, in case a message was lost."""
 _QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
-"""Of a link, with what stands in front of it."""
+"""Query of a link, and the text before it."""
 _CONDITIONS = StaticFiles(check_dir=False)
 """Knows when a file is unchanged; serves none."""
 _OPEN = {
@@ -110,7 +110,7 @@ async def get_result(
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task_id = task_id.lower()  # some clients write ids in capitals
-    with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
+    with services.tasks.watchers.acquire(task_id) if wait else nullcontext(False) as may_wait:
         *_, task = [look async for look in task_views(services, task_id, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(not_found(task_id), status_code=404)
@@ -156,7 +156,7 @@ async def get_file(request: Request, services: Deps, key: str, se: str = "", sig
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """None where there is no such file."""
+    """Returns None if there is no such file."""
     try:
         file_stat = path.stat()
     except OSError:
@@ -213,7 +213,7 @@ async def _require_task(
     services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
 ) -> str:
     """Before the stream begins: afterwards no status could be told."""
-    if await services.tasks.get(task_id) is None:
+    if await services.tasks.store.get(task_id) is None:
         raise ApiError(404, "task_not_found", "Task not found")
     return task_id
 
@@ -224,7 +224,7 @@ async def stream_task_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
     last: object = None
-    with services.watchers.one_more(task_id) as may_wait:
+    with services.tasks.watchers.acquire(task_id) as may_wait:
         async for task in task_views(services, task_id, _LONGEST_S if may_wait else 0, changes=True):
             if task is None:
                 return
@@ -235,5 +235,5 @@ async def stream_task_events(
 
 
 def _fingerprint(task: Task) -> object:
-    """What a client sees of it; links, which are signed anew every time, are no news."""
+    """Returns the fields that make an event; links, which are signed anew each time, do not."""
     return task.status, task.progress, task.details, task.preview

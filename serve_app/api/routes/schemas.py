@@ -202,7 +202,7 @@ _SOON = 5
 def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exception:
     """The exception that the client is to see as an answer. Counts it among the metrics."""
     services.tally.count(CounterName.REFUSALS, f"{_reason(refusal)} {endpoint}")
-    limits = services.tasks.limits
+    limits = services.tasks.store.limits
     match refusal:
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"

@@ -71,7 +71,7 @@ async def get_session(request: Request, services: Deps) -> SessionInfo:
     """Who is signed in, if anyone is, and what they may."""
     caller = await optional_caller(services, request)
     secret = session_secret(request, services.settings.service)
-    session = None if secret is None else await services.sessions.find(secret)
+    session = None if secret is None else await services.auth.sessions.find(secret)
     return await _view(services, caller, session.kind if session else None)
 
 
@@ -96,13 +96,13 @@ async def begin(
 ) -> SessionInfo:
     """A new session instead of whatever was there: nobody else may have set its cookie."""
     if old := session_secret(request, services.settings.service):
-        await services.sessions.end(old)
-        services.session_resolver.forget(old)
-    secret = await services.sessions.begin(kind, subject, project.organization, project.id)
+        await services.auth.sessions.end(old)
+        services.auth.session_resolver.forget(old)
+    secret = await services.auth.sessions.begin(kind, subject, project.organization, project.id)
     if kind is Kind.PERSON:
-        await services.organizations.set_home(subject, project.organization)
+        await services.accounts.organizations.set_home(subject, project.organization)
     set_session(response, secret, request, services.settings.service)
-    return await _view(services, await services.session_resolver.caller(secret), kind)
+    return await _view(services, await services.auth.session_resolver.caller(secret), kind)
 
 
 @router.put("", responses=errors(403, 404, 503))
@@ -110,17 +110,17 @@ async def switch_project(request: Request, services: Deps, to: SwitchProjectRequ
     """Goes on in another project."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
-    session = None if secret is None else await services.sessions.find(secret)
+    session = None if secret is None else await services.auth.sessions.find(secret)
     if secret is None or session is None:
         raise HTTPException(403, "Nobody is signed in")
-    project = await services.projects.find(to.project)
+    project = await services.accounts.projects.find(to.project)
     if project is None or not await _may_be_in(services, session, project):
         raise HTTPException(404, "There is no such project")
-    await services.sessions.move(secret, project.organization, project.id)
+    await services.auth.sessions.move(secret, project.organization, project.id)
     if session.kind is Kind.PERSON:
-        await services.organizations.set_home(session.subject, project.organization)
-    services.session_resolver.forget(secret)
-    return await _view(services, await services.session_resolver.caller(secret), session.kind)
+        await services.accounts.organizations.set_home(session.subject, project.organization)
+    services.auth.session_resolver.forget(secret)
+    return await _view(services, await services.auth.session_resolver.caller(secret), session.kind)
 
 
 @router.put("/password", responses=errors(403, 429, 503))
@@ -130,13 +130,13 @@ async def change_password(
     """Ends all other sessions of whoever is signed in."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
-    session = None if secret is None else await services.sessions.find(secret)
+    session = None if secret is None else await services.auth.sessions.find(secret)
     if session is None or session.kind is not Kind.PERSON:
         raise HTTPException(403, "Nobody is signed in by a password")
     await _check_password(services, session.subject, to.password, request)
-    await services.people.set_password(session.subject, to.new.get_secret_value())
-    await services.sessions.end_all(Kind.PERSON, session.subject)
-    project = await services.projects.get(session.project)
+    await services.accounts.people.set_password(session.subject, to.new.get_secret_value())
+    await services.auth.sessions.end_all(Kind.PERSON, session.subject)
+    project = await services.accounts.projects.get(session.project)
     return await begin(services, request, response, Kind.PERSON, session.subject, project)
 
 
@@ -144,8 +144,8 @@ async def change_password(
 async def sign_out(request: Request, response: Response, services: Deps) -> None:
     check_origin(request, services.settings.service)
     if secret := session_secret(request, services.settings.service):
-        await services.sessions.end(secret)
-        services.session_resolver.forget(secret)
+        await services.auth.sessions.end(secret)
+        services.auth.session_resolver.forget(secret)
     drop_session(response)
 
 
@@ -160,7 +160,7 @@ async def _sign_in_person(services: Services, by: PasswordSignIn, request: Reque
 async def _check_password(services: Services, name: str, password: SecretStr, request: Request) -> None:
     address = client_address(request, services.settings.service)
     try:
-        right = await services.people.verify(name, password.get_secret_value(), address)
+        right = await services.accounts.people.verify(name, password.get_secret_value(), address)
     except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:
@@ -170,16 +170,19 @@ async def _check_password(services: Services, name: str, password: SecretStr, re
 async def find_first_project(services: Services, person: str) -> Project | None:
     """Returns where their session begins: in the organization that they were in last, else in the first of theirs that
     has a project. Another organization that makes them a member changes nothing of it."""
-    own, home = await services.organizations.list_for_person(person), await services.organizations.get_home(person)
+    own, home = (
+        await services.accounts.organizations.list_for_person(person),
+        await services.accounts.organizations.get_home(person),
+    )
     for organization in sorted(own, key=lambda each: each != home):
-        if projects := await services.projects.list(organization):
+        if projects := await services.accounts.projects.list(organization):
             return projects[0]
     return None
 
 
 async def _sign_in_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Project]:
     secret = by.key.get_secret_value()
-    caller = await services.callers.authenticate(secret)
+    caller = await services.auth.callers.authenticate(secret)
     if caller is None:
         raise HTTPException(403, "Not authenticated - Invalid Authentication")
     return Kind.KEY, hash_secret(secret), caller.project
@@ -188,22 +191,22 @@ async def _sign_in_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Pr
 async def _sign_in_local(services: Services, by: LocalSignIn) -> tuple[Kind, str, Project]:
     if not by.local or services.settings.accounts.local_role is None:
         raise HTTPException(403, "Sign in by name and password, or with a key")
-    return Kind.LOCAL, LOCAL, await services.projects.get(DEFAULT_PROJECT)
+    return Kind.LOCAL, LOCAL, await services.accounts.projects.get(DEFAULT_PROJECT)
 
 
 async def _may_be_in(services: Services, session: Session, project: Project) -> bool:
     target = Session(session.kind, session.subject, project.organization, project.id, session.created)
-    return await services.session_resolver.resolve(target) is not None
+    return await services.auth.session_resolver.resolve(target) is not None
 
 
 async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionInfo:
     local = services.settings.accounts.local_role is not None
-    openid = None if services.openid is None else urlsplit(services.openid.issuer).hostname
+    openid = None if services.auth.openid is None else urlsplit(services.auth.openid.issuer).hostname
     if caller is None:
         return SessionInfo(signed_in=False, local=local, openid=openid)
     projects = [caller.project.id]
     if caller.may(Permission.READ_ACCOUNTS):
-        projects = [project.id for project in await services.projects.list(caller.organization)]
+        projects = [project.id for project in await services.accounts.projects.list(caller.organization)]
     return SessionInfo(
         signed_in=True,
         local=local,

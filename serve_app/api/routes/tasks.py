@@ -53,7 +53,7 @@ async def list_tasks(
     """The tasks of the key's project that are still kept, newest first."""
     tasks, following = await list_page(services, caller.project.id, query, query.prompt)
     base = public_base(request, services.settings.service)
-    thumbnails = [await services.presenter.thumbnail(task, base) for task in tasks]
+    thumbnails = [await services.tasks.serializer.thumbnail(task, base) for task in tasks]
     summaries = [
         _summary(services, task, _shorten(task.prompt), each) for task, each in zip(tasks, thumbnails, strict=True)
     ]
@@ -66,7 +66,7 @@ async def get_task(
 ) -> TaskDetails:
     """What is kept of a task of the key's project: what was asked for, how it is made, when, and what it cost."""
     task = await _find(services, caller.project.id, task_id)
-    thumbnail = await services.presenter.thumbnail(task, public_base(request, services.settings.service))
+    thumbnail = await services.tasks.serializer.thumbnail(task, public_base(request, services.settings.service))
     payload = task.read_payload()
     return TaskDetails(
         **dict(_summary(services, task, task.prompt, thumbnail)),
@@ -77,7 +77,7 @@ async def get_task(
 
 
 async def _find(services: Services, project: str, task_id: str) -> Task:
-    task = await services.tasks.get(task_id)
+    task = await services.tasks.store.get(task_id)
     if task is None or task.project != project:
         raise _not_found()
     return task
@@ -104,7 +104,7 @@ async def list_page(
 ) -> tuple[list[Task], str | None]:
     """The tasks of a page, and the cursor of the next one."""
     try:
-        return await services.tasks.list_tasks(
+        return await services.tasks.store.list_tasks(
             project,
             limit=query.limit,
             cursor=query.cursor,
@@ -126,8 +126,8 @@ def without_content(services: Services, tasks: list[Task], following: str | None
 @router.delete("/{task_id}", responses=errors(403, 404, 409, 503), response_model_exclude_unset=True)
 async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
     """Cancels a task of the key's project: it ends as `Error` and costs nothing; its work stops at the next step."""
-    outcome = await services.tasks.cancel(task_id, caller.project.id)
-    task = await services.tasks.get(task_id) if outcome else None
+    outcome = await services.tasks.store.cancel(task_id, caller.project.id)
+    task = await services.tasks.store.get(task_id) if outcome else None
     if task is None:
         raise _not_found()
     if outcome == 2:
@@ -166,7 +166,7 @@ async def delete_result(services: Deps, caller: Generator, task_id: Annotated[st
     task without one within an hour. What a video that is being made of it needs goes with the end of that video.
     Charges stay in the ledger.
     """
-    outcome = await services.tasks.delete(task_id, caller.project.id)
+    outcome = await services.tasks.store.delete(task_id, caller.project.id)
     if outcome == 0:
         raise _not_found()
     if outcome == 2:
@@ -204,8 +204,8 @@ async def create_link(
     now, expiry = time.time(), task.finished + services.settings.tasks.retention_s
     expires = min(now + request_body.expires_in, expiry)
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
-    url = await services.presenter.link(task.result.key, base, life_s, exact=True)
-    if not (token := await services.tasks.share(task_id, caller.project.id)):
+    url = await services.tasks.serializer.link(task.result.key, base, life_s, exact=True)
+    if not (token := await services.tasks.store.share(task_id, caller.project.id)):
         raise _not_found()  # deleted since
     page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")
     return ResultLink(url=url, page=page, expires=expires)
@@ -216,4 +216,4 @@ async def revoke_links(services: Deps, caller: Generator, task_id: Annotated[str
     """Revokes all links to the page of a task of the key's project. Links to its file end by themselves: pages that
     were opened before have one that ends within an hour."""
     await _find(services, caller.project.id, task_id)
-    await services.tasks.unshare(task_id, caller.project.id)
+    await services.tasks.store.unshare(task_id, caller.project.id)

@@ -60,8 +60,8 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     upload_id, max_bytes = str(uuid.uuid4()), body.size or most
     key = upload_key(upload_id, body.content_type.rpartition("/")[2])
     try:
-        await services.tasks.count_request(caller.id)
-        expires = await services.tasks.reserve_upload(
+        await services.tasks.store.count_request(caller.id)
+        expires = await services.tasks.store.reserve_upload(
             upload_id, caller.project.id, caller.organization, max_bytes, services.catalog.least_price
         )
     except Refused as refusal:
@@ -83,7 +83,7 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     """Stores the file of an upload, once."""
     check_signature(services, request)
     upload_id = key.split("/")[1]
-    project = await services.tasks.begin_upload(upload_id)
+    project = await services.tasks.store.begin_upload(upload_id)
     if project is None:
         raise ApiError(
             409, "conflict", "This address takes a file now, or has taken one; create another upload", _CLOSE
@@ -92,11 +92,11 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     try:
         await services.objects.put_stream(key, body.chunks())
     except BaseException as problem:
-        await services.tasks.abort_upload(upload_id)
+        await services.tasks.store.abort_upload(upload_id)
         if isinstance(problem, ClientDisconnect):
             raise HTTPException(400, "The body ended early") from None  # that nobody hears
         raise
-    await services.tasks.end_upload(upload_id, project, body.size)
+    await services.tasks.store.end_upload(upload_id, project, body.size)
 
 
 def check_signature(services: Services, request: HTTPConnection) -> None:

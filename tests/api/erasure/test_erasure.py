@@ -25,7 +25,7 @@ from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.deletion import Eraser, Erasure
+from serve_app.deletion import Erasure, ProjectDeletion
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
@@ -71,7 +71,7 @@ class House:
             await self._make_key(project, word)
 
     async def erase(self, within_s: float = float("inf")) -> Erasure:
-        eraser = Eraser(self.redis, self.prefix, self.objects)
+        eraser = ProjectDeletion(self.redis, self.prefix, self.objects)
         return await eraser.erase(await self.projects.find(PROJECT.id) or PROJECT, "test", within_s)
 
     async def find_word(self, word: str) -> list[str]:
@@ -184,7 +184,7 @@ async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_t
     with pytest.raises(registry.ProjectClosed):
         await house.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
-    assert await Eraser(house.redis, house.prefix, house.objects).is_running(PROJECT.id)
+    assert await ProjectDeletion(house.redis, house.prefix, house.objects).is_running(PROJECT.id)
     second = await house.erase()
     assert second.began == first.began
     assert await house.erase() == second

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import yaml
 from support.client import Client
-from support.http_service import StartService
+from support.http_service import StartService, replace_services
 from support.images import image_file
 from support.openai_calls import error
 from support.worker import QUEUE
 
 from deployments.contract.counts import ReplicaCounts
 from serve_app.accounts.roles import Role
-from serve_app.api.services import ModelStates
+from serve_app.api.model_status import ModelStatusReader
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings
 from serve_app.tasks.task import Status
@@ -41,8 +40,8 @@ def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_
     async def replicas() -> dict[str, ReplicaCounts]:
         return {QUEUE: ReplicaCounts({"STARTING": 1}, target=1)}
 
-    states = ModelStates(services.tasks, services.windows, services.catalog.models, replicas)
-    service.app.state.services = dataclasses.replace(services, models=states)
+    states = ModelStatusReader(services.tasks.store, services.tasks.windows, services.catalog.models, replicas)
+    replace_services(service.app, "tasks", models=states)
     with service.client() as client, service.client(role=Role.OPERATOR) as operator:
         ready_id = client.create_task()
         service.worker.advance(ready_id, Status.GENERATING, progress=0.0)

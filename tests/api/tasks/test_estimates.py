@@ -12,15 +12,15 @@ from support.tasks import ALL, QUEUE, get_task, new_task, with_limits
 from support.worker import QUEUE as KLEIN
 
 from deployments.contract.counts import ReplicaCounts
-from serve_app.api.services import Estimates, ModelStates
-from serve_app.tasks.estimates import Outlook, Pace, Place, estimate, find_place, read_outlook
+from serve_app.api.model_status import EtaReader, ModelStatusReader
+from serve_app.tasks.estimates import Pace, Place, QueueForecast, estimate, find_place, read_forecast
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.tasks.windows import Window, WindowReader
 
 NOW = 1000.0
 PACE = Pace(mean=2.0, fast=1.0, slow=4.0)
-OUTLOOK = Outlook(PACE, running=2, mean_work=10.0, load_s=30.0, step_s=0.8)
+OUTLOOK = QueueForecast(PACE, running=2, mean_work=10.0, load_s=30.0, step_s=0.8)
 LEASED = Place(leased=True)
 
 
@@ -46,7 +46,7 @@ def waiting() -> Task:
 def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
     position: int, running: int, eta: float, eta_range: list[float]
 ) -> None:
-    outlook = Outlook(PACE, running, mean_work=10.0)
+    outlook = QueueForecast(PACE, running, mean_work=10.0)
     details = estimate(waiting(), Place(position), outlook, NOW)
     assert details == {"eta": eta, "eta_range": pytest.approx(eta_range, abs=0.1), "queue_position": position}
 
@@ -76,15 +76,15 @@ def test_a_model_that_starts_takes_the_time_to_load() -> None:
         "eta_range": [35.0, 50.0],
         "message": "starting model, about 30 s",
     }
-    unknown = Outlook(PACE)
+    unknown = QueueForecast(PACE)
     assert estimate(waiting(), LEASED, unknown, NOW, starting=True, fault="gone") == {"message": "gone"}
     details: dict[str, Any] = {"queue_position": 1, "message": "starting model"}
     assert estimate(waiting(), Place(1), unknown, NOW, starting=True) == details
 
 
 def test_where_nothing_became_ready_there_is_but_a_position() -> None:
-    assert estimate(waiting(), Place(3), Outlook(), NOW) == {"queue_position": 3}
-    assert estimate(waiting(), LEASED, Outlook(), NOW) is None
+    assert estimate(waiting(), Place(3), QueueForecast(), NOW) == {"queue_position": 3}
+    assert estimate(waiting(), LEASED, QueueForecast(), NOW) is None
     assert Pace.from_window(Window()) is None
 
 
@@ -98,7 +98,7 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result=RESULT)
     await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=(1, 0.1))
 
-    outlook = await read_outlook(store, WindowReader(store), QUEUE)
+    outlook = await read_forecast(store, WindowReader(store), QUEUE)
     assert (outlook.running, outlook.mean_work, outlook.load_s, outlook.step_s) == (1, 4.0, 25.0, 0.1)
     assert outlook.pace is not None
     assert outlook.pace.mean == pytest.approx(2.0, rel=0.1)
@@ -123,11 +123,11 @@ async def test_a_task_is_told_that_its_model_starts(
 
     await store.submit(new_task(id="t", queue=KLEIN))
     windows = WindowReader(store)
-    models = ModelStates(store, windows, [KLEIN], report_replicas)
-    details = await Estimates(store, windows, models).details(await get_task(store, "t")) or {}
+    models = ModelStatusReader(store, windows, [KLEIN], report_replicas)
+    details = await EtaReader(store, windows, models).details(await get_task(store, "t")) or {}
     assert ("message" in details, details["queue_position"]) == (starts, 1)
     await store.report(KLEIN, {}, {}, last_step=(1, 0.1))
-    details = await Estimates(store, windows, models).details(await get_task(store, "t")) or {}
+    details = await EtaReader(store, windows, models).details(await get_task(store, "t")) or {}
     assert "message" not in details, "a replica told of a step"
 
 

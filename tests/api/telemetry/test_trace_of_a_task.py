@@ -33,7 +33,7 @@ from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import Presenter
+from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 
@@ -99,9 +99,9 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         tracer=dispatching,
     )
     queue = ModelQueue(context, max_leased=100)
-    presenter = Presenter(objects, service.app.state.services.links, settings.links.image_life_s)
+    presenter = ResultSerializer(objects, service.app.state.services.links, settings.links.image_life_s)
     guard = UrlGuard([HOOK_HOST], here)
-    sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, tracer=telling)
+    sender = Sender(outbox, tasks, serializer, Sealer(settings.sealing_keys), guard, tracer=telling)
     leasing = asyncio.create_task(queue.lease())
     try:
         async with sending(sender), asyncio.timeout(60):

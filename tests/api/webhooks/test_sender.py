@@ -15,13 +15,13 @@ from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
 from support.deliveries import BASE, HOUR_S, URL, end_one_task, make_outbox
 from support.destination import Destination, Reply, breaks_off, http, is_silent, is_silent_after_the_head, never_stops
-from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, presenter, running, wait_for_attempts
+from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, running, serializer, wait_for_attempts
 
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.url_guard import UrlGuard, parse_destination
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Presenter, encode_body
+from serve_app.tasks.views import ResultSerializer, encode_body
 from serve_app.webhooks.outbox import Delivery, Outbox, State
 
 Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]
@@ -41,7 +41,7 @@ async def test_what_is_sent(
     task = await store.get(delivery.id)
     assert task is not None
     assert (call.path, call.id) == ("/hook?of=ours", delivery.id)
-    assert call.body == encode_body(await presenter(tmp_path).body(task, BASE))
+    assert call.body == encode_body(await serializer(tmp_path).body(task, BASE))
     assert "東京 🍜".encode() in call.body
     assert call.headers["content-type"] == "application/json"
     assert call.headers["user-agent"].startswith("gen-serve")
@@ -165,14 +165,14 @@ async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault
     outbox = make_outbox(
         store, schedule_s=(QUICK_S,), jitter=0, failure_threshold=1, circuit_open_s=HOUR_S, max_circuit_open_s=HOUR_S
     )
-    body, away = Presenter.body, iter([True])
+    body, away = ResultSerializer.body, iter([True])
 
-    async def fail(self: Presenter, task: Task, base: str) -> dict[str, Any]:
+    async def fail(self: ResultSerializer, task: Task, base: str) -> dict[str, Any]:
         if next(away, False):
             raise GenericError("away")
         return await body(self, task, base)
 
-    monkeypatch.setattr(Presenter, "body", fail)
+    monkeypatch.setattr(ResultSerializer, "body", fail)
     delivery = await deliver(destination.url(), 2, outbox, result=RESULT)
     first, second = delivery.log
     assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)

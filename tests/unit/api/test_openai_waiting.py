@@ -17,7 +17,7 @@ from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import NO_ANSWER
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks.limits import TooManyActive
-from serve_app.tasks.notifications import Completions
+from serve_app.tasks.notifications import TaskNotifications
 from serve_app.tasks.task import AcceptedTask
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))
@@ -69,8 +69,9 @@ def tasks() -> Tasks:
 def services(tasks: Tasks) -> Services:
     never = SimpleNamespace(expect=lambda _, changes: _Expected())
     settings = SimpleNamespace(openai=SimpleNamespace(wait_s=PATIENCE_S))
-    completions = cast(Completions, never)
-    return cast(Services, SimpleNamespace(tasks=tasks, settings=settings, completions=completions, submission=None))
+    task_services = SimpleNamespace(store=tasks, notifications=cast(TaskNotifications, never))
+    inputs = SimpleNamespace(submission=None)
+    return cast(Services, SimpleNamespace(tasks=task_services, settings=settings, inputs=inputs))
 
 
 class _Expected:

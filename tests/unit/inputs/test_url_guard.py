@@ -19,7 +19,7 @@ from serve_app.inputs.url_guard import (
     SystemResolver,
     UrlGuard,
     UrlRefused,
-    asker,
+    dns_tenant,
     is_public,
     parse_url,
 )
@@ -245,7 +245,7 @@ async def test_the_dead_names_of_one_organization_hold_up_no_others(server: Dead
     guard = UrlGuard(resolve=SystemResolver(server.look_up))
 
     async def ask(organization: str, host: str) -> Sequence[str]:
-        asker.set(organization)
+        dns_tenant.set(organization)
         return await guard.addresses(host, 80)
 
     domains = THREADS // PER_DOMAIN

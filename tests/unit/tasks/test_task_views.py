@@ -22,7 +22,7 @@ from serve_app.tasks import views
 from serve_app.tasks.payload import VERSION, NewerPayload, TaskPayload
 from serve_app.tasks.result import DraftResult, GenerationResult
 from serve_app.tasks.task import Status, Task
-from serve_app.tasks.views import BUCKETS, Presenter, QueueLoad, encode_body
+from serve_app.tasks.views import BUCKETS, QueueLoad, ResultSerializer, encode_body
 
 # As releases have stored them; never to be edited, only added to.
 VERSION_1_RECORD = (
@@ -136,8 +136,8 @@ DRAFT = DraftResult("results/t/1/draft.safetensors", 120, 640, 352, audio=True)
 
 
 async def _body(status: Status = Status.READY, **fields: Any) -> dict[str, Any]:
-    presenter = Presenter(ObjectStore("memory:///"), LINKS, image_life_s=100, video_life_s=10_000)
-    return await presenter.body(Task("t", "p", "ltx2", "gen-3-video", status, 1, 0, 0.0, **fields), BASE)
+    serializer = ResultSerializer(ObjectStore("memory:///"), LINKS, image_life_s=100, video_life_s=10_000)
+    return await serializer.body(Task("t", "p", "ltx2", "gen-3-video", status, 1, 0, 0.0, **fields), BASE)
 
 
 def _life_s(link: str) -> float:

@@ -57,7 +57,7 @@ class LedgerPage(BaseModel):
 
 @router.get("/credits", responses=errors(403, 404, 503))
 async def get_credit_balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> CreditBalance:
-    now = await services.credits.balance(await resolve_organization(services, caller, organization))
+    now = await services.accounts.credits.balance(await resolve_organization(services, caller, organization))
     return CreditBalance(
         credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000
     )
@@ -70,7 +70,7 @@ async def grant_credits(
     """Gives credits to an organization."""
     organization_id = await resolve_organization(services, caller, organization)
     try:
-        balance, is_new = await services.credits.grant(
+        balance, is_new = await services.accounts.credits.grant(
             organization_id, grant.id, round(grant.credits * 1000), caller.id, grant.note
         )
     except TooLittle as problem:
@@ -87,7 +87,7 @@ async def list_ledger_entries(
     before: Before = None,
 ) -> LedgerPage:
     """Every change of the balance, newest first."""
-    entries, following = await services.credits.ledger(
+    entries, following = await services.accounts.credits.ledger(
         await resolve_organization(services, caller, organization), limit, before
     )
     return LedgerPage(
@@ -140,7 +140,7 @@ class LicensedGenerationsList(BaseModel):
 
 @router.get("/licences", responses=errors(403, 404, 503))
 async def list_licences(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> LicenceList:
-    licences = await services.licences.list(await resolve_organization(services, caller, organization))
+    licences = await services.accounts.licences.list(await resolve_organization(services, caller, organization))
     return LicenceList(licences=[Licence(model=model, since=since) for model, since in licences.items()])
 
 
@@ -154,7 +154,7 @@ async def list_licensed_generations(
 ) -> LicensedGenerationsList:
     """What was reported, by day and model."""
     first, last = days_between(since, until, datetime.now(UTC).date())
-    generations = await services.licences.list_generations(
+    generations = await services.accounts.licences.list_generations(
         await resolve_organization(services, caller, organization), first, last
     )
     return LicensedGenerationsList(
@@ -167,12 +167,14 @@ async def grant_licence(services: Deps, caller: Operator, model: Model, organiza
     """Licenses a model; holds from the next report on."""
     if model not in services.catalog.licensed_models:
         raise HTTPException(404, "There is no such model")
-    await services.licences.license(await resolve_organization(services, caller, organization), model, caller.id)
+    await services.accounts.licences.license(
+        await resolve_organization(services, caller, organization), model, caller.id
+    )
 
 
 @router.delete("/licences/{model}", status_code=204, responses=errors(403, 404, 503))
 async def revoke_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
-    if not await services.licences.withdraw(
+    if not await services.accounts.licences.withdraw(
         await resolve_organization(services, caller, organization), model, caller.id
     ):
         raise HTTPException(404, "There is no such licence")

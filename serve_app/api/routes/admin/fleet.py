@@ -100,7 +100,7 @@ class Fleet(BaseModel):
 
 @router.get("", responses=errors(403, 503))
 async def get_fleet(services: Deps, caller: Operator) -> Fleet:
-    used_bytes, most = await services.tasks.memory()
+    used_bytes, most = await services.tasks.store.memory()
     replicas = await services.replicas()
     models = [_model(services, name, replicas.get(name)) for name in services.catalog.models]
     return Fleet(
@@ -112,10 +112,10 @@ async def get_fleet(services: Deps, caller: Operator) -> Fleet:
 
 
 async def _model(services: Services, name: str, replicas: ReplicaCounts | None) -> ModelQueue:
-    tasks = services.tasks
-    load = await get_queue_load(tasks, services.windows, name)
-    windows = {window: await services.windows.read(name, window) for window in WINDOWS}
-    minutes = [Window(60, counts) for counts in await services.windows.periods(name, "1h")]
+    tasks = services.tasks.store
+    load = await get_queue_load(tasks, services.tasks.windows, name)
+    windows = {window: await services.tasks.windows.read(name, window) for window in WINDOWS}
+    minutes = [Window(60, counts) for counts in await services.tasks.windows.periods(name, "1h")]
     last_step, work = await tasks.last_step(name), await tasks.work(name)
     running = None if replicas is None else replicas.states.get(_RUNNING, 0)
     fewest, most = (replicas and replicas.bounds) or (None, None)

@@ -61,7 +61,7 @@ async def list_keys(
 ) -> KeyList:
     """The valid keys of a project, oldest first."""
     chosen = await project_within(services, caller, project or caller.project.id)
-    return KeyList(keys=[_view(key) for key in await services.keys.list(chosen.id)])
+    return KeyList(keys=[_view(key) for key in await services.accounts.keys.list(chosen.id)])
 
 
 @router.post("", status_code=201, responses=errors(403, 404, 429, 503))
@@ -75,7 +75,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
         raise Invalid(["body", "expires"], "must be in the future, in epoch seconds")
     most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_keys
     try:
-        key, secret = await services.keys.create(
+        key, secret = await services.accounts.keys.create(
             new.name,
             project.id,
             role=new.role,
@@ -93,7 +93,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
 @router.delete("/{key_id}", status_code=204, responses=errors(403, 404, 503))
 async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Path(max_length=64)]) -> None:
     """Revokes a key: it stops working within 10 s everywhere. Tasks it submitted go on."""
-    key = await services.keys.get(key_id)
+    key = await services.accounts.keys.get(key_id)
     if key is None:
         raise HTTPException(404, "There is no such key")
     try:
@@ -103,8 +103,8 @@ async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Pa
     _check_reach(caller, project)
     if not may_hand_out(caller.role, key.role):
         raise HTTPException(403, f"Not allowed: a {caller.role} can't revoke keys of the role {key.role}")
-    await services.keys.revoke(key_id, organization=project.organization, actor=caller.id)
-    await services.membership_revocation.key(key_id, project.organization)
+    await services.accounts.keys.revoke(key_id, organization=project.organization, actor=caller.id)
+    await services.auth.membership_revocation.key(key_id, project.organization)
 
 
 def _check_reach(caller: Caller, project: Project) -> None:

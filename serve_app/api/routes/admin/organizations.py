@@ -54,13 +54,13 @@ class SafetyCeilingRequest(BaseModel):
 @router.get("/organizations", responses=errors(403, 503))
 async def list_organizations(services: Deps, caller: Operator) -> OrganizationList:
     """All organizations."""
-    return OrganizationList(organizations=[_view(each) for each in await services.organizations.list()])
+    return OrganizationList(organizations=[_view(each) for each in await services.accounts.organizations.list()])
 
 
 @router.post("/organizations", status_code=201, responses=errors(403, 409, 503))
 async def create_organization(services: Deps, caller: Operator, new: CreateOrganizationRequest) -> Organization:
     """Makes an organization, without credits."""
-    if new.id == "default" or not await services.organizations.create(new.id, new.name or new.id, caller.id):
+    if new.id == "default" or not await services.accounts.organizations.create(new.id, new.name or new.id, caller.id):
         raise HTTPException(409, "There is an organization of that id")
     return await _get_view(services, new.id)
 
@@ -85,7 +85,7 @@ async def set_safety_tolerance(
     if level.tolerance is not None and level.tolerance > highest:
         raise Invalid(["body", "tolerance"], f"Requests to {endpoint} can name levels up to {highest}")
     organization = await resolve_organization(services, caller, organization)
-    await services.organizations.approve(organization, endpoint, level.tolerance, caller.id)
+    await services.accounts.organizations.approve(organization, endpoint, level.tolerance, caller.id)
     return await _get_view(services, organization)
 
 
@@ -101,12 +101,12 @@ async def set_safety_ceiling(
     if category not in CATEGORIES:
         raise HTTPException(404, f"There is no such category; there are: {', '.join(CATEGORIES)}")
     organization = await resolve_organization(services, caller, organization)
-    await services.organizations.cap(organization, category, ceiling.tolerance, caller.id)
+    await services.accounts.organizations.cap(organization, category, ceiling.tolerance, caller.id)
     return await _get_view(services, organization)
 
 
 async def _get_view(services: Deps, organization: str) -> Organization:
-    organization_record = await services.organizations.get(organization)
+    organization_record = await services.accounts.organizations.get(organization)
     if organization_record is None:
         raise HTTPException(404, "There is no such organization")
     return _view(organization_record)
@@ -145,7 +145,7 @@ async def list_audit_entries(
     before: Before = None,
 ) -> AuditPage:
     """All changes, newest first."""
-    changes, following = await services.audit.read(
+    changes, following = await services.accounts.audit.read(
         await resolve_organization(services, caller, organization), limit, before
     )
     return AuditPage(

@@ -83,7 +83,7 @@ class ProjectList(BaseModel):
 
 @router.get("/projects", responses=errors(403, 404, 503))
 async def list_projects(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> ProjectList:
-    projects = await services.projects.list(await resolve_organization(services, caller, organization))
+    projects = await services.accounts.projects.list(await resolve_organization(services, caller, organization))
     return ProjectList(projects=[await _view(services, project) for project in projects])
 
 
@@ -94,7 +94,7 @@ async def create_project(
     chosen = await resolve_organization(services, caller, organization)
     most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_projects
     try:
-        if not await services.projects.create(new.id, chosen, caller.id, most):
+        if not await services.accounts.projects.create(new.id, chosen, caller.id, most):
             raise HTTPException(409, "There is a project of that id")
     except IndexFull:
         detail = f"Too many projects: this organization may have {most}; an operator may make more for it"
@@ -122,9 +122,9 @@ async def update_project(
     project_record = await project_within(services, caller, project)
     if "closed" in fields:
         fields["closed"] = fields["closed"] or None
-        if not fields["closed"] and await services.eraser.is_running(project_record.id):
+        if not fields["closed"] and await services.accounts.deletion.is_running(project_record.id):
             raise HTTPException(409, "This project is being erased: have that done first, then open it")
-    await services.projects.change(project_record, _in_millicredits(fields), caller.id)
+    await services.accounts.projects.change(project_record, _in_millicredits(fields), caller.id)
     return await _view(services, await project_within(services, caller, project))
 
 
@@ -143,7 +143,7 @@ async def _view(services: Deps, project: StoredProject) -> Project:
             limit=None if (limit := limits[each.window]) is None else limit / 1000,
             resets=midnight(each.until),
         )
-        for each in await services.credits.spending(project.id)
+        for each in await services.accounts.credits.spending(project.id)
     ]
     return Project(
         id=project.id,
@@ -187,14 +187,14 @@ async def erase_project(
     if confirmation.project != project:
         raise Invalid(["body", "project"], "must be the id of the project whose data is to be erased", "not_confirmed")
     project_record = await project_within(services, caller, project)
-    return Erasure.model_validate(await services.eraser.erase(project_record, caller.id, _WITHIN_S))
+    return Erasure.model_validate(await services.accounts.deletion.erase(project_record, caller.id, _WITHIN_S))
 
 
 @router.get("/projects/{project}/erasure", responses=errors(403, 404, 503))
 async def get_erasure(services: Deps, caller: ProjectMaker, project: ProjectPath) -> Erasure:
     """When the latest erasure of the project began, and when it was done."""
     project_record = await project_within(services, caller, project)
-    erasure = await services.eraser.get(project_record.id)
+    erasure = await services.accounts.deletion.get(project_record.id)
     if erasure is None:
         raise HTTPException(404, "Nothing of this project was erased")
     return Erasure.model_validate(erasure)

@@ -54,14 +54,14 @@ async def resolve_organization(services: Services, caller: Caller, organization:
     """The organization to work in. Another's looks to a stranger as if it were not there."""
     if organization is None or organization == caller.organization:
         return caller.organization
-    if not caller.may(Permission.OPERATE) or await services.organizations.get(organization) is None:
+    if not caller.may(Permission.OPERATE) or await services.accounts.organizations.get(organization) is None:
         raise HTTPException(404, "There is no such organization")
     return organization
 
 
 async def project_within(services: Services, caller: Caller, project_id: str) -> Project:
     """A project of the caller's organization, or of any for an operator. Raises 404."""
-    project = await services.projects.find(project_id)
+    project = await services.accounts.projects.find(project_id)
     if project is None or not (project.organization == caller.organization or caller.may(Permission.OPERATE)):
         raise HTTPException(404, "There is no such project")
     return project

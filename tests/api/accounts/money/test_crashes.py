@@ -57,15 +57,15 @@ async def submit(app: FastAPI, secret: str) -> httpx2.Response:
 
 async def assert_books_balance(app_services: services.Services) -> None:
     """Money adds up, and every stored input belongs to a task or to a reservation that will be swept."""
-    tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
-    now = await app_services.credits.balance("default")
-    entries, _ = await app_services.credits.ledger("default", limit=100)
+    tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
+    now = await app_services.accounts.credits.balance("default")
+    entries, _ = await app_services.accounts.credits.ledger("default", limit=100)
     assert now.granted == now.balance + now.held + now.spent
     assert sum(entry.amount for entry in entries) == now.balance
     assert now.held == PRICE * sum(not task.status.terminal for task in tasks)
     assert now.spent == sum(task.cost or 0 for task in tasks)
     stored_ids = {task.id for task in tasks}
-    expiring = await app_services.redis.zrange(f"{app_services.tasks.prefix}retention", 0, -1)
+    expiring = await app_services.redis.zrange(f"{app_services.tasks.store.prefix}retention", 0, -1)
     owners = {key.split("/")[1] for key in await app_services.objects.keys("inputs/")}
     assert owners <= stored_ids | set(expiring)
 
@@ -79,7 +79,7 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
         own = f"{prefix}{survived}:"
         async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
             app_services: services.Services = app.state.services
-            _, secret = await app_services.keys.create("test")
+            _, secret = await app_services.accounts.keys.create("test")
             try:
                 with executioner.awaits(survived, after):
                     response = await submit(app, secret)
@@ -91,7 +91,7 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
                 assert response.status_code == 200, response.text
             else:
                 break
-            tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
+            tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
             assert [task.id for task in tasks] == [response.json()["id"]]
             await assert_books_balance(app_services)
     assert died >= 4, "reserve, store, submit, and what comes before"
@@ -103,21 +103,21 @@ async def test_what_is_told_when_the_server_stalls_is_true(
 ) -> None:
     # A server that does not know a script yet refuses it, and the second call, with its text, is what stalls.
     async with open_app(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
-        _, secret = await app.state.services.keys.create("test")
+        _, secret = await app.state.services.accounts.keys.create("test")
         assert (await submit(app, secret)).status_code == 200
     details: Counter[str] = Counter()
     for survived in itertools.count():
         own = f"{prefix}{survived}:"
         async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
             app_services: services.Services = app.state.services
-            _, secret = await app_services.keys.create("test")
+            _, secret = await app_services.accounts.keys.create("test")
             with staller.stalls(survived, at_once):
                 response = await submit(app, secret)
             await staller.resume(app_services.redis)
             if response.status_code == 200:
                 break
             assert (response.status_code, "retry-after" in response.headers) == (503, True)
-            tasks, _ = await app_services.tasks.list_tasks("default", limit=10)
+            tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
             details[response.json()["detail"]] += 1
             if response.json()["detail"] == STORE_UNREACHABLE:
                 assert tasks == []
@@ -127,7 +127,7 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             await assert_books_balance(app_services)
             response = await submit(app, secret)
             assert response.status_code == 200, response.text
-            [task], _ = await app_services.tasks.list_tasks("default", limit=10)
+            [task], _ = await app_services.tasks.store.list_tasks("default", limit=10)
             assert task.id == response.json()["id"]
             await assert_books_balance(app_services)
     assert details[STORE_UNREACHABLE] >= 3

@@ -1,0 +1,95 @@
+"""Readiness of the service: the task store, the object store, a dispatcher and the notifications of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError, RedisError
+
+from deployments.contract.objects import UNREACHABLE, ObjectStore
+from serve_app.api.single_flight import SingleFlightCache
+from serve_app.storage.refusals import NO_PERMISSION, StoreRefused, describe_store_problem, probe
+from serve_app.tasks.notifications import TaskNotifications
+from serve_app.tasks.store import TaskStore
+
+logger = logging.getLogger(__name__)
+
+NO_STORE: Final = "the task store is out of reach"
+STORE_REFUSES: Final = "the task store refuses requests"
+STORE_FULL: Final = "the task store is full"
+NO_OBJECTS: Final = "the object store takes no objects"
+NO_DISPATCHER: Final = "no dispatcher is running"
+NO_NOTIFICATIONS: Final = "notifications of tasks are down: polls that wait answer late"
+
+CHECK_LIMIT_S: Final = 2.0
+"""Seconds that one check may take."""
+_TTL_S: Final = 1.0
+_OBJECTS_TTL_S: Final = 10.0
+"""Longer than `_TTL_S`, because the check writes an object."""
+_PROBE: Final = "health"
+
+
+class Readiness:
+    """Checks what new tasks need, at most once a second."""
+
+    def __init__(self, tasks: TaskStore, objects: ObjectStore, prober: Redis, notifications: TaskNotifications) -> None:
+        """`prober` is a client without retries: one that retries would hide why the store refuses."""
+        self._tasks = tasks
+        self._prober = prober
+        self._objects = objects
+        self._notifications = notifications
+        self._objects_writable = SingleFlightCache(self._check_objects, _OBJECTS_TTL_S)
+        self._missing = SingleFlightCache(self._check, _TTL_S)
+
+    async def missing(self) -> list[str]:
+        """Returns a sentence for each thing that is missing."""
+        return await self._missing.get()
+
+    def clear(self) -> None:
+        """Forgets what was found, so that the next call checks again."""
+        self._missing.clear()
+        self._objects_writable.clear()
+
+    async def _check(self) -> list[str]:
+        store_problems, writable = await asyncio.gather(self._check_store(), self._objects_writable.get())
+        objects_problems = [] if writable else [NO_OBJECTS]
+        try:
+            self._notifications.check()
+        except RuntimeError as problem:
+            logger.warning("not ready: %s", problem)
+            return [*store_problems, *objects_problems, NO_NOTIFICATIONS]
+        return [*store_problems, *objects_problems]
+
+    async def _check_store(self) -> list[str]:
+        tasks = self._tasks
+        try:
+            async with asyncio.timeout(CHECK_LIMIT_S):
+                if missing := await probe(self._prober, tasks.prefix):
+                    raise StoreRefused(NO_PERMISSION, missing[0])
+                used_bytes, max_bytes = await tasks.memory()
+                has_dispatcher = await tasks.has_dispatcher()
+        except OutOfMemoryError:
+            return [STORE_FULL]
+        except (RedisError, TimeoutError) as problem:
+            reason = describe_store_problem(problem)
+            logger.warning(
+                "not ready, as the task store does not work: %s", problem if reason else type(problem).__name__
+            )
+            return [f"{STORE_REFUSES}: {reason}" if reason else NO_STORE]
+        full = max_bytes > 0 and used_bytes > tasks.limits.max_memory * max_bytes
+        return [*((STORE_FULL,) if full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
+
+    async def _check_objects(self) -> bool:
+        key = f"{_PROBE}/{uuid.uuid4().hex}"
+        try:
+            async with asyncio.timeout(CHECK_LIMIT_S):
+                await self._objects.put(key, b"", "application/octet-stream")
+                await self._objects.delete([key])
+        except UNREACHABLE as problem:
+            logger.warning("not ready, as the object store takes no objects: %s", type(problem).__name__)
+            return False
+        return True
