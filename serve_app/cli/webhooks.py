@@ -16,7 +16,7 @@ from serve_app.cli.store import at_rest, open_redis
 from serve_app.encryption import new_key
 from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.reader import TaskReader
-from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
+from serve_app.webhooks.outbox import AttemptRecord, Delivery, Outbox
 
 webhooks = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
 
@@ -73,18 +73,16 @@ def make_key() -> None:
 
 
 async def _page(config: Path | None, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
-    """With destinations by their address, wherever it can be read."""
+    """Reads a page; destinations are shown by their address if the task's can be read."""
     opening = at_rest(config)
     async with open_redis(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReader(redis, prefix, opening)
         deliveries, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
         tasks_or_none = await tasks.get_many([delivery.id for delivery in deliveries])
-    destinations = [
-        parse_destination(task.webhook.url) if task and task.webhook and task.webhook.url else ""
-        for task in tasks_or_none
-    ]
+    readable = [task.webhook.url if task and task.webhook else "" for task in tasks_or_none]
     views = [
-        replace(each, destination=name or each.destination) for each, name in zip(deliveries, destinations, strict=True)
+        replace(each, destination=each.destination._replace(origin=parse_destination(url))) if url else each
+        for each, url in zip(deliveries, readable, strict=True)
     ]
     return views, following
 
@@ -116,7 +114,7 @@ def _row(delivery: Delivery) -> tuple[Cell, ...]:
     last = _answer(delivery.log[-1]) if delivery.log else ""
     return (
         delivery.id,
-        delivery.destination,
+        delivery.destination.origin,
         delivery.state.value,
         delivery.attempts,
         last,
@@ -124,5 +122,5 @@ def _row(delivery: Delivery) -> tuple[Cell, ...]:
     )
 
 
-def _answer(attempt: DeliveryAttempt) -> str:
+def _answer(attempt: AttemptRecord) -> str:
     return attempt.error if attempt.status is None else f"HTTP {attempt.status}"

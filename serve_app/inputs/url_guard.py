@@ -29,12 +29,12 @@ LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
 dns_tenant: ContextVar[str] = ContextVar("dns_tenant", default="")
-"""On whose behalf names are looked up: an organization, or the project where only that is known."""
+"""Organization for which names are looked up."""
 
 THREADS: Final = 512
-PER_ASKER: Final = 64
+PER_TENANT: Final = 64
 PER_DOMAIN: Final = 8
-"""Of one dns_tenant. What can't be told apart by its last two labels (`co.uk`) would hold up others, too."""
+"""Lookups of one tenant at a time in one domain. Domains with the same last two labels (`co.uk`) share them."""
 
 
 class SystemResolver:
@@ -44,15 +44,15 @@ class SystemResolver:
         """`look_up` is the system's unless it is given."""
         self._look_up = look_up or _system_look_up
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookups")
-        self._askers = Turns(PER_ASKER)
+        self._tenants = Turns(PER_TENANT)
         self._domains = Turns(PER_DOMAIN)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`. Raises OSError when there are none, UnicodeError for what is no name."""
-        loop, who = asyncio.get_running_loop(), dns_tenant.get()
+        loop, tenant = asyncio.get_running_loop(), dns_tenant.get()
         async with AsyncExitStack() as waiting:
-            # The domain's first, so that a silent one takes no more of its dns_tenant's turns than its own.
-            turns = [self._domains.get((who, _domain(host))), self._askers.get(who)]
+            # The domain's first, so that a silent one takes no more of its tenant's turns than its own.
+            turns = [self._domains.get((tenant, _domain(host))), self._tenants.get(tenant)]
             for turn in turns:
                 await waiting.enter_async_context(turn)
             lookup = self._threads.submit(self._look_up, host, port)

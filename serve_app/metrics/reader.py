@@ -153,9 +153,9 @@ async def collect_credits(credits: Credits, tasks: TaskStore, projects: int, scr
 
 
 async def collect_webhooks(outbox: Outbox, scrape: Scrape) -> None:
-    pending, oldest_s = await outbox.backlog()
-    scrape.add(all_series.WEBHOOKS_PENDING, pending)
-    scrape.add(all_series.WEBHOOKS_OLDEST, oldest_s)
+    backlog = await outbox.backlog()
+    scrape.add(all_series.WEBHOOKS_PENDING, backlog.deliveries)
+    scrape.add(all_series.WEBHOOKS_OLDEST, backlog.oldest_s)
     events, delay = await outbox.count_outcomes()
     for event, count in events.items():
         scrape.add(all_series.WEBHOOK_EVENTS, count, event=event)

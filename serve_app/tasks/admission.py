@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.connection import NO_ANSWER
 from serve_app.storage.scripts import UNREPLICATED, RedisClock, Replication, Scripts, flat, milliseconds
+from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
     Limits,
@@ -166,7 +167,7 @@ class Admission(TaskReader):
         fields = {"job": at_rest.seal(task.job), "user": task.user and at_rest.seal(task.user)}
         fields["traceparent"] = task.traceparent
         if task.webhook is not None:
-            destination = f"{at_rest.name(task.webhook.destination)} {task.organization}"
+            destination = WebhookDestination(at_rest.name(task.webhook.destination), task.organization).encode()
             sealed = {"url": at_rest.seal(task.webhook.url), "destination": destination}
             fields |= replace(task.webhook, **sealed).to_fields()
         args = [

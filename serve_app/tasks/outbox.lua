@@ -1,13 +1,20 @@
--- The webhook outbox, whose structures webhooks/outbox.py names: in front of every script that adds to it or takes from it.
+-- The webhook outbox, whose structures webhooks/outbox.py names: in front of every script that changes it.
 
 local function delivery_key(id) return P .. 'delivery:' .. id end
 local function attempts_key(id) return P .. 'attempts:' .. id end
 local function waiting_key(destination) return P .. 'outbox:' .. destination end
 local function sending_key(destination) return P .. 'sending:' .. destination end
-local function calls_key(destination) return P .. 'calls:' .. destination:match(' (%S+)$') end
+local function calls_key(organization) return P .. 'calls:' .. organization end
+
+-- Decodes the id of a destination (destination.py). 0.2 wrote "origin organization"; that goes after 0.3.
+local function organization_of(destination)
+  if destination:sub(1, 1) == '[' then return cjson.decode(destination)[2] end
+  return destination:match(' (%S+)$')
+end
+
 local DELIVERIES, UNDELIVERED, PENDING = P .. 'deliveries', P .. 'undelivered', P .. 'pending'
 
--- Has the delivery sent as soon as its destination may be called.
+-- Makes the delivery due now.
 local function announce(id, destination, now)
   local key = delivery_key(id)
   redis.call('HSET', key, 'state', 'waiting', 'destination', destination, 'attempts', 0, 'since', now, 'next', now)
@@ -23,10 +30,9 @@ end
 
 local function destination_key(destination) return P .. 'destination:' .. destination end
 
--- A claim begins, or goes on if it still counts.
+-- Notes a claim until `until_ms`; with `only_if_there` prolongs one that has not run out.
 local function note_sending(destination, id, until_ms, only_if_there)
-  local calls = calls_key(destination)
-  for _, key in ipairs({ sending_key(destination), calls }) do
+  for _, key in ipairs({ sending_key(destination), calls_key(organization_of(destination)) }) do
     if only_if_there then
       redis.call('ZADD', key, 'XX', until_ms, id)
     else
@@ -36,9 +42,8 @@ local function note_sending(destination, id, until_ms, only_if_there)
 end
 
 local function end_sending(destination, id)
-  local calls = calls_key(destination)
   redis.call('ZREM', sending_key(destination), id)
-  if calls then redis.call('ZREM', calls, id) end
+  redis.call('ZREM', calls_key(organization_of(destination)), id)
 end
 
 local function is_on_its_way(id)

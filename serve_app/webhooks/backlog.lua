@@ -1,4 +1,7 @@
 #!lua flags=allow-oom
--- How many deliveries are on their way, and for how long the oldest of them, ms.
+-- Counts the deliveries that wait or are being sent. Answers {deliveries, oldest_ms}: the age of the oldest.
 local oldest = redis.call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
-return { redis.call('ZCARD', PENDING), oldest[2] and math.max(0, now_ms() - tonumber(oldest[2])) or 0 }
+return cjson.encode({
+  deliveries = redis.call('ZCARD', PENDING),
+  oldest_ms = oldest[2] and math.max(0, now_ms() - tonumber(oldest[2])) or 0,
+})

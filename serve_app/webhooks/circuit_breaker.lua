@@ -1,40 +1,41 @@
--- What is decided per destination: how many calls at a time, and when the next one is due.
--- Between outbox.lua and the scripts that claim deliveries and record how they went.
-local MOST_ATTEMPTS_LISTED = 50
+-- The circuit breaker of a destination: how many calls it gets at a time, and when the next one is due.
+-- Between outbox.lua and the scripts that claim deliveries and record attempts; `circuit` is a CircuitPolicy (policy.py).
+local MAX_ATTEMPTS_LISTED = 50
 local DELIVERED = P .. 'delivered'
 
--- How many more calls a destination may get right now, and until when it gets none, 0 for no such time.
--- One that failed too often in a row is left alone for a while; then a single call finds out whether it is back.
-local function room_of(destination, per_destination, failure_threshold, now)
+-- Returns how many more calls a destination may get now, and until when its circuit is open, 0 if it is closed.
+-- Once that time is over, a single call finds out whether the destination is back.
+local function capacity_of(destination, circuit, now)
   local h = redis.call('HMGET', destination_key(destination), 'failures', 'open_until', 'concurrency')
   local open_until = tonumber(h[2] or 0)
   if open_until > now then return 0, open_until end
-  local most = tonumber(h[1] or 0) >= failure_threshold and 1 or math.floor(tonumber(h[3] or per_destination))
-  return most - redis.call('ZCARD', sending_key(destination)), 0
+  local is_trial = tonumber(h[1] or 0) >= circuit.failure_threshold
+  local limit = is_trial and 1 or math.floor(tonumber(h[3] or circuit.per_destination))
+  return limit - redis.call('ZCARD', sending_key(destination)), 0
 end
 
--- Notes when somebody has to look at the destination next: for work that is due, or for a sender that was lost.
-local function reschedule(destination, per_destination, failure_threshold, now)
+-- Schedules the next check of the destination: for a delivery that is due, or for a claim that runs out.
+local function reschedule(destination, circuit, now)
   local first = redis.call('ZRANGE', waiting_key(destination), 0, 0, 'WITHSCORES')
   local first_claim = redis.call('ZRANGE', sending_key(destination), 0, 0, 'WITHSCORES')
-  local room, open_until = room_of(destination, per_destination, failure_threshold, now)
+  local capacity, open_until = capacity_of(destination, circuit, now)
   local at = tonumber(first_claim[2])
-  if first[2] and (room > 0 or open_until > 0) then
+  if first[2] and (capacity > 0 or open_until > 0) then
     local due = math.max(tonumber(first[2]), open_until)
     at = at and math.min(at, due) or due
   end
   if at then redis.call('ZADD', OUTBOX, at, destination) else redis.call('ZREM', OUTBOX, destination) end
 end
 
--- How many calls a destination gets at a time follows its answers: one more after a whole round of quick deliveries, as
--- long as others wait, and half after each failure. What is never busy keeps nothing.
-local function adapt(destination, quick, down, per_destination, most)
+-- Adapts the number of calls at a time to the answers: one more after a whole round of quick deliveries, as long as
+-- others wait, and half after each failure. A destination that is never busy has no record.
+local function adapt(destination, is_quick, is_down, circuit)
   local key = destination_key(destination)
-  local limit = tonumber(redis.call('HGET', key, 'concurrency') or per_destination)
-  if down then
+  local limit = tonumber(redis.call('HGET', key, 'concurrency') or circuit.per_destination)
+  if is_down then
     redis.call('HSET', key, 'concurrency', math.max(1, limit / 2))
-  elseif quick and redis.call('EXISTS', waiting_key(destination)) == 1 then
-    redis.call('HSET', key, 'concurrency', math.max(limit, math.min(limit + 1 / limit, most)))
+  elseif is_quick and redis.call('EXISTS', waiting_key(destination)) == 1 then
+    redis.call('HSET', key, 'concurrency', math.max(limit, math.min(limit + 1 / limit, circuit.per_organization)))
   else
     return
   end
@@ -43,12 +44,17 @@ end
 
 local function note_attempt(id, entry)
   redis.call('RPUSH', attempts_key(id), entry)
-  redis.call('LTRIM', attempts_key(id), -MOST_ATTEMPTS_LISTED, -1)
+  redis.call('LTRIM', attempts_key(id), -MAX_ATTEMPTS_LISTED, -1)
+end
+
+local function wait_until(destination, id, at)
+  redis.call('HSET', delivery_key(id), 'state', 'waiting', 'next', at)
+  redis.call('ZADD', waiting_key(destination), at, id)
 end
 
 local function fail(id, destination, now)
   redis.call('ZREM', waiting_key(destination), id)
-  -- Somebody asked for a replay while the last attempt was on its way.
+  -- A replay was requested during the last attempt.
   if redis.call('HDEL', delivery_key(id), 'again') == 1 then return announce(id, destination, now) end
   redis.call('HSET', delivery_key(id), 'state', 'failed', 'finished', now)
   redis.call('HDEL', delivery_key(id), 'next')

@@ -1,94 +1,99 @@
 #!lua flags=allow-oom
--- Claims deliveries that are due, fairly among destinations, and no more for one organization than it may have.
--- call n per_destination per_organization claim_ms max_age_ms most_attempts failure_threshold lost_entry aged_entry
--- Returns {id, claim, attempt} each. What comes of a claim is recorded before it runs out, or it counts as lost.
--- The same call gets the same again.
-local reply = get_reply(ARGV[3])
-if reply then return reply end
-local n, per_destination, per_organization = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local claim_ms, max_age, most_attempts, failure_threshold =
-  tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local MAX_DESTINATIONS, SCAN_LIMIT, BATCH, EXPIRY_LIMIT, PUT_OFF_MS = 200, 2000, 50, 1000, 500
-local now, claims = now_ms(), {}
+-- Claims deliveries that are due, fairly among destinations, within the limit of each organization.
+-- Takes {call_id, limit, claim_ms, schedule_ms, max_age_ms, lost_entry, expired_entry, circuit}.
+-- Answers a list of {id, number, attempt, organization}. An attempt is recorded before its claim runs out, or it is lost.
+-- A repeated call gets the same answer.
+local a = cjson.decode(ARGV[3])
+local now, claims = now_ms(), get_reply(a.call_id)
+if claims then return cjson.encode(claims) end
+claims = {}
+local MAX_DESTINATIONS, MAX_SCANNED, BATCH, MAX_EXPIRED, POSTPONED_MS = 200, 2000, 50, 1000, 500
 
+-- A lost claim is a failed attempt: the next one keeps the schedule, or a delivery that kills senders has all its
+-- attempts within minutes.
 local function requeue_lost(destination)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', sending_key(destination), '-inf', now)) do
     end_sending(destination, id)
-    note_attempt(id, ARGV[11])
-    if tonumber(redis.call('HGET', delivery_key(id), 'attempts')) >= most_attempts then
-      fail(id, destination, now)
-    else
-      redis.call('HSET', delivery_key(id), 'state', 'waiting', 'next', now)
-      redis.call('ZADD', waiting_key(destination), now, id)
-    end
+    note_attempt(id, a.lost_entry)
+    local wait_ms = a.schedule_ms[tonumber(redis.call('HGET', delivery_key(id), 'attempts'))]
+    if wait_ms then wait_until(destination, id, now + wait_ms) else fail(id, destination, now) end
   end
 end
 
--- Of a destination that is never back, most deliveries get no try of their own. Returns whether there may be more.
+-- Fails old deliveries of a destination that is never back, which gets too few calls to try each. Returns whether there
+-- may be more of them.
 local function fail_expired(destination)
-  if tonumber(redis.call('HGET', destination_key(destination), 'failures') or 0) < failure_threshold then return false end
+  local failures = tonumber(redis.call('HGET', destination_key(destination), 'failures') or 0)
+  if failures < a.circuit.failure_threshold then return false end
   local count = 0
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(destination), '-inf', now, 'LIMIT', 0, EXPIRY_LIMIT)) do
-    if tonumber(redis.call('HGET', delivery_key(id), 'since')) + max_age <= now then
-      note_attempt(id, ARGV[12])
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(destination), '-inf', now, 'LIMIT', 0, MAX_EXPIRED)) do
+    if tonumber(redis.call('HGET', delivery_key(id), 'since')) + a.max_age_ms <= now then
+      note_attempt(id, a.expired_entry)
       fail(id, destination, now)
       count = count + 1
     end
   end
-  return count == EXPIRY_LIMIT
+  return count == MAX_EXPIRED
 end
 
--- How many more calls may be made for the organization of a destination. Claims that ran out count no more.
-local rooms = {}
-local function room_of_organization(destination)
-  local calls = calls_key(destination)
-  if not rooms[calls] then
+-- Returns how many more calls the organization of a destination may make. Claims that ran out do not count.
+local capacities = {}
+local function capacity_of_organization(organization)
+  if not capacities[organization] then
+    local calls = calls_key(organization)
     redis.call('ZREMRANGEBYSCORE', calls, '-inf', now)
-    rooms[calls] = per_organization - redis.call('ZCARD', calls)
+    capacities[organization] = a.circuit.per_organization - redis.call('ZCARD', calls)
   end
-  return rooms[calls]
+  return capacities[organization]
 end
 
-local function claim(destination, more)
+local function claim(destination, organization, limit)
   requeue_lost(destination)
-  local more_old = fail_expired(destination)
-  local room = math.min(room_of(destination, per_destination, failure_threshold, now), more)
-  if room > 0 then
-    for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(destination), '-inf', now, 'LIMIT', 0, room)) do
+  local may_expire_more = fail_expired(destination)
+  local capacity, count = math.min(capacity_of(destination, a.circuit, now), limit), 0
+  if capacity > 0 then
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(destination), '-inf', now, 'LIMIT', 0, capacity)) do
       redis.call('ZREM', waiting_key(destination), id)
-      note_sending(destination, id, now + claim_ms)
+      note_sending(destination, id, now + a.claim_ms)
       redis.call('HSET', delivery_key(id), 'state', 'sending')
       redis.call('HDEL', delivery_key(id), 'next')
-      local attempt = redis.call('HINCRBY', delivery_key(id), 'attempts', 1)
-      claims[#claims + 1] = { id, redis.call('HINCRBY', delivery_key(id), 'claim', 1), attempt }
+      claims[#claims + 1] = {
+        id = id,
+        attempt = redis.call('HINCRBY', delivery_key(id), 'attempts', 1),
+        number = redis.call('HINCRBY', delivery_key(id), 'claim', 1),
+        organization = organization,
+      }
+      count = count + 1
     end
   end
-  reschedule(destination, per_destination, failure_threshold, now)
-  if more_old then
+  reschedule(destination, a.circuit, now)
+  if may_expire_more then
     redis.call('ZADD', OUTBOX, now, destination)
     redis.call('PUBLISH', OUTBOX, '1')
   end
+  return count
 end
 
-local scanned, visited, seen, due, is_new = 0, 0, {}, nil, nil
-local function may_go_on() return #claims < n and visited < MAX_DESTINATIONS and scanned < SCAN_LIMIT end
+local scanned, visited, seen, due, found_new = 0, 0, {}, nil, nil
+local function may_continue() return #claims < a.limit and visited < MAX_DESTINATIONS and scanned < MAX_SCANNED end
 repeat
-  due, is_new = redis.call('ZRANGEBYSCORE', OUTBOX, '-inf', now, 'LIMIT', 0, BATCH), false
+  due, found_new = redis.call('ZRANGEBYSCORE', OUTBOX, '-inf', now, 'LIMIT', 0, BATCH), false
   for _, destination in ipairs(due) do
-    if not may_go_on() then break end
-    local room = room_of_organization(destination)
-    if room <= 0 then
-      -- Behind those of others that are due; it is soon looked at again.
-      redis.call('ZADD', OUTBOX, now + PUT_OFF_MS, destination)
-      scanned, is_new = scanned + 1, true
+    if not may_continue() then break end
+    local organization = organization_of(destination)
+    local capacity = capacity_of_organization(organization)
+    if capacity <= 0 then
+      -- Behind the due destinations of other organizations, and checked again soon.
+      redis.call('ZADD', OUTBOX, now + POSTPONED_MS, destination)
+      scanned, found_new = scanned + 1, true
     elseif not seen[destination] then
-      seen[destination], visited, is_new = true, visited + 1, true
-      local before = #claims
-      claim(destination, math.min(room, n - before))
-      if calls_key(destination) then rooms[calls_key(destination)] = room - (#claims - before) end
+      seen[destination], visited, found_new = true, visited + 1, true
+      local count = claim(destination, organization, math.min(capacity, a.limit - #claims))
+      capacities[organization] = capacity - count
     end
   end
-until #due < BATCH or not is_new or not may_go_on()
-if #due == BATCH and #claims < n then redis.call('PUBLISH', OUTBOX, '1') end
-keep_reply(ARGV[3], claims, claim_ms)
-return claims
+until #due < BATCH or not found_new or not may_continue()
+if #due == BATCH and #claims < a.limit then redis.call('PUBLISH', OUTBOX, '1') end
+if #claims == 0 then return '[]' end
+keep_reply(a.call_id, claims, a.claim_ms)
+return cjson.encode(claims)

@@ -22,7 +22,7 @@ from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 
 SECTIONS: Final = ("redis", "objects", "links", "tasks", "network", "sealing", "webhooks", "tracing", "logs")
-"""Of the settings, what it reads."""
+"""Sections of the settings that the sender reads."""
 
 
 class WebhookSender:
@@ -58,7 +58,7 @@ class WebhookSender:
         self._loops.check()
 
     async def __del__(self) -> None:
-        """Before shutdown: claim no more, finish what is on its way."""
+        """Drains before shutdown."""
         await self._sender.drain()
         await self._loops.stop()
         await self._redis.aclose()

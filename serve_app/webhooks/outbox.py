@@ -1,31 +1,30 @@
-"""The outbox: webhooks of ended tasks, kept until they are delivered or given up.
+"""The outbox: webhooks of ended tasks, kept until they are delivered or have failed.
 
 A delivery is written by the step that ends its task (`tasks/outbox.lua`), and has the task's id.
 
 | key | kind | holds |
 |---|---|---|
-| `gen:outbox` | zset | destinations by when somebody has to look at them next, ms |
-| `gen:outbox:{destination}` | zset | deliveries that wait, by their next try, ms |
+| `gen:outbox` | zset | destinations by the time of their next check, ms |
+| `gen:outbox:{destination}` | zset | deliveries that wait, by their next attempt, ms |
 | `gen:sending:{destination}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
-| `gen:calls:{organization}` | zset | the same of all its destinations |
+| `gen:calls:{organization}` | zset | claimed deliveries of all its destinations, by the end of the claim, ms |
 | `gen:destination:{destination}` | hash | `concurrency`; `failures` in a row, `open_until` ms, `times_opened` if down |
 | `gen:delivery:{id}` | hash | `state destination attempts claim created since next finished again` (ms) |
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
-| `gen:deliveries` | zset | all that are kept, by when they were first due |
-| `gen:undelivered` | zset | those that failed for good, by when |
-| `gen:pending` | zset | those that wait or are being sent, by `since` |
-| `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/views.py` |
-| `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
+| `gen:deliveries` | zset | all deliveries, by when they were first due |
+| `gen:undelivered` | zset | failed deliveries, by when they failed |
+| `gen:pending` | zset | deliveries that wait or are being sent, by `since` |
+| `gen:delivered` | hash | counts: `delivered failed put_off`, and the delays of those delivered: `tasks/views.py` |
+| `gen:outbox` | pub/sub | something is due. Messages can be lost: senders poll, too |
 
-A destination is scheme, host and port, as one organization calls them: they fail together, and for nobody else; where
-settings seal what clients wrote, their keyed hash, and `error` and `text` are sealed. States are `waiting`, `sending`,
-`delivered`, `failed`.
+A destination is a `tasks/destination.py`: an origin, as one organization calls it. Its deliveries fail together, and
+hinder no others. Where settings seal what clients wrote, `error` and `text` of attempts are sealed.
 
 Invariants, each held by every script:
 1. A delivery is in exactly one of `outbox:{destination}` and `sending:{destination}` while it waits or is sent, and in
    neither afterwards.
-2. `claim` grows at every claim. What names another claim records nothing, so one attempt counts once.
-3. A claim that runs out is an attempt: a delivery that kills its sender ends, too.
+2. `claim` grows at every claim. A claim that is not the latest records nothing, so one attempt counts once.
+3. A claim that runs out is an attempt, and its delivery keeps the retry schedule: one that kills its sender ends, too.
 4. A destination with anything waiting or claimed is in `outbox`.
 5. Records, like tasks, are deleted when their retention is over, but not before the delivery has ended.
 6. A delivery is in `pending` exactly while it waits or is being sent.
@@ -35,12 +34,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from random import Random
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
@@ -49,23 +47,52 @@ from serve_app.config.settings import WebhookSettings
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.pages import page
 from serve_app.storage.scripts import Scripts, call_id, concat_scripts, milliseconds
+from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.views import BUCKETS
+from serve_app.webhooks.policy import CircuitPolicy, RetrySchedule
 
 _HERE: Final = Path(__file__).parent
-_UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
+_UNREADABLE: Final = "the answer was sealed with a key that is no longer among sealing.keys"
 _QUICK_S: Final = 1.0
-"""A destination that takes longer for its answers gets no more calls at a time."""
-_OUTCOMES: Final = ("delivered", "failed", "put_off")
-
-Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
+"""Seconds within which a destination has to answer to get more calls at a time."""
+_COUNTED: Final = ("delivered", "failed", "put_off")
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     WAITING = "waiting"
     SENDING = "sending"
     DELIVERED = "delivered"
     FAILED = "failed"
+
+
+class DeliveryOutcome(StrEnum):
+    """Outcome of an attempt."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    FAILED = "failed"
+
+
+class DestinationHealth(StrEnum):
+    """Health of the destination as a whole, as one attempt saw it."""
+
+    UP = "up"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+    """Health after an attempt without a call."""
+
+
+class RecordOutcome(StrEnum):
+    RECORDED = "recorded"
+    CLAIM_LOST = "claim_lost"
+
+
+class ReplayOutcome(StrEnum):
+    DUE = "due"
+    AFTER_ATTEMPT = "after_attempt"
+    """The delivery is being sent; it starts again if that fails."""
+    NOT_FOUND = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +102,18 @@ class Claim:
     id: str
     number: int
     attempt: int
-    """From 1; a replay begins anew."""
+    """Number of the attempt, from 1; a replay starts from 1 again."""
+    organization: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryAttempt:
+class AttemptRecord:
     at: float
     """Epoch seconds."""
     status: int | None = None
     error: str = ""
     text: str = ""
-    """How the destination's answer begins."""
+    """Beginning of the destination's answer."""
     took_s: float = 0.0
 
 
@@ -94,22 +122,32 @@ class Delivery:
     """Times in epoch seconds."""
 
     id: str
-    state: State
-    destination: str
+    state: DeliveryState
+    destination: WebhookDestination
     attempts: int
     created: float
     next: float | None
     finished: float | None
-    log: tuple[DeliveryAttempt, ...] = ()
+    log: tuple[AttemptRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    deliveries: int
+    """Deliveries that wait or are being sent."""
+    oldest_s: float
+    """Age of the oldest of them in seconds."""
 
 
 class Outbox:
     def __init__(
-        self, redis: Redis, prefix: str, policy: WebhookSettings | None = None, at_rest: AtRest = IN_CLEAR
+        self, redis: Redis, prefix: str, settings: WebhookSettings | None = None, at_rest: AtRest = IN_CLEAR
     ) -> None:
         """`redis` must decode responses."""
         self.redis = redis
-        self.policy = policy or WebhookSettings()
+        self.settings = settings or WebhookSettings()
+        self.retries = RetrySchedule.from_settings(self.settings)
+        self._circuit = asdict(CircuitPolicy.from_settings(self.settings))
         self._prefix = prefix
         self._at_rest = at_rest
         self._scripts = Scripts(redis, prefix, _source)
@@ -121,64 +159,54 @@ class Outbox:
     # Sending
 
     async def claim(self, n: int) -> list[Claim]:
-        """Up to `n` deliveries that are due, fairly among destinations and organizations."""
-        policy = self.policy
-        rows = await self._run(
+        """Claims up to `n` deliveries that are due, fairly among destinations and organizations."""
+        claims = await self._run(
             "claim",
-            call_id(),
-            n,
-            policy.per_destination,
-            policy.per_organization,
-            milliseconds(policy.claim_s),
-            milliseconds(max_age_s(policy)),
-            max_attempts(policy),
-            policy.failure_threshold,
-            _entry(DeliveryAttempt(time.time(), error="the sender was lost on the way")),
-            _entry(DeliveryAttempt(time.time(), error="the destination was never back")),
+            call_id=call_id(),
+            limit=n,
+            claim_ms=milliseconds(self.settings.claim_s),
+            schedule_ms=[milliseconds(wait_s) for wait_s in self.retries.waits_s],
+            max_age_ms=milliseconds(self.retries.max_age_s),
+            lost_entry=_entry(AttemptRecord(time.time(), error="the sender was lost on the way")),
+            expired_entry=_entry(AttemptRecord(time.time(), error="the destination was never back")),
+            circuit=self._circuit,
         )
-        return [Claim(task_id, int(number), int(attempt)) for task_id, number, attempt in rows]
+        return [Claim(**claim) for claim in claims]
 
     async def prolong(self, claims: Sequence[Claim]) -> None:
         if claims:
-            flat = [part for claim in claims for part in (claim.id, claim.number)]
-            await self._run("prolong", milliseconds(self.policy.claim_s), *flat)
+            latest = [{"id": claim.id, "number": claim.number} for claim in claims]
+            await self._run("prolong", claim_ms=milliseconds(self.settings.claim_s), claims=latest)
 
     async def record(
         self,
         claim: Claim,
-        attempt: DeliveryAttempt,
-        outcome: Outcome,
+        attempt: AttemptRecord,
+        outcome: DeliveryOutcome,
         *,
         wait_s: float = 0.0,
-        down: bool | None = False,
+        health: DestinationHealth = DestinationHealth.UP,
     ) -> bool:
-        """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted.
-
-        `down` is whether the destination as a whole seems to be down; None when it was not even called.
-        """
-        policy = self.policy
-        done = await self._run(
+        """Records an attempt. Returns False, and changes nothing, if the claim has run out."""
+        reply = await self._run(
             "record",
-            claim.id,
-            claim.number,
-            outcome,
-            milliseconds(wait_s),
-            _entry(self._seal(attempt)),
-            "" if down is None else int(down),
-            policy.per_destination,
-            policy.failure_threshold,
-            milliseconds(policy.circuit_open_s),
-            milliseconds(policy.max_circuit_open_s),
-            int(outcome == "delivered" and attempt.took_s < _QUICK_S),
-            policy.per_organization,
+            id=claim.id,
+            claim=claim.number,
+            outcome=outcome,
+            wait_ms=milliseconds(wait_s),
+            entry=_entry(self._seal(attempt)),
+            health=health,
+            is_quick=outcome is DeliveryOutcome.DELIVERED and attempt.took_s < _QUICK_S,
+            circuit=self._circuit,
         )
-        return done == 1
+        return RecordOutcome(reply["outcome"]) is RecordOutcome.RECORDED
 
     async def replay(self, task_id: str) -> bool:
-        """Has a delivery made again, now and with all its attempts. False when there is none for that task."""
-        return await self._run("replay", task_id) != 0
+        """Starts a delivery again, now and with all its attempts. Returns False if the task has none."""
+        reply = await self._run("replay", id=task_id)
+        return ReplayOutcome(reply["outcome"]) is not ReplayOutcome.NOT_FOUND
 
-    # Looking
+    # Reading
 
     async def get(self, task_id: str) -> Delivery | None:
         [delivery] = await self._get_many([task_id])
@@ -187,20 +215,22 @@ class Outbox:
     async def list_deliveries(
         self, *, limit: int, cursor: str | None = None, failed: bool = False
     ) -> tuple[list[Delivery], str | None]:
-        """Newest first, and the cursor of the next page; only those given up if `failed`. ValueError: a bad cursor."""
+        """Returns a page, newest first, and the cursor of the next; with `failed` only those that failed.
+
+        Raises ValueError for a bad cursor.
+        """
         index = f"{self._prefix}{'undelivered' if failed else 'deliveries'}"
         ids, following = await page(self.redis, index, limit, cursor)
         return [delivery for delivery in await self._get_many(ids) if delivery], following
 
-    async def backlog(self) -> tuple[int, float]:
-        """How many deliveries are on their way, and for how many seconds the oldest of them."""
-        deliveries, oldest = await self._run("backlog")
-        return deliveries, oldest / 1000
+    async def backlog(self) -> Backlog:
+        reply = await self._run("backlog")
+        return Backlog(reply["deliveries"], reply["oldest_ms"] / 1000)
 
     async def count_outcomes(self) -> tuple[dict[str, int], Histogram]:
-        """Counts of what came of attempts: `delivered failed put_off`; and how long those delivered took."""
+        """Returns the counts of attempts, `delivered failed put_off`, and the delays of those delivered."""
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(f"{self._prefix}delivered"))
-        return {name: int(raw.get(name, 0)) for name in _OUTCOMES}, BUCKETS.read("delay", raw)
+        return {name: int(raw.get(name, 0)) for name in _COUNTED}, BUCKETS.read("delay", raw)
 
     async def _get_many(self, ids: Sequence[str]) -> list[Delivery | None]:
         pipe = self.redis.pipeline(transaction=False)
@@ -210,7 +240,7 @@ class Outbox:
         rows = await pipe.execute() if ids else []
         return [self._delivery(task_id, *rows[2 * n : 2 * n + 2]) for n, task_id in enumerate(ids)]
 
-    def _delivery(self, task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:
+    def _delivery(self, task_id: str, raw: Mapping[str, str], log: Sequence[str]) -> Delivery | None:
         if not raw:
             return None
 
@@ -219,57 +249,33 @@ class Outbox:
 
         return Delivery(
             id=task_id,
-            state=State(raw["state"]),
-            destination=raw["destination"],
+            state=DeliveryState(raw["state"]),
+            destination=WebhookDestination.decode(raw["destination"]),
             attempts=int(raw["attempts"]),
             created=seconds("created") or 0.0,
             next=seconds("next"),
             finished=seconds("finished"),
-            log=tuple(self._unseal(DeliveryAttempt(**json.loads(entry))) for entry in log),
+            log=tuple(self._open(AttemptRecord(**json.loads(entry))) for entry in log),
         )
 
-    def _seal(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
-        """Destinations repeat what they are sent, and errors name hosts."""
+    def _seal(self, attempt: AttemptRecord) -> AttemptRecord:
+        """Seals the texts: destinations repeat what they receive, and errors name hosts."""
         return replace(attempt, error=self._at_rest.seal(attempt.error), text=self._at_rest.seal(attempt.text))
 
-    def _unseal(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
+    def _open(self, attempt: AttemptRecord) -> AttemptRecord:
         try:
             return replace(attempt, error=self._at_rest.open(attempt.error), text=self._at_rest.open(attempt.text))
         except Unreadable:
             return replace(attempt, error=_UNREADABLE, text="")
 
-    async def _run(self, name: str, *args: Any) -> Any:
-        return await self._scripts.run(name, ["", *args])
+    async def _run(self, name: str, **fields: Any) -> Any:
+        """Runs a script, which takes one JSON object and answers with JSON."""
+        return json.loads(await self._scripts.run(name, ["", json.dumps(fields)]))
 
 
 def _source(name: str) -> str:
     return concat_scripts(*OUTBOX, _HERE / "circuit_breaker.lua", _HERE / f"{name}.lua")
 
 
-def _entry(attempt: DeliveryAttempt) -> str:
+def _entry(attempt: AttemptRecord) -> str:
     return json.dumps(asdict(attempt))
-
-
-_MAX_RETRY_AFTER_S = 24 * 3600
-"""How long a destination may put a delivery off at a time."""
-_AGE = 1.5
-"""Times the whole schedule: how old a delivery may get whose destination has no time for it."""
-
-
-def max_attempts(settings: WebhookSettings) -> int:
-    return len(settings.schedule_s) + 1
-
-
-def max_age_s(settings: WebhookSettings) -> float:
-    return _AGE * (sum(settings.schedule_s) + settings.timeout_s * max_attempts(settings))
-
-
-def wait_s(settings: WebhookSettings, attempt: int, retry_after_s: float | None, random: Random) -> float | None:
-    """How long to wait after the failed attempt of this number, from 1; None: that was the last one.
-
-    Waits differ by up to `jitter` of them, so that what failed together is not repeated together.
-    """
-    if attempt > len(settings.schedule_s):
-        return None
-    wait = settings.schedule_s[attempt - 1] * (1 + settings.jitter * random.uniform(-1, 1))
-    return max(wait, min(retry_after_s or 0, _MAX_RETRY_AFTER_S))

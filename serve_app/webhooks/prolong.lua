@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Prolongs claims. claim_ms, then id claim ...
-for i = 4, #ARGV, 2 do
-  local h = redis.call('HMGET', delivery_key(ARGV[i]), 'destination', 'claim', 'state')
-  if h[2] == ARGV[i + 1] and h[3] == 'sending' then
-    note_sending(h[1], ARGV[i], now_ms() + tonumber(ARGV[3]), true)
-  end
+-- Prolongs the claims that have not run out. Takes {claim_ms, claims = {{id, number}, ...}}.
+local a = cjson.decode(ARGV[3])
+local until_ms = now_ms() + a.claim_ms
+for _, claim in ipairs(a.claims) do
+  local h = redis.call('HMGET', delivery_key(claim.id), 'destination', 'claim', 'state')
+  if tonumber(h[2]) == claim.number and h[3] == 'sending' then note_sending(h[1], claim.id, until_ms, true) end
 end
-return 1
+return '{"outcome":"prolonged"}'

@@ -1,45 +1,43 @@
 #!lua flags=allow-oom
--- Records how a claimed delivery went.
--- id claim outcome retry_ms entry down per_destination failure_threshold open_ms max_open_ms quick per_organization
--- outcome: delivered | retry | failed. down: 1 when the destination seems to be down, 0 when it answered, else empty.
--- Returns 1, or 0 for a claim that ran out: somebody else has the delivery, or had it.
-local id, claim, outcome, now = ARGV[3], ARGV[4], ARGV[5], now_ms()
-local per_destination, failure_threshold = tonumber(ARGV[9]), tonumber(ARGV[10])
-local key = delivery_key(id)
+-- Records an attempt at a claimed delivery. Takes {id, claim, outcome, wait_ms, entry, health, is_quick, circuit}.
+-- outcome: delivered | retry | failed. health of the destination: up | down | unknown, without a call.
+-- Answers {outcome}: recorded; claim_lost, and changes nothing, if another sender has the delivery or had it.
+local a, now = cjson.decode(ARGV[3]), now_ms()
+local key = delivery_key(a.id)
 local h = redis.call('HMGET', key, 'destination', 'claim', 'state', 'since')
 local destination = h[1]
-if h[2] ~= claim or h[3] ~= 'sending' then return 0 end
+if tonumber(h[2]) ~= a.claim or h[3] ~= 'sending' then return '{"outcome":"claim_lost"}' end
 
-note_attempt(id, ARGV[7])
-end_sending(destination, id)
-if outcome == 'delivered' then
+note_attempt(a.id, a.entry)
+end_sending(destination, a.id)
+if a.outcome == 'delivered' then
   redis.call('HSET', key, 'state', 'delivered', 'finished', now)
   redis.call('HDEL', key, 'again')
-  redis.call('ZREM', PENDING, id)
+  redis.call('ZREM', PENDING, a.id)
   redis.call('HINCRBY', DELIVERED, 'delivered', 1)
   observe_in(DELIVERED, 'delay', now - tonumber(h[4]))
-elseif outcome == 'retry' then
-  redis.call('HSET', key, 'state', 'waiting', 'next', now + tonumber(ARGV[6]))
-  redis.call('ZADD', waiting_key(destination), now + tonumber(ARGV[6]), id)
+elseif a.outcome == 'retry' then
+  wait_until(destination, a.id, now + a.wait_ms)
   redis.call('HINCRBY', DELIVERED, 'put_off', 1)
 else
-  fail(id, destination, now)
+  fail(a.id, destination, now)
 end
 
-local health = destination_key(destination)
-if ARGV[8] == '0' then
+local health, is_down = destination_key(destination), a.health == 'down'
+if a.health == 'up' then
   redis.call('HDEL', health, 'failures', 'open_until', 'times_opened')
-elseif ARGV[8] == '1' then
+elseif is_down then
   local failures = redis.call('HINCRBY', health, 'failures', 1)
   local open_until = tonumber(redis.call('HGET', health, 'open_until') or 0)
-  -- Calls that were on their way together fail together: that is one reason to shut it, not many.
-  if failures >= failure_threshold and open_until <= now then
+  -- Calls at the same time fail together: that is one reason to open the circuit, not many.
+  if failures >= a.circuit.failure_threshold and open_until <= now then
     local times = redis.call('HINCRBY', health, 'times_opened', 1)
-    redis.call('HSET', health, 'open_until', now + math.min(tonumber(ARGV[11]) * 2 ^ (times - 1), tonumber(ARGV[12])))
+    local open_ms = math.min(a.circuit.open_ms * 2 ^ (times - 1), a.circuit.max_open_ms)
+    redis.call('HSET', health, 'open_until', now + open_ms)
   end
 end
-adapt(destination, ARGV[13] == '1', ARGV[8] == '1', per_destination, tonumber(ARGV[14]))
-reschedule(destination, per_destination, failure_threshold, now)
--- Others of the destination may have waited for this one to end.
+adapt(destination, a.is_quick, is_down, a.circuit)
+reschedule(destination, a.circuit, now)
+-- Other deliveries of the destination may wait for the end of this one.
 if tonumber(redis.call('ZSCORE', OUTBOX, destination) or now + 1) <= now then redis.call('PUBLISH', OUTBOX, '1') end
-return 1
+return '{"outcome":"recorded"}'

@@ -1,8 +1,7 @@
 """The webhook sender: claims due deliveries, signs and posts them, records the answers.
 
-Many at once, and any number of senders beside each other: they meet only in the outbox. One that dies leaves its claims
-behind; they run out, and another sender tries again. So a destination may get a webhook twice, with the same
-`webhook-id`, and never not at all.
+Any number of senders work beside each other and share only the outbox. The claims of one that dies run out, and another
+sender makes the next attempt on schedule. So a destination may get a webhook twice, with the same `webhook-id`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hmac
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from random import Random
@@ -21,7 +20,7 @@ from typing import Final
 
 import httpx2
 from redis.exceptions import RedisError
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook as StandardWebhook
 
 from deployments.contract.objects import UNREACHABLE
 from deployments.telemetry import logs
@@ -31,16 +30,16 @@ from serve_app.encryption import Sealer, Unreadable
 from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, connection_problem, dns_tenant
 from serve_app.schemas.fields import decode_secret
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Task
+from serve_app.tasks.task import Task, Webhook
 from serve_app.tasks.views import ResultSerializer, encode_body
-from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
+from serve_app.webhooks.outbox import AttemptRecord, Claim, DeliveryOutcome, DestinationHealth, Outbox
 
 logger = logging.getLogger(__name__)
 
 RESPONSE_BYTES: Final = 1024
-"""Of an answer's body."""
+"""Bytes of an answer's body that are read."""
 _BODY_S: Final = 1.0
-"""Time limit for reading it: the status has already decided."""
+"""Seconds to read the body, after the status has decided."""
 _GONE: Final = 410
 _BUSY: Final = 429
 _CONTENT_TYPE: Final = "application/json"
@@ -49,37 +48,35 @@ _CONTENT_TYPE: Final = "application/json"
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int | None
-    """None: there was no answer, and `error` says why."""
+    """HTTP status; None without an answer, for the reason in `error`."""
     error: str = ""
     text: str = ""
-    """How its body begins; empty for an encoded one."""
+    """Beginning of the body; empty for an encoded one."""
     retry_after_s: float | None = None
     took_s: float = 0.0
     called: bool = True
-    """Whether it came to a call."""
+    """False if the attempt ended before a call."""
+    is_final: bool = False
+    """True if every later attempt would fail, too."""
 
     @property
     def delivered(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
     @property
-    def gone(self) -> bool:
-        return self.status == _GONE
-
-    @property
-    def down(self) -> bool | None:
-        """Whether the destination as a whole seems to be down or overloaded, rather than this one call refused; None
-        without a call."""
+    def health(self) -> DestinationHealth:
+        """The health of the destination: a call that it refuses is no sign of trouble."""
         if not self.called:
-            return None
-        return self.status is None or self.status >= 500 or self.status == _BUSY
+            return DestinationHealth.UNKNOWN
+        is_down = self.status is None or self.status >= 500 or self.status == _BUSY
+        return DestinationHealth.DOWN if is_down else DestinationHealth.UP
 
 
 async def post(
     client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float
 ) -> Answer:
-    """Never raises for what a destination does, or a network."""
-    began = time.monotonic()
+    """Makes one call. Errors of the destination and the network are answers without a status."""
+    started_at = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
             response = await _call(client, url, body, headers)
@@ -92,21 +89,21 @@ async def post(
         answer = Answer(None, connection_problem(error))
     except (httpx2.HTTPError, httpx2.InvalidURL):
         answer = Answer(None, "the connection broke, or what came was not HTTP")
-    return Answer(answer.status, answer.error, answer.text, answer.retry_after_s, time.monotonic() - began)
+    return replace(answer, took_s=time.monotonic() - started_at, is_final=answer.status == _GONE)
 
 
 async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
-    """Returns a response whose body is still to be read."""
+    """Returns a response whose body is not read yet."""
     request_headers = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
     return await client.send(client.build_request("POST", url, content=body, headers=request_headers), stream=True)
 
 
 async def _read(response: httpx2.Response) -> Answer:
-    """Closes the response after the beginning of its body, which may be late, broken or endless."""
+    """Reads the beginning of the body, which may be late, broken or endless, and closes the response."""
     head = b""
     try:
         async with asyncio.timeout(_BODY_S):
-            # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
+            # The raw bytes: a few kilobytes can decompress to enough to block all other deliveries.
             async for part in response.aiter_raw():
                 head += part
                 if len(head) >= RESPONSE_BYTES:
@@ -121,7 +118,7 @@ async def _read(response: httpx2.Response) -> Answer:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Seconds or a date, as RFC 9110 has it."""
+    """Parses seconds or a date (RFC 9110)."""
     if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after[:9])
     try:
@@ -136,23 +133,26 @@ def _seconds(retry_after: str) -> float | None:
 def signature_headers(
     webhook_id: str, at: datetime, body: bytes, secret: str | None, plain: Sequence[str] = ()
 ) -> dict[str, str]:
-    """For a delivery of `body` sent at `at`; `plain` names headers of the plainer form. Unsigned without a secret."""
+    """Signs `body`, sent at `at`, if there is a secret; `plain` names headers of signatures over the body alone."""
     headers = {"webhook-id": webhook_id, "webhook-timestamp": str(int(at.timestamp()))}
     if not secret:
         return headers
-    # The library takes any time for UTC, and only text; what it signs are the bytes that are sent.
-    headers["webhook-signature"] = Webhook(decode_secret(secret)).sign(webhook_id, at.astimezone(UTC), body.decode())
-    # Over the body alone, with the text of the secret as its destinations have it.
+    # The library takes any time for UTC, and text only; it signs the bytes that are sent.
+    headers["webhook-signature"] = StandardWebhook(decode_secret(secret)).sign(
+        webhook_id, at.astimezone(UTC), body.decode()
+    )
+    # The key is the text of the secret, as destinations know it.
     digest = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     return headers | dict.fromkeys(plain, digest)
 
 
-USER_AGENT = "gen-serve-webhooks/1"
-_SENDER_GONE = "the task is no longer kept"
-_UNREADABLE_ERROR = "its address or secret was sealed with a key that is no longer among sealing.keys"
-_NO_LINKS_ERROR = "the links of its results could not be made: the object store was out of reach"
-_LOOK_EVERY_S = 0.5
-_PROLONGS_PER_CLAIM = 3
+USER_AGENT: Final = "gen-serve-webhooks/1"
+_TASK_GONE: Final = "the task is no longer kept"
+_UNREADABLE: Final = "its address or secret was sealed with a key that is no longer among sealing.keys"
+_NO_LINKS: Final = "the links of its results could not be made: the object store was out of reach"
+_SENDER_FAILED: Final = "the sender failed; its log says why"
+_POLL_S: Final = 0.5
+_PROLONGS_PER_CLAIM: Final = 3
 
 
 class Sender:
@@ -169,120 +169,123 @@ class Sender:
         """`plain_signatures` names the headers of signatures over the body alone."""
         self._outbox = outbox
         self._tasks = tasks
-        self._presenter = serializer
+        self._serializer = serializer
         self._sealer = sealer
         self._tracer = tracer
         self._plain_signatures = tuple(plain_signatures)
         self._random = Random()
-        concurrency = outbox.policy.concurrency
-        limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency // 4)
-        self._client = guard.client(timeout=outbox.policy.timeout_s, limits=limits, headers={"user-agent": USER_AGENT})
+        settings = self._settings = outbox.settings
+        limits = httpx2.Limits(
+            max_connections=settings.concurrency, max_keepalive_connections=settings.concurrency // 4
+        )
+        self._client = guard.client(timeout=settings.timeout_s, limits=limits, headers={"user-agent": USER_AGENT})
         self._running: dict[Claim, asyncio.Task[None]] = {}
-        self._look = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._draining = False
-        self._more = False
-        """The last claim took all that there was room for."""
+        self._was_full = False
+        """True if the last claim used all capacity: more may be due."""
 
     async def listen(self) -> None:
-        """Hears of what is due. Lossy; `send` also looks by itself."""
+        """Subscribes to wake-ups. Messages can be lost: `send` polls, too."""
         async with self._outbox.redis.pubsub() as pubsub:
             await pubsub.subscribe(self._outbox.channel)
             messages = pubsub.listen()
             while True:
                 with idle():
                     await anext(messages)
-                self._look.set()
+                self._wake_up.set()
 
     async def send(self) -> None:
-        """Has as many deliveries on their way as are due and fit."""
+        """Claims and starts deliveries as they become due, up to the limit."""
         while True:
-            self._look.clear()
+            self._wake_up.clear()
             async with self._claiming:
-                room = 0 if self._draining else self._outbox.policy.concurrency - len(self._running)
-                claims = await self._outbox.claim(room) if room > 0 else []
+                capacity = 0 if self._draining else self._settings.concurrency - len(self._running)
+                claims = await self._outbox.claim(capacity) if capacity > 0 else []
                 for claim in claims:
                     running = self._running[claim] = asyncio.create_task(self._deliver(claim))
                     running.add_done_callback(lambda _, claim=claim: self._on_done(claim))
-            self._more = len(claims) >= room
-            if not self._more or not claims:
+            self._was_full = len(claims) >= capacity
+            if not self._was_full or not claims:
                 with idle(), contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_EVERY_S):
-                        await self._look.wait()
+                    async with asyncio.timeout(_POLL_S):
+                        await self._wake_up.wait()
 
     async def prolong(self) -> None:
-        """Keeps the claims of what is still on its way."""
+        """Prolongs the claims of running deliveries."""
         while True:
-            await rest(self._outbox.policy.claim_s / _PROLONGS_PER_CLAIM)
+            await rest(self._settings.claim_s / _PROLONGS_PER_CLAIM)
             await self._outbox.prolong(list(self._running))
 
     async def drain(self) -> None:
-        """Claims no more, and waits for what is on its way."""
+        """Stops claiming, and waits for running deliveries."""
         self._draining = True
         async with self._claiming:
-            pass  # what is just being claimed is on its way, too
+            pass  # a claim in progress starts deliveries, too
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=self._outbox.policy.timeout_s)
+            await asyncio.wait(self._running.values(), timeout=self._settings.timeout_s)
         await self._client.aclose()
 
     def _on_done(self, claim: Claim) -> None:
         del self._running[claim]
-        if self._more:
-            self._look.set()
+        if self._was_full:
+            self._wake_up.set()
 
     async def _deliver(self, claim: Claim) -> None:
-        try:
-            await self._attempt(claim)
-        except RedisError as problem:
-            # The claim runs out, and the delivery is made again: rather twice than never.
-            logger.warning("a delivery was not recorded: %s", type(problem).__name__)
-        except Exception:
-            logger.exception("a delivery failed in the sender itself")
-
-    async def _attempt(self, claim: Claim) -> None:
-        (task,) = await self._tasks.get_many([claim.id])  # it is told of, though it was deleted meanwhile
-        if task is None or task.webhook is None:
-            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", down=None)
-            return
-        dns_tenant.set(task.project)
-        logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
         at = datetime.now(UTC)
         try:
-            answer = await self._call_in_span(task, claim, at)
+            try:
+                answer = await self._attempt(claim, at)
+            except RedisError:
+                raise
+            except Exception:
+                logger.exception("a delivery failed in the sender itself")
+                answer = Answer(None, _SENDER_FAILED, called=False)
+            await self._record(claim, at, answer)
+        except RedisError as problem:
+            # The claim runs out, and the next attempt follows on schedule: a webhook may come twice, but comes.
+            logger.warning("a delivery was not recorded: %s", type(problem).__name__)
+
+    async def _record(self, claim: Claim, at: datetime, answer: Answer) -> None:
+        attempt = AttemptRecord(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
+        wait_s = self._outbox.retries.wait_s(claim.attempt, answer.retry_after_s, self._random)
+        if answer.delivered:
+            outcome = DeliveryOutcome.DELIVERED
+        elif answer.is_final or wait_s is None:
+            outcome = DeliveryOutcome.FAILED
+        else:
+            outcome = DeliveryOutcome.RETRY
+        await self._outbox.record(claim, attempt, outcome, wait_s=wait_s or 0.0, health=answer.health)
+
+    async def _attempt(self, claim: Claim, at: datetime) -> Answer:
+        # Deleted tasks have webhooks, too.
+        (task,) = await self._tasks.get_many([claim.id])
+        if task is None or task.webhook is None:
+            return Answer(None, _TASK_GONE, called=False, is_final=True)
+        dns_tenant.set(claim.organization)
+        logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
+        attributes = {"gen.task": task.id, "gen.project": task.project, "gen.queue": task.queue}
+        try:
+            with self._tracer.span(
+                "webhook", task.traceparent, {**attributes, "gen.attempt": claim.attempt}, "client"
+            ) as span:
+                answer = await self._call(task, task.webhook, at, span.traceparent)
+                if answer.status is not None:
+                    span.note("http.response.status_code", answer.status)
+                return answer
         except Unreadable:
-            await self._outbox.record(
-                claim, DeliveryAttempt(at.timestamp(), error=_UNREADABLE_ERROR), "failed", down=None
-            )
-            return
+            return Answer(None, _UNREADABLE, called=False, is_final=True)
         except UNREACHABLE as problem:
             logger.warning("a result's links could not be signed: %s", type(problem).__name__)
-            answer = Answer(None, _NO_LINKS_ERROR, called=False)
-        attempt = DeliveryAttempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
-        wait = wait_s(self._outbox.policy, claim.attempt, answer.retry_after_s, self._random)
-        if answer.delivered:
-            await self._outbox.record(claim, attempt, "delivered")
-        elif answer.gone or wait is None:
-            await self._outbox.record(claim, attempt, "failed", down=answer.down)
-        else:
-            await self._outbox.record(claim, attempt, "retry", wait_s=wait, down=answer.down)
+            return Answer(None, _NO_LINKS, called=False)
 
-    async def _call_in_span(self, task: Task, claim: Claim, at: datetime) -> Answer:
-        attributes = {"gen.task": task.id, "gen.project": task.project, "gen.queue": task.queue}
-        with self._tracer.span(
-            "webhook", task.traceparent, {**attributes, "gen.attempt": claim.attempt}, "client"
-        ) as span:
-            answer = await self._call(task, at, span.traceparent)
-            if answer.status is not None:
-                span.note("http.response.status_code", answer.status)
-            return answer
-
-    async def _call(self, task: Task, at: datetime, traceparent: str) -> Answer:
-        assert task.webhook is not None
-        if not task.webhook.url:
+    async def _call(self, task: Task, webhook: Webhook, at: datetime, traceparent: str) -> Answer:
+        if not webhook.url:
             raise Unreadable
-        body = encode_body(await self._presenter.body(task, task.webhook.base))
-        secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
+        body = encode_body(await self._serializer.body(task, webhook.base))
+        secret = self._sealer.open(webhook.secret) if webhook.secret else None
         headers = signature_headers(task.id, at, body, secret, self._plain_signatures)
         if traceparent:
             headers["traceparent"] = traceparent
-        return await post(self._client, task.webhook.url, body, headers, self._outbox.policy.timeout_s)
+        return await post(self._client, webhook.url, body, headers, self._settings.timeout_s)

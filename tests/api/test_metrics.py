@@ -24,7 +24,7 @@ from serve_app.metrics.series import ALL, Kind
 from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, Outbox
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def _happen(service: Service) -> None:
     tasks, prefix = service.worker.tasks, service.settings.redis.prefix
     outbox = Outbox(tasks.redis, prefix)
     [claim] = await outbox.claim(1)
-    await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
+    await outbox.record(claim, AttemptRecord(1.0, 204), DeliveryOutcome.DELIVERED)
     tally = CounterBuffer()
     tally.observe(CounterName.MODERATION, "request", 0.2)
     await tally.add_to(tasks.redis, prefix)

@@ -10,10 +10,11 @@ from redis.asyncio import Redis
 
 from serve_app.config.settings import WebhookSettings
 from serve_app.inputs.url_guard import parse_destination
+from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
-from serve_app.webhooks.outbox import Claim, Delivery, DeliveryAttempt, Outbox
+from serve_app.webhooks.outbox import AttemptRecord, Claim, Delivery, Outbox
 from support.redis_contents import values
 from support.tasks import ALL, QUEUE, new_task
 
@@ -22,14 +23,20 @@ T = TypeVar("T")
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
-DESTINATION = f"{parse_destination(URL)} default"
-OTHER_DESTINATION = f"{parse_destination(OTHER_URL)} default"
+
+
+def destination_id(url: str, organization: str = "default") -> str:
+    return WebhookDestination(parse_destination(url), organization).encode()
+
+
+DESTINATION = destination_id(URL)
+OTHER_DESTINATION = destination_id(OTHER_URL)
 LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
 _AT_A_TIME = 50
 
-OK = DeliveryAttempt(1.0, 204)
-DOWN = DeliveryAttempt(1.0, 503)
+OK = AttemptRecord(1.0, 204)
+DOWN = AttemptRecord(1.0, 503)
 
 
 def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:

@@ -8,7 +8,7 @@ from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.task import Status
 from serve_app.tasks.views import ResultSerializer
-from serve_app.webhooks.outbox import Outbox, State
+from serve_app.webhooks.outbox import DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
 from support.deliveries import until
@@ -34,7 +34,7 @@ def send(service: Service) -> None:
 
         async def none_is_due() -> bool:
             all_, _ = await outbox.list_deliveries(limit=1000)
-            return all(each.state is not State.SENDING and each.attempts for each in all_)
+            return all(each.state is not DeliveryState.SENDING and each.attempts for each in all_)
 
         async with running(sender):
             await until(none_is_due)

@@ -14,7 +14,7 @@ from serve_app.inputs.links import LinkSigner
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.views import ResultSerializer
-from serve_app.webhooks.outbox import Delivery, Outbox, State
+from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
 
 KEY = new_key()
@@ -56,9 +56,9 @@ async def running(sender: Sender) -> AsyncIterator[Sender]:
         await kill(sender, loops)
 
 
-async def wait_for_states(outbox: Outbox, ids: Sequence[str], *states: State) -> list[Delivery]:
+async def wait_for_states(outbox: Outbox, ids: Sequence[str], *states: DeliveryState) -> list[Delivery]:
     """The deliveries, once all of them are in one of the states; unless told otherwise, have ended."""
-    expected = states or (State.DELIVERED, State.FAILED)
+    expected = states or (DeliveryState.DELIVERED, DeliveryState.FAILED)
     async with asyncio.timeout(60):
         while True:
             deliveries = [each for each in await outbox._get_many(ids) if each is not None]

@@ -11,6 +11,7 @@ from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.url_guard import parse_destination
+from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.task import Task
 from serve_app.webhooks.outbox import Delivery
 
@@ -46,7 +47,10 @@ async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
 
 def _view(task: Task, delivery: Delivery | None) -> TaskDelivery:
     assert task.webhook is not None
-    destination = parse_destination(task.webhook.url) if task.webhook.url else task.webhook.destination
+    webhook = task.webhook
+    destination = (
+        parse_destination(webhook.url) if webhook.url else WebhookDestination.decode(webhook.destination).origin
+    )
     if delivery is None:
         return TaskDelivery(id=task.id, destination=destination, state="not due", next=None, attempts=[])
     attempts = [

@@ -14,7 +14,7 @@ from support.deliveries import end_one_task
 from serve_app.encryption import SealingSettings
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, Outbox
 
 Webhooks: TypeAlias = Callable[..., CommandResult]
 EndTasks: TypeAlias = Callable[..., list[str]]
@@ -27,14 +27,14 @@ SECRET = "a secret, sealed or not, is nobody's business"
 def end_tasks(redis_url: str, prefix: str) -> EndTasks:
     """The ids of tasks that have just ended, the oldest first, after one attempt each where there is an outcome."""
 
-    def create(n: int = 1, outcome: Outcome | None = None, attempt: DeliveryAttempt | None = None) -> list[str]:
+    def create(n: int = 1, outcome: DeliveryOutcome | None = None, attempt: AttemptRecord | None = None) -> list[str]:
         async def end() -> list[str]:
             redis = connection.connect(redis_url)
             store, outbox = TaskStore(redis, prefix), Outbox(redis, prefix)
             ids = [await end_one_task(store, "https://hooks.test/x", secret=SECRET) for _ in range(n)]
             while outcome and (claims := await outbox.claim(n)):
                 for claim in claims:
-                    await outbox.record(claim, attempt or DeliveryAttempt(1.0, 500), outcome, wait_s=3600)
+                    await outbox.record(claim, attempt or AttemptRecord(1.0, 500), outcome, wait_s=3600)
             await redis.aclose()
             return ids
 
@@ -54,9 +54,9 @@ def states(webhooks: Webhooks) -> dict[str, str]:
 
 
 def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, end_tasks: EndTasks) -> None:
-    [delivered] = end_tasks(1, "delivered", DeliveryAttempt(1.0, 204))
-    [failed] = end_tasks(1, "failed", DeliveryAttempt(1.0, error="could not connect"))
-    [retried] = end_tasks(1, "retry", DeliveryAttempt(1.0, 503, text="later"))
+    [delivered] = end_tasks(1, "delivered", AttemptRecord(1.0, 204))
+    [failed] = end_tasks(1, "failed", AttemptRecord(1.0, error="could not connect"))
+    [retried] = end_tasks(1, "retry", AttemptRecord(1.0, 503, text="later"))
     [fresh] = end_tasks()
     listed = webhooks("list")
     rows = {row[0]: row[1:] for row in listed.table}

@@ -36,7 +36,7 @@ from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.limits import ProjectClosed
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Webhook
-from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, DestinationHealth, Outbox
 
 MARK = "Zq7Wmarkk"
 """Stands in whatever is of the project that is erased, and in nothing else."""
@@ -100,11 +100,13 @@ class House:
         await self._end(delivered, word, Status.READY)
         outbox = Outbox(self.redis, self.prefix)
         [claim] = await outbox.claim(1)
-        await outbox.record(claim, DeliveryAttempt(1.0, 200, text=word), "delivered")
+        await outbox.record(claim, AttemptRecord(1.0, 200, text=word), DeliveryOutcome.DELIVERED)
         undelivered = await self._submit(project, word)
         await self._end(undelivered, word, Status.REQUEST_MODERATED)
         [claim] = await outbox.claim(1)
-        await outbox.record(claim, DeliveryAttempt(1.0, 500, text=word), "retry", wait_s=3600, down=True)
+        await outbox.record(
+            claim, AttemptRecord(1.0, 500, text=word), DeliveryOutcome.RETRY, wait_s=3600, health=DestinationHealth.DOWN
+        )
         running = await self._submit(project, word)
         [self.leased[project]] = await self.tasks.lease(QUEUE, 1, 100)
         assert self.leased[project].id == running.id

@@ -25,7 +25,7 @@ from serve_app.launcher.embedded_redis import free_port
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import DeliveryAttempt
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome
 
 PREFIX = "{gen}:"
 
@@ -67,9 +67,9 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     outbox = make_outbox(store)
     claim = await claim_one(outbox)
     await outbox.prolong([claim])
-    assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
+    assert await outbox.record(claim, AttemptRecord(1.0, 204), DeliveryOutcome.DELIVERED)
     assert await outbox.replay(task.id)
-    assert await outbox.record(await claim_one(outbox), DeliveryAttempt(1.0, 204), "delivered")
+    assert await outbox.record(await claim_one(outbox), AttemptRecord(1.0, 204), DeliveryOutcome.DELIVERED)
     await make_due(store, "retention")
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []

@@ -20,7 +20,7 @@ from serve_app.storage import connection
 from serve_app.tasks.limits import Limits, StoreFull
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import DeliveryAttempt, State
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, DeliveryState
 
 LIMITS = Limits(max_memory=0.8)
 
@@ -136,8 +136,8 @@ async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None
     outbox = make_outbox(store)
     claim = await claim_one(outbox)
     await outbox.prolong([claim])
-    assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
-    assert (await get_delivery(outbox, task.id)).state is State.DELIVERED
+    assert await outbox.record(claim, AttemptRecord(1.0, 204), DeliveryOutcome.DELIVERED)
+    assert (await get_delivery(outbox, task.id)).state is DeliveryState.DELIVERED
     await fall_due(store, "retention", task.id)
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []

@@ -25,7 +25,7 @@ from support.deliveries import (
 )
 
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import Claim, Outbox, State
+from serve_app.webhooks.outbox import Claim, DeliveryOutcome, DeliveryState, DestinationHealth, Outbox
 
 TRIPS = 3
 PER_DESTINATION = 4
@@ -44,7 +44,7 @@ def outbox(store: TaskStore) -> Outbox:
 
 
 async def fails(outbox: Outbox, claim: Claim) -> None:
-    assert await outbox.record(claim, DOWN, "retry", down=True)
+    assert await outbox.record(claim, DOWN, DeliveryOutcome.RETRY, health=DestinationHealth.DOWN)
 
 
 async def trip(outbox: Outbox) -> None:
@@ -76,7 +76,7 @@ async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskSt
 
 async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 20)
-    for outcome in ("delivered", "retry", "failed"):
+    for outcome in DeliveryOutcome:
         for _ in range(TRIPS - 1):
             await fails(outbox, await claim_one(outbox))
         await outbox.record(await claim_one(outbox), OK, outcome)
@@ -91,7 +91,7 @@ async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, ou
     [trial] = [claim for claims in results for claim in claims]
     await time_passes(outbox, claims=False)
     assert await outbox.claim(10) == [], "that one is on its way"
-    assert await outbox.record(trial, OK, "delivered")
+    assert await outbox.record(trial, OK, DeliveryOutcome.DELIVERED)
     assert await health(outbox) == {"concurrency": "2"}
     assert len(await outbox.claim(10)) == 2
 
@@ -102,7 +102,7 @@ async def test_a_destination_gets_as_many_calls_at_a_time_as_it_answers_quickly(
     for answer in (replace(OK, took_s=5.0), OK, OK):
         claims = await outbox.claim(60)
         for claim in claims:
-            await outbox.record(claim, answer, "delivered")
+            await outbox.record(claim, answer, DeliveryOutcome.DELIVERED)
         assert len(claims) == PER_DESTINATION
     claims = await outbox.claim(60)
     assert len(claims) == PER_DESTINATION + 1
@@ -152,7 +152,7 @@ async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_gi
     async def all_have_failed() -> bool:
         for claim in await outbox.claim(10):
             tried.add(claim.id)
-            await outbox.record(claim, DOWN, "retry", wait_s=0.2, down=True)
+            await outbox.record(claim, DOWN, DeliveryOutcome.RETRY, wait_s=0.2, health=DestinationHealth.DOWN)
         return len(await members(store.redis, f"{store.prefix}undelivered")) == len(ids)
 
     await until(all_have_failed)
@@ -160,7 +160,7 @@ async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_gi
     assert untried
     for task_id in untried:
         delivery = await get_delivery(outbox, task_id)
-        assert (delivery.state, delivery.attempts, delivery.next) == (State.FAILED, 0, None)
+        assert (delivery.state, delivery.attempts, delivery.next) == (DeliveryState.FAILED, 0, None)
         assert [attempt.error for attempt in delivery.log] == ["the destination was never back"]
     await time_passes(outbox)
     assert await outbox.claim(10) == []
@@ -177,7 +177,7 @@ async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: Ta
 async def test_a_replay_tries_a_destination_that_is_left_alone(store: TaskStore) -> None:
     outbox = make_outbox(store, failure_threshold=1, circuit_open_s=HOUR_S)
     task_id = await end_one_task(store)
-    await outbox.record(await claim_one(outbox), DOWN, "failed", down=True)
+    await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.FAILED, health=DestinationHealth.DOWN)
     later = await end_one_task(store)
     assert await outbox.claim(10) == []
     assert await outbox.replay(task_id)

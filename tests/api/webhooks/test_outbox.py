@@ -5,6 +5,7 @@ How tasks enter it, in which order and at whose cost deliveries are handed out, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,14 @@ from redis.asyncio import Redis
 from support.deliveries import (
     DESTINATION,
     DOWN,
+    HOUR_S,
     LIMITS,
     OK,
     OTHER_DESTINATION,
     OTHER_URL,
     URL,
     claim_one,
+    destination_id,
     end_one_task,
     end_tasks,
     get_delivery,
@@ -33,7 +36,7 @@ from support.tasks import QUEUE
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import Claim, Outbox, State
+from serve_app.webhooks.outbox import Backlog, Claim, DeliveryOutcome, DeliveryState, Outbox
 
 End = Callable[[TaskStore, str], Awaitable[None]]
 """Ends a leased task in its first attempt."""
@@ -92,7 +95,7 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     ended = await store.get(task.id)
     assert ended is not None
     delivery = await get_delivery(outbox, task.id)
-    assert (delivery.state, delivery.destination, delivery.attempts) == (State.WAITING, DESTINATION, 0)
+    assert (delivery.state, delivery.destination.encode(), delivery.attempts) == (DeliveryState.WAITING, DESTINATION, 0)
     assert (delivery.created, delivery.next, delivery.log) == (ended.finished, ended.finished, ())
     assert delivery.finished is None
     claim = await claim_one(outbox)
@@ -121,14 +124,14 @@ async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_he
             await store.complete(QUEUE, task.id, 1, Status.READY)
         assert (await pubsub.get_message(timeout=60) or {})["type"] == "message"
     assert calls == ["EVALSHA"]
-    assert (await get_delivery(outbox, task.id)).state is State.WAITING
+    assert (await get_delivery(outbox, task.id)).state is DeliveryState.WAITING
 
 
 async def test_a_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     for url in (URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"):
         await end_one_task(store, url)
     destinations = [
-        f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")
+        destination_id(url) for url in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")
     ]
     assert sorted(await members(redis, outbox.channel)) == destinations
     assert len(await members(redis, f"{outbox.channel}:{DESTINATION}")) == 2
@@ -143,10 +146,10 @@ async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_
         await end_tasks(store, 1, f"http://destination-{number}.test/")
     claims = await outbox.claim(10)
     assert len(claims) == 2
-    await redis.zadd(outbox.channel, {f"http://never-{number}.test:80 default": number for number in range(5000)})
+    await redis.zadd(outbox.channel, {destination_id(f"http://never-{number}.test"): number for number in range(5000)})
     late = await end_tasks(store, 1, OTHER_URL, organization="acme")
     assert [claim.id for _ in range(4) for claim in await outbox.claim(10)] == late
-    await outbox.record(claims[0], OK, "delivered")
+    await outbox.record(claims[0], OK, DeliveryOutcome.DELIVERED)
     await time_passes(outbox, claims=False)
     assert len([claim for _ in range(200) for claim in await outbox.claim(10)]) == 1
 
@@ -160,9 +163,9 @@ async def test_of_one_destination_the_oldest_come_first(store: TaskStore) -> Non
 
 
 async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wait_for_them(store: TaskStore) -> None:
-    outbox = make_outbox(store, claim_s=1)
+    outbox = make_outbox(store, claim_s=1, schedule_s=(0.2, 0.2))
     task_id = await end_one_task(store)
-    await outbox.record(await claim_one(outbox), DOWN, "retry", wait_s=0.2)
+    await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.RETRY, wait_s=0.2)
     waiting = await get_delivery(outbox, task_id)
     assert waiting.next is not None
     assert await store.redis.zscore(outbox.channel, DESTINATION) == waiting.next * 1000
@@ -180,22 +183,53 @@ async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wa
     assert attempts[task_id] >= 2
 
 
+async def test_lost_claims_keep_the_retry_schedule(store: TaskStore) -> None:
+    outbox = make_outbox(store, schedule_s=(HOUR_S, 3 * HOUR_S))
+    task_id = await end_one_task(store)
+    waits_s = []
+    for attempt in (1, 2, 3):
+        assert (await claim_one(outbox)).attempt == attempt
+        await time_passes(outbox, waits=False)
+        assert await outbox.claim(10) == []
+        delivery = await get_delivery(outbox, task_id)
+        if delivery.next is not None:
+            waits_s.append(delivery.next - time.time())
+        await time_passes(outbox)
+    assert waits_s == pytest.approx([HOUR_S, 3 * HOUR_S], abs=60)
+    assert (delivery.state, len(delivery.log)) == (DeliveryState.FAILED, 3)
+
+
+async def test_delivery_written_by_0_2_is_claimed(store: TaskStore, outbox: Outbox) -> None:
+    task = hooked_task(organization="acme")
+    await store.submit(task)
+    await store.redis.hset(f"{store.prefix}task:{task.id}", "webhook_destination", "http://one.test:80 acme")  # type: ignore[misc]
+    await store.cancel(task.id, "p")
+    claim = await claim_one(outbox)
+    assert (claim.id, claim.organization) == (task.id, "acme")
+    assert await members(store.redis, f"{store.prefix}calls:acme") == [task.id]
+    assert (await get_delivery(outbox, task.id)).destination == ("http://one.test:80", "acme")
+    assert await outbox.record(claim, OK, DeliveryOutcome.DELIVERED)
+    assert await members(store.redis, f"{store.prefix}calls:acme") == []
+
+
 async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
     ids = await end_tasks(store, 2)
     current, stale = await outbox.claim(2)
     await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
     await outbox.prolong([])
-    await outbox.prolong([current, replace(stale, number=stale.number + 1), Claim("unknown", 1, 1)])
+    await outbox.prolong([current, replace(stale, number=stale.number + 1), Claim("unknown", 1, 1, "default")])
+    await time_passes(outbox, claims=False)
+    assert await outbox.claim(10) == []
     await time_passes(outbox, claims=False)
     assert [claim.id for claim in await outbox.claim(10)] == [stale.id]
-    assert await outbox.record(current, OK, "delivered")
+    assert await outbox.record(current, OK, DeliveryOutcome.DELIVERED)
 
 
 async def test_idle_destinations_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     await end_tasks(store, 2)
     await end_one_task(store, OTHER_URL)
     for claim in await outbox.claim(10):
-        await outbox.record(claim, OK, "delivered")
+        await outbox.record(claim, OK, DeliveryOutcome.DELIVERED)
     assert await members(redis, outbox.channel) == []
     await end_one_task(store, OTHER_URL)
     assert await members(redis, outbox.channel) == [OTHER_DESTINATION]
@@ -206,7 +240,7 @@ async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: Tas
     outbox = make_outbox(store, per_destination=100)
     ids = await end_tasks(store, 3) + await end_tasks(store, 2, OTHER_URL)
     for claim in await outbox.claim(100) if failed else []:
-        await outbox.record(claim, DOWN, "failed")
+        await outbox.record(claim, DOWN, DeliveryOutcome.FAILED)
     listed, cursor = await outbox.list_deliveries(limit=2, failed=failed)
     while cursor is not None:
         page, cursor = await outbox.list_deliveries(limit=2, cursor=cursor, failed=failed)
@@ -233,15 +267,15 @@ async def test_what_is_due_is_swept_in_bounded_parts_past_all_that_must_stay(sto
 async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(store: TaskStore) -> None:
     outbox = make_outbox(store, schedule_s=(60,))
     task_id = await end_one_task(store)
-    await outbox.record(await claim_one(outbox), DOWN, "retry", wait_s=60)
+    await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.RETRY, wait_s=60)
     assert (await outbox.count_outcomes())[0] == {"delivered": 0, "failed": 0, "put_off": 1}
     await time_passes(outbox)
-    await outbox.record(await claim_one(outbox), DOWN, "failed")
+    await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.FAILED)
     counts, delay = await outbox.count_outcomes()
     assert (counts["failed"], delay.count) == (1, 0)
     await outbox.replay(task_id)
     await store.redis.hincrby(f"{store.prefix}delivery:{task_id}", "since", -90_000)  # type: ignore[misc]
-    await outbox.record(await claim_one(outbox), OK, "delivered")
+    await outbox.record(await claim_one(outbox), OK, DeliveryOutcome.DELIVERED)
     counts, delay = await outbox.count_outcomes()
     assert counts == {"delivered": 1, "failed": 1, "put_off": 1}
     assert (delay.count, delay.sum >= 90) == (1, True)
@@ -249,13 +283,13 @@ async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(sto
 
 
 async def test_the_backlog_is_what_is_on_its_way(store: TaskStore, outbox: Outbox) -> None:
-    assert await outbox.backlog() == (0, 0)
+    assert await outbox.backlog() == Backlog(0, 0)
     first, _ = await end_one_task(store), await end_one_task(store)
     await store.redis.zincrby(f"{store.prefix}pending", -90_000, first)
-    pending, oldest_s = await outbox.backlog()
-    assert pending == 2
-    assert 90 <= oldest_s < 120
+    backlog = await outbox.backlog()
+    assert backlog.deliveries == 2
+    assert 90 <= backlog.oldest_s < 120
     for claim in await outbox.claim(2):
-        assert (await outbox.backlog())[0] >= 1, "what is being sent is on its way"
-        await outbox.record(claim, OK, "delivered")
-    assert await outbox.backlog() == (0, 0)
+        assert (await outbox.backlog()).deliveries >= 1, "what is being sent is on its way"
+        await outbox.record(claim, OK, DeliveryOutcome.DELIVERED)
+    assert await outbox.backlog() == Backlog(0, 0)

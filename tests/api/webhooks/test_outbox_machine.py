@@ -15,6 +15,7 @@ from support.deliveries import (
     OTHER_DESTINATION,
     OTHER_URL,
     URL,
+    destination_id,
     everything,
     hooked_task,
     time_passes,
@@ -23,10 +24,10 @@ from support.machines import PHASES, RedisMachine, run_machine
 from support.tasks import QUEUE
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State, max_attempts
+from serve_app.webhooks.outbox import Claim, DeliveryOutcome, DeliveryState, DestinationHealth, Outbox
+from serve_app.webhooks.policy import RetrySchedule
 
 POLICY = WebhookSettings(
     schedule_s=(60, 60, 60),
@@ -36,16 +37,17 @@ POLICY = WebhookSettings(
     circuit_open_s=60,
     max_circuit_open_s=240,
 )
-PENDING_STATES = {State.WAITING, State.SENDING}
+MAX_ATTEMPTS = RetrySchedule.from_settings(POLICY).max_attempts
+PENDING_STATES = {DeliveryState.WAITING, DeliveryState.SENDING}
 
 
 @dataclass
 class ExpectedDelivery:
     destination: str
-    state: State = State.WAITING
+    state: DeliveryState = DeliveryState.WAITING
     attempts: int = 0
     number: int = 0
-    """Of the latest claim."""
+    """Number of the latest claim."""
     noted: int = 0
     """Attempts in the log."""
     again: bool = False
@@ -53,9 +55,9 @@ class ExpectedDelivery:
 
     def fail(self) -> None:
         if self.again:
-            self.state, self.attempts, self.again = State.WAITING, 0, False
+            self.state, self.attempts, self.again = DeliveryState.WAITING, 0, False
         else:
-            self.state = State.FAILED
+            self.state = DeliveryState.FAILED
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -75,10 +77,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def track_claim(self, claim: Claim) -> Claim:
             """Checks and expects a claim that was handed out."""
             delivery = self.expected[claim.id]
-            assert delivery.state is State.WAITING
+            assert delivery.state is DeliveryState.WAITING
             assert claim.number == delivery.number + 1
-            assert claim.attempt == delivery.attempts + 1 <= max_attempts(POLICY)
-            delivery.state, delivery.number, delivery.attempts = State.SENDING, claim.number, claim.attempt
+            assert claim.attempt == delivery.attempts + 1 <= MAX_ATTEMPTS
+            delivery.state, delivery.number, delivery.attempts = DeliveryState.SENDING, claim.number, claim.attempt
             return claim
 
         # Steps.
@@ -93,7 +95,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 [lease] = self.do(self.store.lease(QUEUE, 1, 1000))
                 self.do(self.store.complete(QUEUE, lease.id, lease.attempt, Status.READY))
             if url:
-                self.expected[task.id] = ExpectedDelivery(f"{parse_destination(url)} default")
+                self.expected[task.id] = ExpectedDelivery(destination_id(url))
             else:
                 self.silent.append(task.id)
 
@@ -104,25 +106,27 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert len({claim.id for claim in claims}) == len(claims)
             return multiple(*map(self.track_claim, claims))
 
-        @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), down=st.booleans())
-        def record(self, claim: Claim, outcome: Outcome, down: bool) -> None:
-            if outcome == "retry" and claim.attempt >= max_attempts(POLICY):
-                outcome = "failed"
+        @rule(claim=claims, outcome=st.sampled_from(DeliveryOutcome), down=st.booleans())
+        def record(self, claim: Claim, outcome: DeliveryOutcome, down: bool) -> None:
+            if outcome is DeliveryOutcome.RETRY and claim.attempt >= MAX_ATTEMPTS:
+                outcome = DeliveryOutcome.FAILED
             delivery = self.expected.get(claim.id)
-            is_current = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
-            before = None if is_current else self.do(everything(self.store))
-            recorded = self.do(
-                self.outbox.record(claim, DOWN, outcome, wait_s=60, down=down and outcome != "delivered")
+            is_current = (
+                delivery is not None and delivery.state is DeliveryState.SENDING and delivery.number == claim.number
             )
+            before = None if is_current else self.do(everything(self.store))
+            is_down = down and outcome is not DeliveryOutcome.DELIVERED
+            health = DestinationHealth.DOWN if is_down else DestinationHealth.UP
+            recorded = self.do(self.outbox.record(claim, DOWN, outcome, wait_s=60, health=health))
             assert recorded == is_current
             if is_current and delivery is not None:
                 delivery.noted += 1
                 match outcome:
-                    case "delivered":
-                        delivery.state, delivery.again = State.DELIVERED, False
-                    case "retry":
-                        delivery.state = State.WAITING
-                    case "failed":
+                    case DeliveryOutcome.DELIVERED:
+                        delivery.state, delivery.again = DeliveryState.DELIVERED, False
+                    case DeliveryOutcome.RETRY:
+                        delivery.state = DeliveryState.WAITING
+                    case DeliveryOutcome.FAILED:
                         delivery.fail()
             else:
                 assert self.do(everything(self.store)) == before, "a stale claim changes nothing"
@@ -135,12 +139,12 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def senders_die_and_their_claims_run_out(self) -> Any:
             self.do(time_passes(self.outbox, waits=False, pauses=False))
             claims: list[Claim] = self.do(self.outbox.claim(1000))
-            # All of them are taken back in that step, and some are claimed anew in the same one.
+            # All of them wait again, on schedule; one whose replay was requested is due, and may be claimed.
             for delivery in self.expected.values():
-                if delivery.state is State.SENDING:
+                if delivery.state is DeliveryState.SENDING:
                     delivery.noted += 1
-                    delivery.state = State.WAITING
-                    if delivery.attempts >= max_attempts(POLICY):
+                    delivery.state = DeliveryState.WAITING
+                    if delivery.attempts >= MAX_ATTEMPTS:
                         delivery.fail()
             return multiple(*map(self.track_claim, claims))
 
@@ -157,10 +161,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             task_id = self.pick(pick)
             assert self.do(self.outbox.replay(task_id)) == (task_id in self.expected)
             delivery = self.expected.get(task_id)
-            if delivery and delivery.state is State.SENDING:
+            if delivery and delivery.state is DeliveryState.SENDING:
                 delivery.again = True
             elif delivery:
-                delivery.state, delivery.attempts = State.WAITING, 0
+                delivery.state, delivery.attempts = DeliveryState.WAITING, 0
 
         @rule()
         def replay_what_was_never_there(self) -> None:
@@ -189,10 +193,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert {delivery.id for delivery in deliveries} == set(self.expected)
             for delivery in deliveries:
                 expected = self.expected[delivery.id]
-                assert (delivery.state, delivery.destination) == (expected.state, expected.destination)
-                assert delivery.attempts == expected.attempts <= max_attempts(POLICY)
+                assert (delivery.state, delivery.destination.encode()) == (expected.state, expected.destination)
+                assert delivery.attempts == expected.attempts <= MAX_ATTEMPTS
                 assert len(delivery.log) == min(expected.noted, 50)
-                assert (delivery.next is not None) == (delivery.state is State.WAITING)
+                assert (delivery.next is not None) == (delivery.state is DeliveryState.WAITING)
                 if delivery.state not in PENDING_STATES:
                     assert delivery.finished is not None
 
@@ -205,19 +209,19 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             def members(index: str) -> set[str]:
                 return {member for member, _ in entries.get(index, [])}
 
-            def having(*states: State, destination: str | None = None) -> set[str]:
+            def having(*states: DeliveryState, destination: str | None = None) -> set[str]:
                 return {
                     i for i, d in self.expected.items() if d.state in states and destination in (None, d.destination)
                 }
 
             assert members("deliveries") == set(self.expected)
-            assert members("undelivered") == having(State.FAILED)
+            assert members("undelivered") == having(DeliveryState.FAILED)
             assert members("pending") == having(*PENDING_STATES)
-            assert members("calls:default") == having(State.SENDING)
+            assert members("calls:default") == having(DeliveryState.SENDING)
             assert len(members("calls:default")) <= POLICY.per_organization
             for destination in (DESTINATION, OTHER_DESTINATION):
-                assert members(f"outbox:{destination}") == having(State.WAITING, destination=destination)
-                assert members(f"sending:{destination}") == having(State.SENDING, destination=destination)
+                assert members(f"outbox:{destination}") == having(DeliveryState.WAITING, destination=destination)
+                assert members(f"sending:{destination}") == having(DeliveryState.SENDING, destination=destination)
                 assert len(members(f"sending:{destination}")) <= POLICY.per_destination
                 if having(*PENDING_STATES, destination=destination):
                     assert destination in members("outbox"), "nobody would ever look at it"
@@ -231,7 +235,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             entries: dict[str, Any] = self.do(everything(self.store))
             looks = dict(entries.get(f"{self.prefix}outbox", []))
             seconds, _ = self.do(self.redis.time())
-            for destination in {d.destination for d in self.expected.values() if d.state is State.WAITING}:
+            for destination in {d.destination for d in self.expected.values() if d.state is DeliveryState.WAITING}:
                 if entries.get(f"{self.prefix}sending:{destination}"):
                     continue  # then also the end of a call leads to the next look
                 first = min(at for _, at in entries[f"{self.prefix}outbox:{destination}"])

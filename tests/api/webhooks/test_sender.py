@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -13,16 +14,16 @@ from typing import Any, TypeAlias
 import pytest
 from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
-from support.deliveries import BASE, HOUR_S, URL, end_one_task, make_outbox
+from support.deliveries import BASE, HOUR_S, URL, destination_id, end_one_task, make_outbox
 from support.destination import Destination, Reply, breaks_off, http, is_silent, is_silent_after_the_head, never_stops
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, running, serializer, wait_for_attempts
 
 from serve_app.encryption import Sealer, new_key
-from serve_app.inputs.url_guard import UrlGuard, parse_destination
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.tasks.views import ResultSerializer, encode_body
-from serve_app.webhooks.outbox import Delivery, Outbox, State
+from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox
 
 Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]
 RESULT = {"key": "results/x/1/image.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
@@ -35,7 +36,7 @@ async def test_what_is_sent(
     sealed = SEALER.seal(secret) if secret else ""
     before = datetime.now(UTC).timestamp()
     delivery = await deliver(destination.url("/hook?of=ours"), secret=sealed, result=RESULT)
-    assert (delivery.state, delivery.attempts) == (State.DELIVERED, 1)
+    assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 1)
     assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(204, "")]
     [call] = destination.received
     task = await store.get(delivery.id)
@@ -58,20 +59,20 @@ async def test_what_is_sent(
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        *((status, State.DELIVERED) for status in (200, 299)),
-        *((status, State.WAITING) for status in (300, 304, 401, 404, 429, 503)),
-        (410, State.FAILED),
+        *((status, DeliveryState.DELIVERED) for status in (200, 299)),
+        *((status, DeliveryState.WAITING) for status in (300, 304, 401, 404, 429, 503)),
+        (410, DeliveryState.FAILED),
     ],
 )
 async def test_an_answer_is_a_delivery_or_followed_by_another_try(
-    deliver: Deliver, destination: Destination, status: int, state: State
+    deliver: Deliver, destination: Destination, status: int, state: DeliveryState
 ) -> None:
     destination.reply = http(status, b"" if status == 304 else b"no thanks")
     delivery = await deliver(destination.url())
     [attempt] = delivery.log
     assert (delivery.state, attempt.status, attempt.error) == (state, status, "")
     assert attempt.text == ("" if status == 304 else "no thanks")
-    if state is State.WAITING:
+    if state is DeliveryState.WAITING:
         assert delivery.next == pytest.approx(delivery.created + HOUR_S, abs=60)
 
 
@@ -90,7 +91,7 @@ async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_
     outbox = make_outbox(store, schedule_s=(QUICK_S, QUICK_S))
     destination.replies = [http(500, b"oops"), b"SSH-2.0\r\n", http(404)]
     delivery = await deliver(destination.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
-    assert (delivery.state, delivery.attempts) == (State.FAILED, 3)
+    assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, 3)
     assert [attempt.status for attempt in delivery.log] == [500, None, 404]
     assert destination.ids == [delivery.id] * 3
     assert len({call.body.partition(b"?se=")[0] for call in destination.received}) == 1
@@ -104,7 +105,7 @@ async def test_a_redirect_is_not_followed(
     for status in (301, 307):
         destination.reply = http(status, location=other_destination.url())
         delivery = await deliver(destination.url())
-        assert (delivery.state, delivery.log[0].status) == (State.WAITING, status)
+        assert (delivery.state, delivery.log[0].status) == (DeliveryState.WAITING, status)
     assert other_destination.connections == 0
 
 
@@ -123,7 +124,7 @@ async def test_a_name_that_changed_to_an_inside_address_is_not_called(
         delivery = await deliver(url, guard=UrlGuard(resolve=resolve))
         [attempt] = delivery.log
         assert (attempt.status, attempt.error) == (None, "the host of the URL is not on the public internet")
-        assert delivery.state is State.WAITING
+        assert delivery.state is DeliveryState.WAITING
     assert (destination.connections, answers) == (0, [])
 
 
@@ -142,11 +143,11 @@ async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
 async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_destination(
     deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
-    key = f"{store.prefix}destination:{parse_destination(destination.url())} default"
+    key = f"{store.prefix}destination:{destination_id(destination.url())}"
     health = {"failures": "5", "times_opened": "3", "open_until": "1"}
     await store.redis.hset(key, mapping=health)  # type: ignore[misc]
     delivery = await deliver(destination.url(), secret=Sealer([new_key()]).seal("lost"))
-    assert (delivery.state, "sealing.keys" in delivery.log[0].error) == (State.FAILED, True)
+    assert (delivery.state, "sealing.keys" in delivery.log[0].error) == (DeliveryState.FAILED, True)
     assert destination.connections == 0
     assert await store.redis.hgetall(key) == health  # type: ignore[misc]
 
@@ -156,7 +157,7 @@ async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp
     await store.redis.delete(f"{store.prefix}task:{task_id}")
     async with running(make_sender(outbox, store, tmp_path)):
         delivery = await wait_for_attempts(outbox, task_id)
-    assert (delivery.state, delivery.log[0].error) == (State.FAILED, "the task is no longer kept")
+    assert (delivery.state, delivery.log[0].error) == (DeliveryState.FAILED, "the task is no longer kept")
 
 
 async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_destinations(
@@ -175,9 +176,27 @@ async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault
     monkeypatch.setattr(ResultSerializer, "body", fail)
     delivery = await deliver(destination.url(), 2, outbox, result=RESULT)
     first, second = delivery.log
-    assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)
+    assert (first.status, second.status, delivery.state) == (None, 204, DeliveryState.DELIVERED)
     assert "object store" in first.error
     assert len(destination.received) == 1
+
+
+async def test_exception_in_the_sender_keeps_the_retry_schedule(
+    deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = make_outbox(store, schedule_s=(QUICK_S, HOUR_S), jitter=0, failure_threshold=1)
+
+    async def fail(self: ResultSerializer, task: Task, base: str) -> dict[str, Any]:
+        raise AttributeError("foreign")
+
+    monkeypatch.setattr(ResultSerializer, "body", fail)
+    delivery = await deliver(destination.url(), 2, outbox, result=RESULT)
+    assert [attempt.error for attempt in delivery.log] == ["the sender failed; its log says why"] * 2
+    assert (delivery.state, delivery.attempts, destination.connections) == (DeliveryState.WAITING, 2, 0)
+    assert delivery.next is not None
+    assert delivery.next - time.time() == pytest.approx(HOUR_S, abs=60)
+    health = await store.redis.exists(f"{store.prefix}destination:{destination_id(destination.url())}")
+    assert not health, "the destination is not to blame"
 
 
 BROKE = "the connection broke, or what came was not HTTP"
@@ -219,7 +238,7 @@ async def test_the_status_decides_whatever_its_body_does(
     destination.reply = reply
     delivery = await deliver(destination.url())
     [attempt] = delivery.log
-    assert (delivery.state, attempt.status, attempt.error) == (State.DELIVERED, 200, "")
+    assert (delivery.state, attempt.status, attempt.error) == (DeliveryState.DELIVERED, 200, "")
     assert text is None or attempt.text == text
 
 
@@ -233,7 +252,7 @@ async def test_of_a_long_answer_only_the_beginning_is_kept(
 ) -> None:
     destination.reply = reply
     delivery = await deliver(destination.url())
-    assert (delivery.state, delivery.log[0].text) == (State.DELIVERED, text)
+    assert (delivery.state, delivery.log[0].text) == (DeliveryState.DELIVERED, text)
 
 
 async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, destination: Destination) -> None:
@@ -247,5 +266,5 @@ async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, dest
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert (delivery.state, delivery.log[0].status, delivery.log[0].text) == (State.DELIVERED, 200, "")
+        assert (delivery.state, delivery.log[0].status, delivery.log[0].text) == (DeliveryState.DELIVERED, 200, "")
         assert most < 10_000_000

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError
-from support.deliveries import HOUR_S, LIMITS, end_one_task, end_tasks, make_outbox, time_passes, until
+from support.deliveries import HOUR_S, LIMITS, destination_id, end_one_task, end_tasks, make_outbox, time_passes, until
 from support.destination import Destination
 from support.sender import QUICK_S, kill, make_sender, running, start_sender, wait_for_states
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import Outbox, State
+from serve_app.webhooks.outbox import DeliveryState, Outbox
 
 CLAIM_S = 1.5
 
@@ -33,14 +32,14 @@ class Forgetful(Outbox):
 async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = make_outbox(store)
+    outbox = make_outbox(store, schedule_s=(QUICK_S,))
     task_id = await end_one_task(store, destination.url())
     async with running(make_sender(Forgetful(store.redis, store.prefix), store, tmp_path)):
         await destination.has(1)
     await time_passes(outbox)
     async with running(make_sender(outbox, store, tmp_path)):
         [delivery] = await wait_for_states(outbox, [task_id])
-    assert delivery.state is State.DELIVERED
+    assert delivery.state is DeliveryState.DELIVERED
     assert destination.ids == [task_id] * 2
     assert delivery.attempts == 2
     assert delivery.log[0].error == "the sender was lost on the way"
@@ -50,7 +49,7 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
 async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
-    outbox = make_outbox(store, concurrency=3, per_destination=100)
+    outbox = make_outbox(store, concurrency=3, per_destination=100, schedule_s=(QUICK_S,))
     destination.replies = [destination.hang] * 3
     ids = await end_tasks(store, 5, destination.url())
     victim = make_sender(outbox, store, tmp_path)
@@ -62,7 +61,7 @@ async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
     await time_passes(outbox)
     async with running(make_sender(outbox, store, tmp_path)):
         deliveries = await wait_for_states(outbox, ids)
-    assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
+    assert {delivery.state for delivery in deliveries} == {DeliveryState.DELIVERED}
     assert sorted(destination.ids) == sorted(ids + first_ids)
 
 
@@ -72,7 +71,7 @@ async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
     outbox = make_outbox(store, claim_s=CLAIM_S)
     destination.reply = destination.hang
     ids = await end_tasks(store, 4, destination.url())
-    key = f"{store.prefix}sending:{parse_destination(destination.url())} default"
+    key = f"{store.prefix}sending:{destination_id(destination.url())}"
     async with running(make_sender(outbox, store, tmp_path)), running(make_sender(outbox, store, tmp_path)):
         await destination.has(4)
         first = max(await get_ends(store, key))
@@ -85,7 +84,7 @@ async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
         destination.let_go()
         deliveries = await wait_for_states(outbox, ids)
     assert sorted(destination.ids) == sorted(ids)
-    assert {(delivery.state, delivery.attempts) for delivery in deliveries} == {(State.DELIVERED, 1)}
+    assert {(delivery.state, delivery.attempts) for delivery in deliveries} == {(DeliveryState.DELIVERED, 1)}
 
 
 async def get_ends(store: TaskStore, key: str) -> list[float]:
@@ -107,10 +106,10 @@ async def test_draining_finishes_what_is_on_its_way_and_begins_nothing(
     assert not drained.done()
     destination.let_go()
     await drained
-    assert {delivery.state for delivery in await wait_for_states(outbox, running_ids)} == {State.DELIVERED}
+    assert {delivery.state for delivery in await wait_for_states(outbox, running_ids)} == {DeliveryState.DELIVERED}
     await kill(sender, loops)
     assert sorted(destination.ids) == sorted(running_ids)
-    [waiting] = await wait_for_states(outbox, [later], State.WAITING)
+    [waiting] = await wait_for_states(outbox, [later], DeliveryState.WAITING)
     assert waiting.attempts == 0
 
 
@@ -122,14 +121,14 @@ async def test_a_dead_destination_with_a_thousand_deliveries_keeps_nobody_waitin
     dead = await end_tasks(store, 1000, destination.url())
     well = await end_tasks(store, 40, other_destination.url())
     async with running(make_sender(outbox, store, tmp_path)):
-        await destination.has(outbox.policy.per_destination)
-        await wait_for_states(outbox, well, State.DELIVERED)
+        await destination.has(outbox.settings.per_destination)
+        await wait_for_states(outbox, well, DeliveryState.DELIVERED)
         later = await end_tasks(store, 10, other_destination.url())
-        await wait_for_states(outbox, later, State.DELIVERED)
-        stuck = await wait_for_states(outbox, dead, *State)
+        await wait_for_states(outbox, later, DeliveryState.DELIVERED)
+        stuck = await wait_for_states(outbox, dead, *DeliveryState)
     assert sorted(other_destination.ids) == sorted(well + later)
-    assert destination.busiest == len(destination.received) == outbox.policy.per_destination
-    assert {delivery.state for delivery in stuck} == {State.WAITING, State.SENDING}
+    assert destination.busiest == len(destination.received) == outbox.settings.per_destination
+    assert {delivery.state for delivery in stuck} == {DeliveryState.WAITING, DeliveryState.SENDING}
     assert not any(delivery.log for delivery in stuck), "not one of them came to an end meanwhile"
 
 
@@ -159,8 +158,8 @@ async def test_a_restart_of_redis_amid_deliveries_loses_none(
             own_redis.revive()
             deliveries = await wait_for_states(outbox, ids)
             fresh = await end_one_task(store, other_destination.url())
-            await wait_for_states(outbox, [fresh], State.DELIVERED)
-        assert {delivery.state for delivery in deliveries} == {State.DELIVERED}
+            await wait_for_states(outbox, [fresh], DeliveryState.DELIVERED)
+        assert {delivery.state for delivery in deliveries} == {DeliveryState.DELIVERED}
         assert set(destination.ids) | set(other_destination.ids) == {*ids, fresh}
     finally:
         await redis.aclose()

@@ -14,7 +14,7 @@ from support.images import image_file
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
+from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, Outbox
 
 JPEG = image_file(form="JPEG")
 
@@ -186,8 +186,8 @@ def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind
         async def attempt() -> None:
             outbox = Outbox(worker.tasks.redis, worker.tasks.prefix, at_rest=service.settings.at_rest())
             for claim in await outbox.claim(10):
-                answer = DeliveryAttempt(1_700_000_000.0, 503, text="too busy", took_s=0.25)
-                assert await outbox.record(claim, answer, "failed")
+                answer = AttemptRecord(1_700_000_000.0, 503, text="too busy", took_s=0.25)
+                assert await outbox.record(claim, answer, DeliveryOutcome.FAILED)
 
         worker.run(attempt())
 

@@ -11,8 +11,8 @@ from support.website import Website, serving
 from serve_app.inputs.fetch import Fetcher, FetchTurns
 from serve_app.inputs.settings import IMAGES, BadImage
 from serve_app.inputs.url_guard import (
-    PER_ASKER,
     PER_DOMAIN,
+    PER_TENANT,
     THREADS,
     AnswerRefused,
     Resolver,
@@ -256,11 +256,11 @@ async def test_the_dead_names_of_one_organization_hold_up_no_others(server: Dead
     ]
     # Below a suffix that is sold to anyone, as `co.uk` is.
     asking += [asyncio.create_task(ask("others", f"www.shop{n}-dead.co.test")) for n in range(PER_DOMAIN)]
-    await server.hanging(PER_ASKER + PER_DOMAIN)
+    await server.hanging(PER_TENANT + PER_DOMAIN)
     async with asyncio.timeout(PATIENCE_S):
         assert await asyncio.create_task(ask("ours", "alive.test")) == ["8.8.8.8"]
         assert await asyncio.create_task(ask("ours", "www.alive.co.test")) == ["8.8.8.8"]
-    assert server.most_at_a_time == PER_ASKER + PER_DOMAIN
+    assert server.most_at_a_time == PER_TENANT + PER_DOMAIN
     server.end()
     await asyncio.gather(*asking, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""Signatures against the official verifier, and when a delivery is tried again."""
+"""Signatures of webhooks against the official verifier."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
-from random import Random
 
 import pytest
 from standardwebhooks import Webhook
 
-from serve_app.config.settings import WebhookSettings
-from serve_app.webhooks.outbox import max_age_s, max_attempts, wait_s
 from serve_app.webhooks.sender import decode_secret, signature_headers
 
 ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
@@ -60,45 +57,3 @@ def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[
 def test_what_is_no_base64_after_the_prefix_is_no_secret(secret: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
         decode_secret(secret)
-
-
-DAY_S = 24 * 3600
-STEADY = WebhookSettings(jitter=0)
-
-
-@pytest.fixture
-def random() -> Random:
-    return Random(7)
-
-
-def waits(policy: WebhookSettings, random: Random) -> list[float | None]:
-    """After each attempt that there can be."""
-    return [wait_s(policy, attempt, None, random) for attempt in range(1, max_attempts(policy) + 1)]
-
-
-def test_the_waits_are_those_of_the_schedule_and_the_last_attempt_has_none(random: Random) -> None:
-    assert waits(STEADY, random) == [5, 30, 120, 600, 3600, 6 * 3600, DAY_S, None]
-    assert wait_s(STEADY, 100, None, random) is None
-    assert wait_s(STEADY, max_attempts(STEADY), 60, random) is None, "a wish adds no attempt"
-    once = WebhookSettings(schedule_s=())
-    assert (max_attempts(once), wait_s(once, 1, 10, random)) == (1, None)
-    twice = WebhookSettings(schedule_s=(10, 20), timeout_s=5)
-    assert (max_attempts(twice), max_age_s(twice)) == (3, 1.5 * (10 + 20 + 3 * 5))
-
-
-@pytest.mark.parametrize("jitter", [0.1, 0.5, 1.0])
-def test_waits_differ_by_no_more_than_the_jitter_and_do_differ(random: Random, jitter: float) -> None:
-    policy = WebhookSettings(schedule_s=(100,), jitter=jitter)
-    waits = [wait_s(policy, 1, None, random) or 0 for _ in range(500)]
-    assert 100 * (1 - jitter) <= min(waits) < 100 - 80 * jitter
-    assert 100 + 80 * jitter < max(waits) <= 100 * (1 + jitter)
-
-
-@pytest.mark.parametrize(
-    ("requested_s", "expected_s"),
-    [(None, 30), (0, 30), (29, 30), (31, 31), (DAY_S, DAY_S), (DAY_S + 1, DAY_S), (1e9, DAY_S)],
-)
-def test_a_destination_can_put_a_try_off_by_up_to_a_day_and_never_forward(
-    random: Random, requested_s: float | None, expected_s: float
-) -> None:
-    assert wait_s(STEADY, 2, requested_s, random) == expected_s
