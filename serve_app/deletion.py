@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:erasure:{project}` | hash | of the latest: `began by done` (epoch seconds) |
+| `gen:erasure:{project}` | hash | the latest one: `began by done` (epoch seconds) |
 
 The project is closed by the step that begins an erasure, so nothing is added meanwhile, and stays so until it is opened
 again. Then, batch by batch: tasks are ended, their objects are deleted, their records forgotten. A record goes last, so
@@ -28,6 +28,7 @@ from redis.exceptions import ResponseError
 from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.projects import Project
 from serve_app.dispatcher.maintenance import FOLDERS
 from serve_app.finetunes.registry import FinetuneRegistry
@@ -37,11 +38,11 @@ from serve_app.tasks.store import TaskEraser
 logger = logging.getLogger(__name__)
 
 _BATCH: Final = 100
-_SCRIPTS: Final = Path(__file__).parent / "accounts"
+_BEGIN: Final = Path(__file__).parent / "accounts" / "begin_erasure.lua"
 
 
 @dataclass(frozen=True, slots=True)
-class Erasure:
+class DeletionRecord:
     project: str
     by: str
     began: float
@@ -59,21 +60,20 @@ class ProjectDeletion:
         self._tasks = TaskEraser(redis, prefix)
         self._finetunes = FinetuneRegistry(redis, prefix)
         self._audit = AuditLog(redis, prefix)
-        self._begin, self._forget_names = (
-            redis.register_script((_SCRIPTS / f"{name}.lua").read_text()) for name in ("begin_erasure", "forget_names")
-        )
+        self._keys = KeyStore(redis, prefix)
+        self._begin = redis.register_script(_BEGIN.read_text())
 
-    async def get(self, project: str) -> Erasure | None:
+    async def get(self, project: str) -> DeletionRecord | None:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project)))
         if "began" not in raw:
             return None
-        return Erasure(project, raw["by"], float(raw["began"]), float(raw["done"]) if "done" in raw else None)
+        return DeletionRecord(project, raw["by"], float(raw["began"]), float(raw["done"]) if "done" in raw else None)
 
     async def is_running(self, project: str) -> bool:
         erasure = await self.get(project)
         return erasure is not None and erasure.done is None
 
-    async def erase(self, project: Project, actor: str, within_s: float = float("inf")) -> Erasure:
+    async def erase(self, project: Project, actor: str, within_s: float = float("inf")) -> DeletionRecord:
         """Erases until it is done, or `within_s` is over: then more is left, and this is to be called again.
 
         Raises StorageUnreachable; then, too, it goes on where it was when called again.
@@ -84,7 +84,7 @@ class ProjectDeletion:
             logger.warning("an erasure stopped on its way: the object store: %s", type(problem).__name__)
             raise StorageUnreachable from None
 
-    async def _erase(self, project: Project, actor: str, give_up: float) -> Erasure:
+    async def _erase(self, project: Project, actor: str, give_up: float) -> DeletionRecord:
         record, audit = f"{self._prefix}project:{project.id}", self._audit.stream(project.organization)
         projects = f"{self._prefix}projects:{project.organization}"
         await self._begin(
@@ -107,9 +107,7 @@ class ProjectDeletion:
             await self._finetunes.remove(finetune)
         async for key in self._redis.scan_iter(f"{_literal(f'{self._prefix}idempotency:{project.id}:')}*", count=1000):
             await self._redis.unlink(key)
-        await self._forget_names(
-            keys=[self._prefix], args=[f"{self._prefix}keys_of:{project.id}", self._prefix, audit, project.id]
-        )
+        await self._keys.forget_names(project.id)
         transaction = self._redis.pipeline(transaction=True)
         transaction.hsetnx(self._key(project.id), "done", str(time.time()))
         self._audit.note(transaction, project.organization, erasure.by, "erased project", project.id)

@@ -2,15 +2,18 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:audit:{organization}` | stream | `actor action subject`, and what it was changed to |
+| `gen:audit:{organization}` | stream | `actor action subject`, and the values that were set |
 
-An entry is written in the same transaction as its change: neither is without the other. Entries are kept as
-`history.py` says.
+An entry is written in the same transaction as its change: neither is without the other. The last `ENTRIES` are kept.
+
+Entries name keys by id. The name of a key is joined at reading from its record (`accounts/keys.py`), so it is shown as
+long as the key exists, and the deletion of a project's data, which renames its keys, has nothing to do here. Entries of
+0.2 hold names: these are not shown, and leave the store with their entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -20,17 +23,18 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+CREATE_KEY: Final = "create key"
 ENTRIES: Final = 100_000
-"""Of a ledger or an audit log, about. The scripts that add entries trim to the same number."""
+"""Approximate length of a ledger or an audit log. The scripts that add entries trim to the same number."""
 DAYS: Final = 400
-"""The scripts that count set counts to expire after as many."""
+"""Days for which the counting scripts keep counts."""
 
 Row: TypeAlias = tuple[str, dict[str, str]]
 """An id, milliseconds since 1970, a dash and a number; and fields."""
 
 
 async def page(redis: Redis, stream: str, limit: int, before: str | None) -> tuple[list[Row], str | None]:
-    """Up to `limit` entries, newest first, older than the entry `before`; and the last one's id if more follow."""
+    """Returns up to `limit` entries older than `before`, newest first, and the last one's id if more follow."""
     rows = await cast(
         Awaitable[list[Row]], redis.xrevrange(stream, max=f"({before}" if before else "+", count=limit + 1)
     )
@@ -42,7 +46,7 @@ def day_key(counts: str, day: date) -> str:
 
 
 async def counts_by_day(redis: Redis, counts: str, since: date, until: date) -> dict[date, dict[str, str]]:
-    """What was counted from `since` to `until`, both included; days without are left out."""
+    """Returns the counts from `since` to `until`, both included, of days that have any."""
     days = [since + timedelta(days=n) for n in range((until - since).days + 1)]
     pipe = redis.pipeline(transaction=False)
     for day in days:
@@ -63,7 +67,7 @@ def day_number(day: date) -> int:
 
 
 def compute_windows(day: date) -> Mapping[Window, tuple[date, date]]:
-    """By window, its first day and that of the next."""
+    """Returns the first day of each window, and that of the next one."""
     monday = day - timedelta(days=day.weekday())
     first = day.replace(day=1)
     following = (first + timedelta(days=32)).replace(day=1)
@@ -77,7 +81,7 @@ def compute_windows(day: date) -> Mapping[Window, tuple[date, date]]:
 
 
 def midnight(day: date) -> datetime:
-    """Its beginning."""
+    """Returns the beginning of the day."""
     return datetime.combine(day, time(), UTC)
 
 
@@ -109,21 +113,35 @@ class AuditLog:
         transaction.xadd(self.stream(organization), entry, maxlen=ENTRIES)
 
     async def read(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Change], str | None]:
-        """Up to `limit` changes, newest first, older than the change `before`; and the last one's id if more follow."""
+        """Returns up to `limit` changes older than `before`, newest first, and the last one's id if more follow."""
         rows, following = await page(self._redis, self.stream(organization), limit, before)
-        return [_change(entry_id, dict(fields)) for entry_id, fields in rows], following
+        names = await self._key_names([fields["subject"] for _, fields in rows if fields["action"] == CREATE_KEY])
+        return [_change(entry_id, dict(fields), names) for entry_id, fields in rows], following
+
+    async def _key_names(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Reads the names of those keys that still exist."""
+        digests = await self._redis.hmget(f"{self._prefix}keys", list(ids)) if ids else []
+        pipe = self._redis.pipeline(transaction=False)
+        for digest in digests:
+            pipe.hget(f"{self._prefix}key:{digest}", "name")
+        return {key_id: name for key_id, name in zip(ids, await pipe.execute(), strict=True) if name}
 
 
-def _change(entry_id: str, fields: dict[str, str]) -> Change:
+def _change(entry_id: str, fields: dict[str, str], key_names: Mapping[str, str]) -> Change:
     at = int(entry_id.partition("-")[0]) / 1000
-    return Change(entry_id, at, fields.pop("actor"), fields.pop("action"), fields.pop("subject"), fields)
+    actor, action, subject = (fields.pop(name) for name in ("actor", "action", "subject"))
+    if action == CREATE_KEY:
+        fields.pop("name", None)  # written by 0.2; goes after 0.3
+        if subject in key_names:
+            fields["name"] = key_names[subject]
+    return Change(entry_id, at, actor, action, subject, fields)
 
 
 _SCRIPT = (Path(__file__).parent / "create.lua").read_text()
 
 
 class IndexFull(Exception):
-    """There are as many records as there may be."""
+    """The index has its maximum of records."""
 
 
 class Creation:
@@ -141,8 +159,8 @@ class Creation:
         fields: Mapping[str, Any],
         most: int | None = None,
     ) -> bool:
-        """`note` is actor, action and subject. False when there is a record of that key, which stays as it is. Raises
-        IndexFull where `most` are in the index."""
+        """Creates the record; `note` is actor, action and subject. Returns False, and changes nothing, if the record
+        exists. Raises IndexFull if `most` are in the index."""
         flat = [part for pair in fields.items() for part in pair]
         code = await self._script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
         if code < 0:

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
-from serve_app.accounts.audit import AuditLog, IndexFull
+from serve_app.accounts.audit import CREATE_KEY, AuditLog, IndexFull
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
 from serve_app.accounts.roles import Role
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _PAGE: Final = 500
 KEY_PREFIX: Final = "gen_"
-"""What every secret begins with, and no token does."""
+"""Prefix of secrets, which no token has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class KeyStore:
     ) -> tuple[ApiKey, str]:
         """Makes a key, or registers the given `secret` again. Returns it with its secret, which is stored nowhere.
 
-        `organization` is that of the project: whose audit log tells of the key. Without `once` the secret is kept, and
+        `organization` is that of the project, whose audit log gets an entry. Without `once` the secret is kept, and
         may be registered again. Raises IndexFull where the project has `most` keys.
         """
         if most is not None and await self._count(project) >= most:
@@ -99,9 +100,7 @@ class KeyStore:
         transaction.scard(self._index_key(project))
         transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
         transaction.sadd(f"{self._prefix}projects:{organization}", project)
-        self._audit.note(
-            transaction, organization, actor, "create key", key.id, name=name, project=project, role=role.value
-        )
+        self._audit.note(transaction, organization, actor, CREATE_KEY, key.id, project=project, role=role.value)
         _, _, _, count, *_ = await transaction.execute()
         if most is not None and count > most:  # several at a time wanted the last place
             await self.revoke(key.id, organization=organization, actor=actor)
@@ -109,12 +108,12 @@ class KeyStore:
         return key, secret
 
     async def is_revoked(self, secret: str) -> bool:
-        """Whether the key was valid once and must not be again."""
+        """Tells whether the key was revoked and must not be registered again."""
         member = self._redis.sismember(f"{self._prefix}keys:revoked", hash_secret(secret))
         return bool(await cast(Awaitable[int], member))
 
     async def list(self, project: str | None = None) -> list[ApiKey]:
-        """All valid keys, or those of a project, oldest first; expired ones too."""
+        """Returns all valid keys, or those of a project, oldest first; expired ones too."""
         if project is None:
             keys = [key async for page in self._pages() for key in page]
         else:
@@ -123,8 +122,7 @@ class KeyStore:
         return sorted(keys, key=lambda key: key.created)
 
     async def _pages(self) -> AsyncIterator[Sequence[ApiKey]]:
-        """All valid keys, so many at a time that no call takes long; one that comes or goes meanwhile may be among them
-        or not."""
+        """Yields all valid keys in pages that take short calls. A key that comes or goes meanwhile may be missing."""
         cursor, listed_ids = 0, set[str]()
         while True:
             page = self._redis.hscan(f"{self._prefix}keys", cursor, count=_PAGE)
@@ -155,6 +153,22 @@ class KeyStore:
     def _index_key(self, project: str) -> str:
         return f"{self._prefix}keys_of:{project}"
 
+    async def forget_names(self, project: str) -> None:
+        """Replaces the names of the project's keys by their ids."""
+        for key_id in await cast(Awaitable[set[str]], self._redis.smembers(self._index_key(project))):
+            digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
+            if digest is not None:
+                await self._rename(f"{self._prefix}key:{digest}", key_id)
+
+    async def _rename(self, record: str, name: str) -> None:
+        async def rename(pipe: Pipeline) -> None:
+            exists = await pipe.exists(record)
+            pipe.multi()
+            if exists:  # writing to the record of a key that was just revoked would make it valid
+                pipe.hset(record, "name", name)
+
+        await self._redis.transaction(rename, record)
+
     async def get(self, key_id: str) -> ApiKey | None:
         digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
         if digest is None:
@@ -163,7 +177,7 @@ class KeyStore:
         return key_from_record(raw) if raw else None
 
     async def revoke(self, key_id: str, *, organization: str = DEFAULT_ORGANIZATION, actor: str = "operator") -> bool:
-        """False when there is no such key. Takes effect within 10 s everywhere."""
+        """Revokes a key, everywhere within 10 s. Returns False if there is none."""
         digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
         if digest is None:
             return False
@@ -187,7 +201,7 @@ def hash_secret(secret: str) -> str:
 
 
 def key_from_record(raw: Mapping[str, str], last_use: str | None = None) -> ApiKey:
-    """The record, as a key."""
+    """Parses the record of a key."""
     return ApiKey(
         raw["id"],
         raw["name"],

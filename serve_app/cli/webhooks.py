@@ -88,7 +88,7 @@ async def _page(config: Path | None, limit: int, cursor: str | None, failed: boo
 
 
 async def _list_failed(config: Path | None, project: str | None) -> tuple[Counter[str], list[str]]:
-    """How many deliveries each project gave up, and the ids of their tasks; of all projects, or of one."""
+    """Counts the failed deliveries of all projects, or of one, and lists the ids of their tasks."""
     counts, ids, cursor = Counter[str](), [], None
     async with open_redis(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix), TaskReader(redis, prefix, at_rest(config))
@@ -104,7 +104,7 @@ async def _list_failed(config: Path | None, project: str | None) -> tuple[Counte
 
 
 async def _replay(config: Path | None, ids: list[str]) -> list[str]:
-    """Those of which there is no delivery."""
+    """Replays deliveries; returns the ids that have none."""
     async with open_redis(config) as (redis, prefix):
         outbox = Outbox(redis, prefix)
         return [task_id for task_id in ids if not await outbox.replay(task_id)]

@@ -38,7 +38,7 @@ PER_DOMAIN: Final = 8
 
 
 class SystemResolver:
-    """A Resolver (url_guard.py) for one event loop. Whoever calls it says how long to wait."""
+    """Resolver for one event loop. Callers set their own time limit."""
 
     def __init__(self, look_up: LookUp | None = None) -> None:
         """`look_up` is the system's unless it is given."""
@@ -48,7 +48,7 @@ class SystemResolver:
         self._domains = Turns(PER_DOMAIN)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of `host`. Raises OSError when there are none, UnicodeError for what is no name."""
+        """Returns the addresses of `host`. Raises OSError if there are none, UnicodeError for an invalid name."""
         loop, tenant = asyncio.get_running_loop(), dns_tenant.get()
         async with AsyncExitStack() as waiting:
             # The domain's first, so that a silent one takes no more of its tenant's turns than its own.
@@ -88,7 +88,7 @@ class Turns:
         self._semaphores: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
     def get(self, key: Hashable) -> asyncio.Semaphore:
-        """Keep it for as long as the turn is taken: it is forgotten with whoever holds it last."""
+        """Returns the semaphore of a key, which is dropped with its last holder."""
         turns = self._semaphores.get(key)
         if turns is None:
             turns = self._semaphores[key] = asyncio.Semaphore(self._per_key)
@@ -96,7 +96,7 @@ class Turns:
 
 
 HEAD_BYTES: Final = 16 * 1024
-"""What may come in a row without any of a body in it: a head, the framing of chunks, trailers."""
+"""Bytes in a row that hold none of a body: a head, the framing of chunks, trailers."""
 FREE_PIECES: Final = 256
 PIECE_BYTES: Final = 256
 """The average piece, as it is read or as a chunk, once there were `FREE_PIECES`."""
@@ -114,7 +114,7 @@ class LoopSlice:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Where a slice has begun."""
+        """Loop in which a slice has begun."""
         self._began = 0.0
 
     async def wait(self) -> None:
@@ -131,7 +131,7 @@ class LoopSlice:
 
 
 class _Pieces:
-    """Of one answer."""
+    """Counts the pieces of one answer."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -216,7 +216,7 @@ _Network: TypeAlias = IPv4Network | IPv6Network
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
-"""Of IANA's registries of special-purpose addresses (RFC 6890), what `is_global` lets through in Python before 3.13."""
+"""Special-purpose addresses (RFC 6890) that `is_global` lets through before Python 3.13."""
 _RESOLVE_TIMEOUT_S: Final = 5.0
 _NOT_PUBLIC: Final = "the host of the URL is not on the public internet"
 
@@ -312,7 +312,7 @@ class UrlGuard:
 
 
 def connection_problem(error: Exception) -> str:
-    """Why a call failed, as far as that is anybody's business: fit for the eyes of whoever wrote the URL."""
+    """Returns why a call failed, for the client that sent the URL."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
@@ -346,7 +346,7 @@ def parse_destination(url: str) -> str:
 
 
 def is_public(ip: IPv4Address | IPv6Address) -> bool:
-    """Whether an address lies on the public internet, also by way of the addresses that wrap another one."""
+    """Tells whether an address, or the one that it wraps, is on the public internet."""
     if isinstance(ip, IPv6Address):
         if ip.ipv4_mapped is not None:
             return is_public(ip.ipv4_mapped)
@@ -443,7 +443,7 @@ class _GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class _ProxyNetwork(_GuardedNetwork):
-    """Connects to a proxy, which the operator chose; `find_proxy` has checked what is called through it."""
+    """Connects to the operator's proxy; `find_proxy` has checked the host behind it."""
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         return [host]

@@ -1,4 +1,4 @@
-"""Destinations of webhooks: what is slow or down as one, for one organization."""
+"""Destinations of webhooks: origins, each as one organization calls it. One is slow or down as a whole."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 -- The circuit breaker of a destination: how many calls it gets at a time, and when the next one is due.
--- Between outbox.lua and the scripts that claim deliveries and record attempts; `circuit` is a CircuitPolicy (policy.py).
+-- Between outbox.lua and the scripts that claim deliveries and record attempts; `circuit` is a CircuitPolicy (webhooks/policy.py).
 local MAX_ATTEMPTS_LISTED = 50
 local DELIVERED = P .. 'delivered'
 

@@ -259,7 +259,7 @@ class Outbox:
         )
 
     def _seal(self, attempt: AttemptRecord) -> AttemptRecord:
-        """Seals the texts: destinations repeat what they receive, and errors name hosts."""
+        """Seals the texts: destinations repeat request bodies, and errors name hosts."""
         return replace(attempt, error=self._at_rest.seal(attempt.error), text=self._at_rest.seal(attempt.text))
 
     def _open(self, attempt: AttemptRecord) -> AttemptRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -95,12 +96,31 @@ async def test_a_caller_is_looked_up_once_in_ten_seconds(
     assert await redis.exists(f"{prefix}keys:used") == 0
 
 
-async def test_the_audit_log_of_its_organization_tells_of_a_key(keys: KeyStore, audit: AuditLog) -> None:
+async def test_audit_log_names_keys_that_exist(keys: KeyStore, audit: AuditLog) -> None:
     key, secret = await keys.create("laptop", "p", role=Role.VIEWER, organization="acme", actor="ada")
+    [created] = (await audit.read("acme", 10))[0]
+    assert dict(created.details) == {"name": "laptop", "project": "p", "role": "viewer"}
     assert await keys.revoke(key.id, organization="acme", actor="eve")
     assert not await keys.revoke(key.id, organization="acme", actor="eve")
     revoked, created = (await audit.read("acme", 10))[0]
     assert (created.actor, created.action, created.subject) == ("ada", "create key", key.id)
-    assert dict(created.details) == {"name": "laptop", "project": "p", "role": "viewer"}
+    assert dict(created.details) == {"project": "p", "role": "viewer"}, "names go with their key"
     assert (revoked.actor, revoked.action, revoked.subject) == ("eve", "revoke key", key.id)
     assert not any(form in f"{created}{revoked}" for form in (secret, hash_secret(secret)))
+
+
+async def test_stored_names_of_0_2_are_not_shown(keys: KeyStore, audit: AuditLog, redis: Redis) -> None:
+    entry: dict[Any, Any] = {"actor": "ada", "action": "create key", "subject": "gone", "name": "Ada", "role": "viewer"}
+    await redis.xadd(audit.stream("acme"), entry)
+    [created] = (await audit.read("acme", 10))[0]
+    assert dict(created.details) == {"role": "viewer"}
+
+
+async def test_forgotten_names_leave_revoked_keys_revoked(keys: KeyStore, redis: Redis, prefix: str) -> None:
+    kept, _ = await keys.create("Ada", "p")
+    revoked, secret = await keys.create("Eve", "p")
+    await keys.revoke(revoked.id)
+    await redis.sadd(f"{prefix}keys_of:p", revoked.id)  # as if it were revoked meanwhile
+    await redis.hset(f"{prefix}keys", revoked.id, hash_secret(secret))
+    await keys.forget_names("p")
+    assert [(key.id, key.name) for key in await keys.list("p")] == [(kept.id, kept.id)]
