@@ -45,9 +45,9 @@ ENGINE_DOWN: Final = Interrupted("the inference server is out of reach", blame=F
 _HEALTH_EVERY_S: Final = 1.0
 _POLL_S: Final = 0.5
 _MAX_GUESS: Final = 0.95
-"""Of progress that no server reports."""
+"""Upper bound of progress that is guessed, as no server reports it."""
 _ABANDONED_S: Final = 15.0
-"""How long a video whose caller left is kept for another attempt, which may come when a dispatcher died."""
+"""Seconds for which a video without a caller waits for another attempt, as after the death of a dispatcher."""
 
 
 @dataclass(eq=False)
@@ -57,21 +57,59 @@ class _Server:
     healthy: bool = True
     healthy_at: float = field(default_factory=time.monotonic)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is given up: jobs on it are interrupted."""
+    """Set when the server is given up: its jobs are interrupted."""
     jobs: int = 0
 
 
+@dataclass(slots=True)
+class ReportedProgress:
+    share: float = 0.0
+    """Progress that the server reports, from 0 to 1; 0 if it reports none."""
+
+
+class DeviceShare:
+    """Device seconds of a job that shares the servers: elapsed time over the number of jobs, integrated."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._jobs = 0
+        self._share_s = 0.0
+        """Device seconds of a job that runs all the time."""
+        self._updated_at = clock()
+
+    def start(self) -> float:
+        """Starts a job; returns the mark that `since` takes."""
+        self._update()
+        self._jobs += 1
+        return self._share_s
+
+    def since(self, mark: float) -> float:
+        self._update()
+        return self._share_s - mark
+
+    def stop(self) -> None:
+        self._update()
+        self._jobs -= 1
+
+    def _update(self) -> None:
+        now = self._clock()
+        if self._jobs:
+            self._share_s += (now - self._updated_at) / self._jobs
+        self._updated_at = now
+
+
 class RemoteEngine:
-    """Has the interface of `Engine` that replicas use. `start` and `submit` belong to the replica's event loop."""
+    """Implements `Engine` as replicas use it. `start` and `submit` belong to the replica's event loop."""
 
     def __init__(self, config: EngineConfig, store: ObjectStore, *, max_running: int) -> None:
-        """Starts the command, where there is one, and waits until it is healthy. Raises RuntimeError."""
+        """Starts the command, if there is one, and waits until it is healthy. Raises RuntimeError."""
         self._config = config
         self._store, self._outputs, self._fetcher = store, Outputs(store), InputFetcher(store)
         self._slots = asyncio.Semaphore(max_running)
         self._health = Health(time.monotonic)
+        self._share = DeviceShare()
         self._pace: dict[bool, float] = {}
-        """Seconds for a unit of work (pixels of all frames, times steps), of images and of videos."""
+        """Seconds for a unit of work (pixels of all frames, times steps), by whether it is a video."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
         self._broken = False
@@ -106,12 +144,12 @@ class RemoteEngine:
 
     @property
     def broken(self) -> bool:
-        """Whether the command could not be started again. Only a new process helps."""
+        """True once the command could not be restarted: only a new process helps."""
         return self._broken
 
     @property
     def busy_since(self) -> float | None:
-        """None: servers that hang are found by their health checks."""
+        """Always None: health checks find servers that hang."""
         return None
 
     def start(self) -> None:
@@ -125,14 +163,14 @@ class RemoteEngine:
             self._process.stop()
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
-        """As `Engine.submit`."""
+        """Implements `Engine.submit`."""
         handle = RequestHandle(job, emit, time.monotonic())
         task = self._running[handle] = asyncio.get_running_loop().create_task(self._run(handle))
         task.add_done_callback(lambda _: self._running.pop(handle, None))
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
-        """As `Engine.cancel`."""
+        """Implements `Engine.cancel`."""
         handle.end()
         if task := self._running.get(handle):
             task.cancel()
@@ -140,9 +178,9 @@ class RemoteEngine:
     async def _run(self, handle: RequestHandle) -> None:
         job = handle.job
         async with self._slots:
-            began = handle.reached[Milestone.ADMITTED] = handle.reached[Milestone.ENCODED] = time.monotonic()
+            started_at = handle.reached[Milestone.ADMITTED] = handle.reached[Milestone.ENCODED] = time.monotonic()
             handle.send(Started())
-            deadline = asyncio.timeout(job.remaining_s)
+            deadline, mark = asyncio.timeout(job.remaining_s), self._share.start()
             try:
                 async with deadline:
                     _check(job, self._config.names)
@@ -159,19 +197,20 @@ class RemoteEngine:
             except EngineBusy:
                 handle.end(ENGINE_DOWN)
             except asyncio.CancelledError:
-                handle.end(ENGINE_LOST)  # nothing, where the caller has cancelled it
+                handle.end(ENGINE_LOST)  # without effect if the caller has cancelled it
                 raise
             except Exception as error:
                 fail(handle, error, self._health)
             else:
                 self._health.succeeded(job)
-                elapsed = time.monotonic() - began
-                self._learn(job, elapsed)
-                handle.device_s = elapsed / len(self._running)
+                self._learn(job, time.monotonic() - started_at)
+                handle.device_s = self._share.since(mark)
                 handle.end(Done(output))
+            finally:
+                self._share.stop()
 
     async def _generate(self, handle: RequestHandle, files: Files) -> Output:
-        """On the first server that takes the job; waits while all are busy."""
+        """Runs the job on the first server that takes it; waits while all are busy."""
         job = handle.job
         url, video_id = await self._find_video(job.checkpoint) if job.request.video is not None else (None, None)
         while True:
@@ -185,13 +224,13 @@ class RemoteEngine:
                 except EngineLost:
                     if video_id is None:
                         raise
-                    url, video_id, pause_s = None, None, 0.0  # the server has forgotten what the attempt before began
+                    url, video_id, pause_s = None, None, 0.0  # the server has forgotten the video of an earlier attempt
             await asyncio.sleep(pause_s * random.uniform(1, 1.5))
 
     @asynccontextmanager
     async def _server(self, url: str | None) -> AsyncIterator[_Server]:
-        """The healthy server with the fewest jobs, or the one at `url`. Raises EngineBusy where none is healthy for a
-        while, EngineLost when it is given up meanwhile."""
+        """Yields the healthy server with the fewest jobs, or that at `url`. Raises EngineBusy if none is healthy for a
+        while, EngineLost if the server is given up meanwhile."""
         give_up = time.monotonic() + self._config.health_timeout_s
         while not (healthy := [each for each in self._servers if each.healthy]):
             if time.monotonic() > give_up:
@@ -202,20 +241,17 @@ class RemoteEngine:
         server.jobs += 1
         body = asyncio.current_task()
         assert body is not None
-        lost = False
 
         async def interrupt() -> None:
-            nonlocal lost
             await server.lost.wait()
-            lost = True
             body.cancel()
 
         watch = asyncio.create_task(interrupt())
         try:
             yield server
         except asyncio.CancelledError:
-            if lost:
-                body.uncancel()
+            # The caller's own cancellation, or a deadline's, goes before that of a lost server.
+            if watch.done() and body.uncancel() == 0:
                 raise EngineLost("the server does not answer its health check") from None
             raise
         finally:
@@ -234,16 +270,16 @@ class RemoteEngine:
         job = handle.job
         if video_id is None:
             video_id = await client.create_video(job, files)
-        # Also where it is another attempt's: now it is this one's to abort.
+        # A video of another attempt, too, is now to be aborted by this one.
         record = json.dumps({"url": client.url, "id": video_id, "attempt": job.attempt})
         try:
             try:
                 await self._store.put(job.checkpoint, record.encode(), "application/json")
             except UNREACHABLE as error:
                 raise Unavailable(str(error)) from None
-            async with self._progress(handle) as report:
+            async with self._progress(handle) as progress:
                 while (status := await client.video(video_id)).state != "completed":
-                    report(status.progress)
+                    progress.share = status.progress
                     await asyncio.sleep(_POLL_S)
             handle.reached[Milestone.FINISHING] = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="video-") as folder:
@@ -263,7 +299,7 @@ class RemoteEngine:
         return output
 
     def _store_video(self, job: GenerationJob, file: Path) -> Output:
-        """Raises RuntimeError for half a video."""
+        """Stores the video. Raises RuntimeError if it is incomplete."""
         assert job.request.video is not None
         try:
             info = reader.probe(file)
@@ -278,7 +314,7 @@ class RemoteEngine:
         return replace(output, width=info.width, height=info.height)
 
     async def _find_video(self, checkpoint: str) -> tuple[str, str] | tuple[None, None]:
-        """Address and id of a video that an attempt before this one began on one of the servers."""
+        """Finds the video that an earlier attempt began: the address of its server, and its id."""
         try:
             record = json.loads(await self._store.get(checkpoint))
             url, video_id = record["url"], record["id"]
@@ -287,8 +323,8 @@ class RemoteEngine:
         return (url, video_id) if any(each.client.url == url for each in self._servers) else (None, None)
 
     async def _abort(self, job: GenerationJob, client: EngineClient, video_id: str) -> None:
-        """Aborts a video whose caller left, unless another attempt goes on with it. The checkpoint object is deleted
-        when the task ends."""
+        """Aborts a video without a caller, unless another attempt takes it over. The checkpoint object is deleted when
+        the task ends."""
         give_up = time.monotonic() + _ABANDONED_S
         while time.monotonic() < give_up:
             try:
@@ -302,25 +338,21 @@ class RemoteEngine:
         await _forget(client, video_id)
 
     @asynccontextmanager
-    async def _progress(self, handle: RequestHandle) -> AsyncIterator[Callable[[float], None]]:
-        """Sends progress meanwhile: what it is called with, else a guess by the time that jobs usually take."""
-        began, reported = time.monotonic(), 0.0
+    async def _progress(self, handle: RequestHandle) -> AsyncIterator[ReportedProgress]:
+        """Sends progress while the body runs: the share that it reports, else a guess by the usual time of a job."""
+        started_at, progress = time.monotonic(), ReportedProgress()
         expected_s = self._pace.get(handle.job.request.video is not None, 0.0) * _work(handle.job)
-
-        def report(share: float) -> None:
-            nonlocal reported
-            reported = share
 
         async def send() -> None:
             while True:
                 await asyncio.sleep(_POLL_S)
                 now = time.monotonic()
-                guess = min((now - began) / expected_s, _MAX_GUESS) if expected_s else 0.0
-                handle.progress(reported or guess, now)
+                guess = min((now - started_at) / expected_s, _MAX_GUESS) if expected_s else 0.0
+                handle.progress(progress.share or guess, now)
 
         task = asyncio.create_task(send())
         try:
-            yield report
+            yield progress
         finally:
             task.cancel()
 
@@ -329,7 +361,7 @@ class RemoteEngine:
         self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
 
     async def _watch(self, server: _Server) -> None:
-        """Notes whether the server is healthy; gives its jobs up when it is gone, and starts its command again."""
+        """Checks the server's health; interrupts its jobs when it is gone, and restarts its command."""
         while True:
             await asyncio.sleep(_HEALTH_EVERY_S)
             is_dead = server.process is not None and not server.process.runs
@@ -377,13 +409,13 @@ async def _until_healthy(config: EngineConfig, process: EngineProcess) -> None:
 
 
 async def _forget(client: EngineClient, video_id: str) -> None:
-    """Has the server drop a video, or abort it: what it keeps is its memory."""
+    """Deletes or aborts a video, which takes memory of the server."""
     with suppress(EngineLost, EngineBusy, RuntimeError):
         await client.delete(video_id)
 
 
 def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
-    """Raises JobError naming what engines don't take, or not this one."""
+    """Raises JobError if the job has fields that the engine does not take."""
     video = job.request.video
     needed = {
         "mask": job.inputs.mask is not None and "mask" not in parameters,

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from support.images import image_file
 from support.inference_server import InferenceServer, serving, video_file
 from support.jobs import change_job, make_job
+from support.virtual_backend import VirtualClock
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress, Started
 from deployments.contract.job import GenerationJob
@@ -24,7 +25,7 @@ from deployments.contract.model import EngineConfig
 from deployments.contract.objects import ObjectStore
 from deployments.contract.request import VideoParams
 from deployments.remote_engine import engine as remote_engine
-from deployments.remote_engine.engine import RemoteEngine
+from deployments.remote_engine.engine import DeviceShare, RemoteEngine
 from deployments.video import reader
 
 MADE = "results/job/1"
@@ -276,6 +277,38 @@ async def test_what_the_engine_has_no_field_for_is_refused(build: Callable[..., 
 async def test_a_deadline_ends_a_job(build: Callable[..., Any]) -> None:
     runner = await build(InferenceServer("vllm-omni", seconds=30))
     assert isinstance(await runner.last(job(remaining_s=0.3)), Failed)
+
+
+async def test_cancellation_beside_a_lost_server_is_a_cancellation(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni", seconds=30)
+    runner = await build(server)
+    events: list[Event] = []
+    handle = runner.engine.submit(job(), events.append)
+    await until(lambda: bool(server.requests))
+    running = runner.engine._running[handle]
+    runner.engine._servers[0].lost.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()  # in the same pass in which the job is interrupted
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
+def test_device_time_is_shared_while_jobs_run_together() -> None:
+    clock = VirtualClock()
+    share = DeviceShare(clock)
+    first = share.start()
+    clock.now += 60
+    others = [share.start() for _ in range(7)]
+    clock.now += 8
+    assert share.since(first) == 61
+    share.stop()
+    clock.now += 7
+    assert [share.since(mark) for mark in others] == [2] * 7
+    for _ in others:
+        share.stop()
+    clock.now += 100
+    assert share.since(share.start()) == 0
 
 
 async def test_a_command_is_run_anew_when_it_dies_and_ends_with_its_owner(
