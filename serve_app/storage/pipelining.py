@@ -1,20 +1,23 @@
 """A Redis client whose coroutines share one pipelined connection.
 
 Reads and scripts, which may be repeated, of one turn of the event loop are written together, and answers come in their
-order. Other commands, pipelines and pub/sub take connections of the pool, as does everything while the shared one is
-down: redis-py's own know how to wait for a server, to look for the next primary and to give up.
+order: that saves SAVED of the CPU of a whole task (docs/benchmarks.md). Other commands, pipelines and pub/sub take
+connections of the pool, as does everything while the shared one is down: redis-py waits for a server, finds the next
+primary and gives up in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.sentinel import SentinelManagedConnection
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -28,7 +31,8 @@ from serve_app.storage.refusals import refusals
 
 _SHARED: Final = frozenset({"EVALSHA", "EXISTS", "GET", "HGET", "HGETALL", "HMGET"})
 TRY_AGAIN: Final = (BusyLoadingError, ClusterDownError, OutOfMemoryError, ReadOnlyError)
-"""Answers of a server that can't do it: the pool repeats the command, perhaps at another one."""
+"""Answers of a server that can't run the command: the pool repeats it, perhaps at another server."""
+_PRIMARY_CHECK_S: Final = 2.0
 _UNSENT: Final = object()
 _INCOMPLETE: Final = object()
 
@@ -64,7 +68,7 @@ class StorePipeline(Pipeline):
 
 
 class SharedConnection(asyncio.Protocol):
-    """Takes over a connection that the pool has made, once that has said who it is."""
+    """Shares a connection of the pool, once that is authenticated."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
@@ -72,11 +76,12 @@ class SharedConnection(asyncio.Protocol):
         self._connection: AbstractConnection | None = None
         self._unwritten: list[bytes] = []
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
-        """Of every command that has no answer yet: its caller, and when it was sent."""
+        """Callers without an answer, and when their commands were sent."""
         self._timer: asyncio.TimerHandle | None = None
+        self._following: asyncio.Task[None] | None = None
 
     async def call(self, args: tuple[Any, ...]) -> Any:
-        """The answer, an error of the server included; or _UNSENT, where nobody knows whether it was done."""
+        """Returns the answer or the server's error; _UNSENT if it is unknown whether the command was carried out."""
         if self._connection is None:
             if self._connecting is None or self._connecting.done():
                 self._connecting = asyncio.create_task(self._connect())
@@ -90,9 +95,10 @@ class SharedConnection(asyncio.Protocol):
         return await answer
 
     async def close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
+        for task in (self._connecting, self._following):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         self._drop()
 
     async def _connect(self) -> None:
@@ -111,6 +117,17 @@ class SharedConnection(asyncio.Protocol):
         self._stream_protocol = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._connection = connection
+        if isinstance(connection, SentinelManagedConnection):
+            self._following = asyncio.create_task(self._follow_primary(connection))
+
+    async def _follow_primary(self, connection: SentinelManagedConnection) -> None:
+        """Drops the connection once Sentinel names another primary: the old one may still answer reads."""
+        while self._connection is connection:
+            await asyncio.sleep(_PRIMARY_CHECK_S)
+            with suppress(RedisError, OSError):
+                if await connection.connection_pool.get_master_address() != (connection.host, connection.port):
+                    self._drop()
+                    return
 
     def _write(self) -> None:
         if self._unwritten:  # else the connection was lost meanwhile
@@ -120,7 +137,7 @@ class SharedConnection(asyncio.Protocol):
                 self._check()
 
     def _check(self) -> None:
-        """Gives up the connection once its oldest command has waited too long."""
+        """Drops the connection once its oldest command has waited too long."""
         self._timer = None
         if self._connection is None or not self._waiting or not (limit_s := self._connection.socket_timeout):
             return
@@ -144,11 +161,11 @@ class SharedConnection(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stream_protocol.connection_lost(exc)  # whoever closes the stream waits for it
+        self._stream_protocol.connection_lost(exc)  # closing the stream waits for it
         self._drop()
 
     def _drop(self) -> None:
-        """What has no answer yet is done again, by the pool."""
+        """Drops the connection; the pool repeats the commands without an answer."""
         if self._connection is not None:
             self._transport.abort()
             self._connection._close()

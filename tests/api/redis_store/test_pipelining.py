@@ -1,18 +1,23 @@
-"""Commands that share a connection: what becomes of them when it breaks, or when the server hangs."""
+"""Commands that share a connection which breaks, hangs or leads to a former primary."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ResponseError, TimeoutError
 
 from serve_app.launcher.embedded_redis import EmbeddedRedis
-from serve_app.storage import connection
+from serve_app.storage import connection, pipelining
 from serve_app.storage.pipelining import PipelinedRedis
 
 
@@ -53,3 +58,41 @@ async def test_nobody_waits_for_ever_for_a_server_that_hangs(doomed_redis: Embed
         os.kill(doomed_redis.pid, signal.SIGCONT)
     assert await client.get("any") is None
     await client.aclose()
+
+
+class Sentinels:
+    """Stands for Sentinel: `primary` is the server that it names."""
+
+    sentinels: tuple[Redis, ...] = ()
+
+    def __init__(self, primary: EmbeddedRedis) -> None:
+        self.primary = primary
+
+    async def discover_master(self, name: str) -> tuple[str, int]:
+        parts = urlsplit(self.primary.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+
+async def test_reads_follow_a_failover_from_a_primary_that_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelining, "_PRIMARY_CHECK_S", 0.05)
+    with ExitStack() as stack:
+        servers = [EmbeddedRedis(tmp_path / name) for name in ("old", "new")]
+        for server in servers:
+            server.start()
+            stack.callback(server.stop)
+            async with connection.connect(server.url) as direct:
+                await direct.set("name", server.url)
+                await direct.acl_setuser("default", enabled=True, passwords=[f"+{urlsplit(servers[0].url).password}"])
+        sentinels = Sentinels(servers[0])
+        pool = SentinelConnectionPool("main", sentinels, **parse_url(servers[0].url), decode_responses=True)
+        async with PipelinedRedis.from_pool(pool) as redis:
+            await share(redis)
+            assert await redis.get("name") == servers[0].url
+            sentinels.primary = servers[1]
+            async with asyncio.timeout(60):
+                while await redis.get("name") != servers[1].url:
+                    await asyncio.sleep(0.01)
