@@ -30,7 +30,7 @@ async def share(redis: Redis) -> None:
     await shared._connecting
 
 
-async def test_every_caller_gets_its_own_answer_also_when_the_connection_breaks(redis: Redis, prefix: str) -> None:
+async def test_callers_get_their_answers_when_the_connection_breaks(redis: Redis, prefix: str) -> None:
     keys, name = [f"{prefix}{n}" for n in range(1000)], f"{prefix}hash"
     await redis.mset({key: key for key in keys})
     await redis.hset(name, "field", "value")
@@ -45,7 +45,7 @@ async def test_every_caller_gets_its_own_answer_also_when_the_connection_breaks(
         assert answers == [{"field": "value"}, *keys]
 
 
-async def test_nobody_waits_for_ever_for_a_server_that_hangs(doomed_redis: EmbeddedRedis) -> None:
+async def test_hanging_server_times_out(doomed_redis: EmbeddedRedis) -> None:
     client = connection.connect(doomed_redis.url, retries=0, timeout_s=0.3)
     await share(client)
     assert doomed_redis.pid is not None

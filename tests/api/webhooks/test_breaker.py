@@ -63,7 +63,7 @@ async def pause_s(outbox: Outbox) -> float:
     return int((await health(outbox))["open_until"]) / 1000 - int(seconds) - int(micros) / 1e6
 
 
-async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskStore, outbox: Outbox) -> None:
+async def test_circuit_opens_at_the_failure_threshold(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 20)
     for _ in range(TRIPS):
         await fails(outbox, await claim_one(outbox))
@@ -74,7 +74,7 @@ async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskSt
     assert [claim.id for claim in await outbox.claim(10)] == [other]
 
 
-async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(store: TaskStore, outbox: Outbox) -> None:
+async def test_answer_without_trouble_resets_the_failures(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 20)
     for outcome in DeliveryOutcome:
         for _ in range(TRIPS - 1):
@@ -83,7 +83,7 @@ async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(store:
     assert await outbox.claim(10)
 
 
-async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, outbox: Outbox) -> None:
+async def test_half_open_circuit_gets_one_call(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 10)
     await trip(outbox)
     await time_passes(outbox)
@@ -96,7 +96,7 @@ async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, ou
     assert len(await outbox.claim(10)) == 2
 
 
-async def test_a_destination_gets_as_many_calls_at_a_time_as_it_answers_quickly(store: TaskStore) -> None:
+async def test_concurrency_follows_the_answers(store: TaskStore) -> None:
     outbox = make_outbox(store, per_destination=PER_DESTINATION)
     await end_tasks(store, 60)
     for answer in (replace(OK, took_s=5.0), OK, OK):
@@ -114,7 +114,7 @@ async def test_a_destination_gets_as_many_calls_at_a_time_as_it_answers_quickly(
     assert len(await outbox.claim(60)) == 1
 
 
-async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -> None:
+async def test_open_time_doubles_up_to_the_maximum(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 10)
     await trip(outbox)
     pauses = [await pause_s(outbox)]
@@ -126,7 +126,7 @@ async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -
     assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
 
 
-async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskStore) -> None:
+async def test_calls_that_fail_together_open_the_circuit_once(store: TaskStore) -> None:
     outbox = make_outbox(
         store, failure_threshold=TRIPS, per_destination=20, circuit_open_s=HOUR_S, max_circuit_open_s=100 * HOUR_S
     )
@@ -136,7 +136,7 @@ async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskSto
     assert (await health(outbox))["times_opened"] == "1"
 
 
-async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_given_up(store: TaskStore) -> None:
+async def test_untried_deliveries_of_a_dead_destination_expire(store: TaskStore) -> None:
     outbox = make_outbox(
         store,
         schedule_s=(0.2, 0.2),
@@ -167,14 +167,14 @@ async def test_of_a_destination_that_is_never_back_even_what_was_not_tried_is_gi
     assert await members(store.redis, outbox.channel) == []
 
 
-async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: TaskStore, outbox: Outbox) -> None:
+async def test_old_delivery_of_a_healthy_destination_is_tried(store: TaskStore, outbox: Outbox) -> None:
     """The destination is well; it was the senders that were away."""
     [task_id] = await end_tasks(store)
     await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
     assert [claim.id for claim in await outbox.claim(10)] == [task_id]
 
 
-async def test_a_replay_tries_a_destination_that_is_left_alone(store: TaskStore) -> None:
+async def test_replay_closes_the_circuit(store: TaskStore) -> None:
     outbox = make_outbox(store, failure_threshold=1, circuit_open_s=HOUR_S)
     task_id = await end_one_task(store)
     await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.FAILED, health=DestinationHealth.DOWN)

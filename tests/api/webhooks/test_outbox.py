@@ -83,9 +83,7 @@ ENDS: dict[str, End] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
-    store: TaskStore, outbox: Outbox, end: End
-) -> None:
+async def test_webhook_is_due_once_the_task_has_ended(store: TaskStore, outbox: Outbox, end: End) -> None:
     task = hooked_task()
     await store.submit(task)
     await store.lease(QUEUE, 1, 100)
@@ -102,7 +100,7 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     assert (claim.id, claim.attempt) == (task.id, 1)
 
 
-async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_hear(
+async def test_end_of_a_task_wakes_senders_in_one_call(
     store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await end_one_task(store)  # the first time, the script itself may have to be brought to the server
@@ -127,7 +125,7 @@ async def test_ending_and_entering_are_one_call_to_the_store_of_which_senders_he
     assert (await get_delivery(outbox, task.id)).state is DeliveryState.WAITING
 
 
-async def test_a_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+async def test_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     for url in (URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"):
         await end_one_task(store, url)
     destinations = [
@@ -137,9 +135,7 @@ async def test_a_destination_is_scheme_host_and_port(store: TaskStore, outbox: O
     assert len(await members(redis, f"{outbox.channel}:{DESTINATION}")) == 2
 
 
-async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_other(
-    store: TaskStore, redis: Redis
-) -> None:
+async def test_organization_at_its_limit_hinders_no_other(store: TaskStore, redis: Redis) -> None:
     """More of them are due, and for longer, than are looked at in one step."""
     outbox = make_outbox(store, per_organization=2)
     for number in range(5):
@@ -154,7 +150,7 @@ async def test_destinations_of_an_organization_that_has_all_its_calls_hinder_no_
     assert len([claim for _ in range(200) for claim in await outbox.claim(10)]) == 1
 
 
-async def test_of_one_destination_the_oldest_come_first(store: TaskStore) -> None:
+async def test_oldest_deliveries_of_a_destination_come_first(store: TaskStore) -> None:
     outbox = make_outbox(store, per_destination=100)
     ids = await end_tasks(store, 4)
     turns = dict(zip(ids, (3, 1, 4, 2), strict=True))
@@ -162,7 +158,7 @@ async def test_of_one_destination_the_oldest_come_first(store: TaskStore) -> Non
     assert [(await claim_one(outbox)).id for _ in ids] == sorted(ids, key=turns.__getitem__)
 
 
-async def test_claims_and_waits_end_by_themselves_and_other_deliveries_do_not_wait_for_them(store: TaskStore) -> None:
+async def test_claims_and_waits_run_out_by_themselves(store: TaskStore) -> None:
     outbox = make_outbox(store, claim_s=1, schedule_s=(0.2, 0.2))
     task_id = await end_one_task(store)
     await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.RETRY, wait_s=0.2)
@@ -212,7 +208,7 @@ async def test_delivery_written_by_0_2_is_claimed(store: TaskStore, outbox: Outb
     assert await members(store.redis, f"{store.prefix}calls:acme") == []
 
 
-async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
+async def test_stale_claim_cannot_be_prolonged(store: TaskStore, outbox: Outbox) -> None:
     ids = await end_tasks(store, 2)
     current, stale = await outbox.claim(2)
     await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
@@ -225,7 +221,7 @@ async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskS
     assert await outbox.record(current, OK, DeliveryOutcome.DELIVERED)
 
 
-async def test_idle_destinations_are_not_looked_at(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
+async def test_idle_destinations_are_not_scheduled(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     await end_tasks(store, 2)
     await end_one_task(store, OTHER_URL)
     for claim in await outbox.claim(10):
@@ -236,7 +232,7 @@ async def test_idle_destinations_are_not_looked_at(store: TaskStore, outbox: Out
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: TaskStore, failed: bool) -> None:
+async def test_pages_hold_each_delivery_once_newest_first(store: TaskStore, failed: bool) -> None:
     outbox = make_outbox(store, per_destination=100)
     ids = await end_tasks(store, 3) + await end_tasks(store, 2, OTHER_URL)
     for claim in await outbox.claim(100) if failed else []:
@@ -251,7 +247,7 @@ async def test_the_pages_hold_each_delivery_once_and_the_newest_first(store: Tas
     assert times == sorted(times, reverse=True)
 
 
-async def test_what_is_due_is_swept_in_bounded_parts_past_all_that_must_stay(store: TaskStore) -> None:
+async def test_sweep_is_bounded_and_passes_undelivered_tasks(store: TaskStore) -> None:
     blocked = await end_tasks(store, 2_500)  # more than any script looks at in one go
     free = await end_tasks(store, 25, url=None)
     key = f"{store.prefix}retention"
@@ -264,7 +260,7 @@ async def test_what_is_due_is_swept_in_bounded_parts_past_all_that_must_stay(sto
     assert len(await members(store.redis, key)) == len(blocked)
 
 
-async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(store: TaskStore) -> None:
+async def test_outcomes_and_delays_are_counted(store: TaskStore) -> None:
     outbox = make_outbox(store, schedule_s=(60,))
     task_id = await end_one_task(store)
     await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.RETRY, wait_s=60)
@@ -282,7 +278,7 @@ async def test_outcomes_and_delays_are_counted_from_when_the_webhook_was_due(sto
     assert dict(delay.buckets)[300.0] - dict(delay.buckets)[60.0] == 1
 
 
-async def test_the_backlog_is_what_is_on_its_way(store: TaskStore, outbox: Outbox) -> None:
+async def test_backlog_counts_unfinished_deliveries(store: TaskStore, outbox: Outbox) -> None:
     assert await outbox.backlog() == Backlog(0, 0)
     first, _ = await end_one_task(store), await end_one_task(store)
     await store.redis.zincrby(f"{store.prefix}pending", -90_000, first)

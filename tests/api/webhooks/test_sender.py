@@ -30,7 +30,7 @@ RESULT = {"key": "results/x/1/image.jpeg", "prompt": "Küche in 東京 🍜", "s
 
 
 @pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
-async def test_what_is_sent(
+async def test_request_of_a_delivery(
     deliver: Deliver, store: TaskStore, destination: Destination, tmp_path: Path, secret: str
 ) -> None:
     sealed = SEALER.seal(secret) if secret else ""
@@ -64,7 +64,7 @@ async def test_what_is_sent(
         (410, DeliveryState.FAILED),
     ],
 )
-async def test_an_answer_is_a_delivery_or_followed_by_another_try(
+async def test_status_decides_the_state(
     deliver: Deliver, destination: Destination, status: int, state: DeliveryState
 ) -> None:
     destination.reply = http(status, b"" if status == 304 else b"no thanks")
@@ -77,7 +77,7 @@ async def test_an_answer_is_a_delivery_or_followed_by_another_try(
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_a_destination_that_asks_for_time_gets_it(deliver: Deliver, destination: Destination, form: str) -> None:
+async def test_retry_after_is_respected(deliver: Deliver, destination: Destination, form: str) -> None:
     retry_after_s = 3 * HOUR_S
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=retry_after_s), usegmt=True)
     destination.reply = http(404, retry_after=f"{retry_after_s:.0f}" if form == "seconds" else date)
@@ -85,7 +85,7 @@ async def test_a_destination_that_asks_for_time_gets_it(deliver: Deliver, destin
     assert delivery.next == pytest.approx(delivery.created + retry_after_s, abs=60)
 
 
-async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_then_until_the_last(
+async def test_attempts_share_id_and_body_but_not_signature(
     deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S, QUICK_S))
@@ -99,7 +99,7 @@ async def test_every_try_has_the_same_id_and_body_and_a_signature_that_is_right_
         Webhook(b"the secret").verify(call.body, call.headers)
 
 
-async def test_a_redirect_is_not_followed(
+async def test_redirect_is_not_followed(
     deliver: Deliver, destination: Destination, other_destination: Destination
 ) -> None:
     for status in (301, 307):
@@ -109,9 +109,7 @@ async def test_a_redirect_is_not_followed(
     assert other_destination.connections == 0
 
 
-async def test_a_name_that_changed_to_an_inside_address_is_not_called(
-    deliver: Deliver, destination: Destination
-) -> None:
+async def test_host_that_became_private_is_not_called(deliver: Deliver, destination: Destination) -> None:
     answers = [["93.184.215.14"], ["127.0.0.1"], ["93.184.215.14", "127.0.0.1"]]
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -128,9 +126,7 @@ async def test_a_name_that_changed_to_an_inside_address_is_not_called(
     assert (destination.connections, answers) == (0, [])
 
 
-async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
-    deliver: Deliver, destination: Destination
-) -> None:
+async def test_host_is_called_at_the_checked_address(deliver: Deliver, destination: Destination) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         assert (host, port) == ("hooks.test", destination.port)
         return ["127.0.0.1"]
@@ -140,7 +136,7 @@ async def test_a_name_that_is_open_is_called_by_the_address_that_was_checked(
     assert call.headers["host"] == f"hooks.test:{destination.port}"
 
 
-async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_of_its_destination(
+async def test_unreadable_secret_fails_without_blame(
     deliver: Deliver, store: TaskStore, destination: Destination
 ) -> None:
     key = f"{store.prefix}destination:{destination_id(destination.url())}"
@@ -152,7 +148,7 @@ async def test_a_secret_that_can_not_be_read_any_more_ends_it_and_says_nothing_o
     assert await store.redis.hgetall(key) == health  # type: ignore[misc]
 
 
-async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp_path: Path) -> None:
+async def test_delivery_of_a_deleted_task_fails(store: TaskStore, outbox: Outbox, tmp_path: Path) -> None:
     task_id = await end_one_task(store, URL)
     await store.redis.delete(f"{store.prefix}task:{task_id}")
     async with running(make_sender(outbox, store, tmp_path)):
@@ -160,7 +156,7 @@ async def test_a_task_that_is_gone_ends_it(store: TaskStore, outbox: Outbox, tmp
     assert (delivery.state, delivery.log[0].error) == (DeliveryState.FAILED, "the task is no longer kept")
 
 
-async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_destinations(
+async def test_object_store_outage_costs_an_attempt_without_blame(
     deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = make_outbox(
@@ -212,7 +208,7 @@ BAD: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize(("reply", "error"), BAD.values(), ids=BAD)
-async def test_a_destination_that_misbehaves_is_tried_again(
+async def test_misbehaving_destination_is_retried(
     deliver: Deliver, store: TaskStore, destination: Destination, reply: Reply, error: str
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent else 60)
@@ -232,7 +228,7 @@ async def test_a_destination_that_misbehaves_is_tried_again(
     ],
     ids=["late", "breaks off", "endless tiny chunks", "bad chunk"],
 )
-async def test_the_status_decides_whatever_its_body_does(
+async def test_status_decides_despite_a_broken_body(
     deliver: Deliver, destination: Destination, reply: Reply, text: str | None
 ) -> None:
     destination.reply = reply
@@ -247,15 +243,13 @@ async def test_the_status_decides_whatever_its_body_does(
     [(never_stops, "x" * 1024), (http(200, b"\xff\x00" + "é".encode() * 2000), "\ufffd\x00" + "é" * 511)],
     ids=["endless", "long"],
 )
-async def test_of_a_long_answer_only_the_beginning_is_kept(
-    deliver: Deliver, destination: Destination, reply: Reply, text: str
-) -> None:
+async def test_long_answer_is_truncated(deliver: Deliver, destination: Destination, reply: Reply, text: str) -> None:
     destination.reply = reply
     delivery = await deliver(destination.url())
     assert (delivery.state, delivery.log[0].text) == (DeliveryState.DELIVERED, text)
 
 
-async def test_an_answer_in_an_encoding_is_never_unfolded(deliver: Deliver, destination: Destination) -> None:
+async def test_encoded_answer_is_never_decompressed(deliver: Deliver, destination: Destination) -> None:
     endless_name = b"\x1f\x8b\x08\x08" + bytes(6) + b"x" * 100_000_000  # yields nothing, however much there is
     packed = gzip.compress(gzip.compress(endless_name, 9), 9)
     for body, encoding in ((gzip.compress(bytes(100_000_000), 9), "gzip"), (packed, "gzip, gzip, gzip")):

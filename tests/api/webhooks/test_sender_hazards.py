@@ -29,7 +29,7 @@ class Forgetful(Outbox):
         raise ConnectionError("lost")
 
 
-async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
+async def test_unrecorded_delivery_is_repeated_with_its_id(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S,))
@@ -46,7 +46,7 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_under_the_same_id(
     assert len({call.body for call in destination.received}) == 1
 
 
-async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
+async def test_deliveries_of_a_killed_sender_are_repeated(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, concurrency=3, per_destination=100, schedule_s=(QUICK_S,))
@@ -65,7 +65,7 @@ async def test_what_a_killed_sender_had_on_its_way_another_one_sends(
     assert sorted(destination.ids) == sorted(ids + first_ids)
 
 
-async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
+async def test_call_longer_than_a_claim_is_made_once(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, claim_s=CLAIM_S)
@@ -91,7 +91,7 @@ async def get_ends(store: TaskStore, key: str) -> list[float]:
     return [float(at) for _, at in await store.redis.zrange(key, 0, -1, withscores=True)]
 
 
-async def test_draining_finishes_what_is_on_its_way_and_begins_nothing(
+async def test_drain_finishes_running_deliveries_only(
     store: TaskStore, destination: Destination, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store)
@@ -113,7 +113,7 @@ async def test_draining_finishes_what_is_on_its_way_and_begins_nothing(
     assert waiting.attempts == 0
 
 
-async def test_a_dead_destination_with_a_thousand_deliveries_keeps_nobody_waiting(
+async def test_dead_destination_delays_no_other(
     store: TaskStore, destination: Destination, other_destination: Destination, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, timeout_s=HOUR_S)
@@ -140,7 +140,7 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
     server.stop()
 
 
-async def test_a_restart_of_redis_amid_deliveries_loses_none(
+async def test_redis_restart_loses_no_delivery(
     own_redis: EmbeddedRedis, destination: Destination, other_destination: Destination, tmp_path: Path, prefix: str
 ) -> None:
     redis = connection.connect(own_redis.url)

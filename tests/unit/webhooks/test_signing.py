@@ -29,7 +29,7 @@ SECRETS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
-def test_the_official_verifier_takes_it_with_the_secrets_key(secret: str, key: bytes) -> None:
+def test_official_verifier_accepts_signatures(secret: str, key: bytes) -> None:
     at = datetime.now(UTC)
     headers = signature_headers(ID, at, BODY, secret, [PLAIN])
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == (ID, str(int(at.timestamp())))
@@ -40,13 +40,13 @@ def test_the_official_verifier_takes_it_with_the_secrets_key(secret: str, key: b
 
 
 @pytest.mark.parametrize("secret", [None, ""])
-def test_without_a_secret_nothing_is_signed(secret: str | None) -> None:
+def test_no_signature_without_a_secret(secret: str | None) -> None:
     headers = signature_headers(ID, datetime.now(UTC), BODY, secret, [PLAIN])
     assert set(headers) == {"webhook-id", "webhook-timestamp"}
 
 
 @pytest.mark.parametrize("plain", [[], [PLAIN], [PLAIN, "X-Hub-Signature-256"]])
-def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[str]) -> None:
+def test_plain_signature_has_each_configured_header(plain: list[str]) -> None:
     headers = signature_headers(ID, datetime.now(UTC), BODY, "a secret", plain)
     standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
     assert set(headers) == standard | set(plain)
@@ -54,6 +54,6 @@ def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[
 
 
 @pytest.mark.parametrize("secret", ["whsec_*", "whsec_a", "whsec_ключ", "whsec_AA AA"])
-def test_what_is_no_base64_after_the_prefix_is_no_secret(secret: str) -> None:
+def test_invalid_base64_secret_is_refused(secret: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
         decode_secret(secret)
