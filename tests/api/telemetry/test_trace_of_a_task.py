@@ -99,7 +99,7 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         tracer=dispatching,
     )
     queue = ModelQueue(context, max_leased=100)
-    presenter = ResultSerializer(objects, service.app.state.services.links, settings.links.image_life_s)
+    serializer = ResultSerializer(objects, service.app.state.services.links, settings.links.image_life_s)
     guard = UrlGuard([HOOK_HOST], here)
     sender = Sender(outbox, tasks, serializer, Sealer(settings.sealing_keys), guard, tracer=telling)
     leasing = asyncio.create_task(queue.lease())

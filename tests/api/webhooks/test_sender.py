@@ -16,6 +16,7 @@ from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
 from support.deliveries import BASE, HOUR_S, URL, destination_id, end_one_task, make_outbox
 from support.destination import Destination, Reply, breaks_off, http, is_silent, is_silent_after_the_head, never_stops
+from support.payloads import new_result
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, running, serializer, wait_for_attempts
 
 from serve_app.encryption import Sealer, new_key
@@ -26,7 +27,7 @@ from serve_app.tasks.views import ResultSerializer, encode_body
 from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox
 
 Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]
-RESULT = {"key": "results/x/1/image.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
+RESULT = new_result("results/x/1/image.jpeg", prompt="Küche in 東京 🍜", seed=2**63)
 
 
 @pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
