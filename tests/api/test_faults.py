@@ -107,20 +107,20 @@ class Faulty:
 
     def __init__(self, target: Any, name: str, fault: Fault | None) -> None:
         self._target = target
-        self._fault = fault and partial(fault, error=OWN_ERRORS[name], half=HALVES.get(name))
-        self._called = set[str]()
+        self._name, self._fault = name, fault
+        self.called = set[str]()
 
     def __getattr__(self, method: str) -> Any:
         value = getattr(self._target, method)
-        if self._fault is None or not inspect.iscoroutinefunction(value):
+        if not inspect.iscoroutinefunction(value):
             return value
 
         async def call(*args: Any, **options: Any) -> Any:
-            assert self._fault is not None
-            if method in self._called:
+            fault = None if method in self.called else self._fault
+            self.called.add(method)
+            if fault is None:
                 return await value(*args, **options)
-            self._called.add(method)
-            return await self._fault(lambda: value(*args, **options))
+            return await fault(partial(value, *args, **options), OWN_ERRORS[self._name], HALVES.get(self._name))
 
         return call
 
@@ -169,7 +169,7 @@ class Scene:
         settings = service.settings
         prefix = settings.redis.prefix
         self.store = TaskStore(redis, prefix, settings.tasks.limits(), at_rest=settings.at_rest())
-        store: Any = faulty("redis", self.store)
+        self.faulty_store = faulty("redis", self.store)
         objects = service.worker.objects
         faults = itertools.chain([fault if part == "stream" else None], itertools.repeat(None))
         # Only of a refused result something is deleted, which object stores may fail at.
@@ -181,7 +181,7 @@ class Scene:
         self.limiter = ConcurrencyLimiter(4, 16)
         context = AttemptContext(
             QUEUE,
-            store,
+            self.faulty_store,
             faulty("objects", objects),
             CallModel(lambda job: Stream(job, objects, next(faults))),
             self.limiter,
@@ -241,6 +241,8 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
         stack.push_async_callback(kill_sender, scene.sender, sending)
         url = f"http://{HOOK_HOST}:{destination.port}/{uuid.uuid4().hex}"
         async with asyncio.timeout(PATIENCE_S):
+            while "lease" not in scene.faulty_store.called:  # a lease whose answer is lost would be left to the reaper
+                await asyncio.sleep(0.005)
             task_id = await asyncio.to_thread(client.create_task, webhook_url=url)
             while not await scene.outbox.get(task_id):
                 await asyncio.sleep(0.01)

@@ -280,7 +280,7 @@ async def test_prompt_is_rewritten_if_requested_and_enabled(
     assert task.details == ({"warnings": [NOT_REWRITTEN]} if failed else None)
 
 
-FREE = {"width": None, "height": None, "area": 1024**2}
+FREE = {"open_ratio": True, "area": 1024**2}
 
 
 @pytest.mark.parametrize(
