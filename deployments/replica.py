@@ -23,7 +23,7 @@ from deployments.backend import Backend
 from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
-from deployments.contract.events import LAST, Alive, Event, Started
+from deployments.contract.events import LAST, Alive, Event, Interrupted, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import DIFFUSION, ENGINE, RESTORERS, ModelSpec
 from deployments.contract.model_fault import LoadFailed
@@ -212,6 +212,7 @@ _LAST_WORDS_S = 0.5
 """What streams get to tell their callers before the process ends, within the timeout of a health check."""
 _LOAD_AGAIN_S = 15.0
 """The pause after a model could not be loaded, before another replica tries."""
+_UNREADABLE_JOB: Final = Interrupted("the job comes from another release", blame=False, counts=False)
 _MAX_ADAPTER_IDS = 16
 """Adapters that the router is told of."""
 _BROKEN_DEVICE = 70
@@ -249,6 +250,9 @@ class MediaModel:
 
     async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
         """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""
+        if not job.is_readable:
+            yield _UNREADABLE_JOB
+            return
         self._note(job)
         events: asyncio.Queue[Event] = asyncio.Queue()
         loop = asyncio.get_running_loop()

@@ -9,6 +9,8 @@ from typing import Final
 
 from deployments.contract.request import ResolvedRequest, restore_fields
 
+RESULTS: Final = "results/"
+"""Folder of the object store where models put results."""
 CHECKPOINTS: Final = "checkpoints/"
 """Folder of the object store where models keep the latents of unfinished videos."""
 

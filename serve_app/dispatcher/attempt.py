@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
 from deployments.contract.events import Alive, Done, Failed, Interrupted, Preview, Progress, Started
-from deployments.contract.job import GenerationJob, Output, checkpoint_key
+from deployments.contract.job import RESULTS, GenerationJob, Output, checkpoint_key
 from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
+from deployments.contract.request import ResolvedRequest
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Kind, Span, Tracer, trace_id
 from serve_app.background import is_cancelled
-from serve_app.dispatcher.clients import EventStream, RewriterClient
+from serve_app.dispatcher.clients import EventStream, ModelClient, ReplicaReports, RewriterClient
 from serve_app.dispatcher.concurrency import AttemptKey, ConcurrencyLimiter
 from serve_app.dispatcher.failures import (
     AttemptInterrupted,
@@ -32,12 +31,12 @@ from serve_app.dispatcher.failures import (
     ReplicaLost,
     classify,
 )
-from serve_app.dispatcher.generation import build_result, close_ratio, generation_job
+from serve_app.inputs.geometry import DEFAULT_RATIO, RATIOS, ratio_from_prompt, size_within, video_ratio, video_size
 from serve_app.moderation.gate import DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.reader import UNREADABLE
-from serve_app.tasks.result import GenerationResult
+from serve_app.tasks.result import DraftResult, GenerationResult
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
@@ -56,10 +55,6 @@ _RETRY_S: Final = 0.5
 """Pause between two tries of a write that the store must take."""
 
 
-class Model(Protocol):
-    def call(self, job: GenerationJob) -> EventStream: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """`start_s`: seconds from the call to the first event; `stall_s`: between any two events after that.
@@ -72,29 +67,6 @@ class Timeouts:
     run_s: float | None = None
 
 
-class ReplicaReports:
-    """Sums of the counters that replicas of one model send with their events."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._setup: Mapping[str, str] = {}
-        self._last_step: tuple[int, float] | None = None
-
-    def add(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        self._counts.update(counts)
-        self._setup = setup
-
-    def add_step(self, batch: int, step_s: float) -> None:
-        self._last_step = batch, step_s
-
-    async def flush(self, store: TaskStore, queue: str) -> None:
-        """Stores the sums. Loses them if the store is out of reach: metrics, no accounts."""
-        counts, self._counts = self._counts, Counter()
-        last_step, self._last_step = self._last_step, None
-        if counts or last_step:
-            await store.report(queue, counts, self._setup, last_step)
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
     """Everything that all attempts at the tasks of one queue share."""
@@ -102,7 +74,7 @@ class AttemptContext:
     queue: str
     store: TaskStore
     objects: ObjectStore
-    model: Model
+    model: ModelClient
     limiter: ConcurrencyLimiter
     timeouts: Timeouts
     rewriter: RewriterClient = field(default_factory=lambda: RewriterClient(None, (), 0.0))
@@ -309,9 +281,18 @@ class Attempt:
             remaining_s = context.timeouts.run_s
             if self.lease.remaining_s is not None:
                 remaining_s = max(0.0, self.lease.remaining_s - (time.monotonic() - self._leased_at))
-            job = generation_job(payload, self.lease)
+            job = GenerationJob(
+                *self.key,
+                payload.request,
+                f"{RESULTS}{self.lease.id}/{self.lease.attempt}",
+                payload.inputs,
+                payload.adapter,
+                exclusive=self.lease.exclusive,
+                remaining_s=remaining_s,
+                traceparent=span.traceparent,
+            )
             self.phase = Phase.STARTING
-            self.stream = context.model.call(replace(job, remaining_s=remaining_s, traceparent=span.traceparent))
+            self.stream = context.model.call(job)
             try:
                 last = await self._follow(self.stream, payload.safety)
             finally:
@@ -462,3 +443,37 @@ class Attempt:
 
     def _span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
         return self.context.tracer.span(name, self._traceparent, self._attributes, kind)
+
+
+def close_ratio(request: ResolvedRequest, answer: str = "") -> ResolvedRequest:
+    """Decides the size of a request with an open ratio.
+
+    The ratio is the one in the rewriter's `answer`, else the one in the prompt, else the default.
+    """
+    if not request.open_ratio:
+        return request
+    ratio = RATIOS[ratio_from_prompt(answer) or ratio_from_prompt(caption(request.prompt)) or DEFAULT_RATIO]
+    if request.video is not None:
+        size = video_size(video_ratio(ratio), request.area, draft=request.video.draft)
+    else:
+        size = size_within(ratio, request.area)
+    return replace(request, width=size.width, height=size.height, open_ratio=False)
+
+
+def build_result(request: ResolvedRequest, output: Output, took_s: float) -> GenerationResult:
+    """Returns the result of work that ended just now and took `took_s` seconds."""
+    now, draft = time.time(), None
+    if request.video is not None and output.draft is not None:
+        video = request.video
+        draft = DraftResult(output.draft, video.frames, request.width, request.height, video.audio)
+    return GenerationResult(
+        key=output.key,
+        prompt=request.prompt,
+        seed=request.seed,
+        start_time=round(now - took_s, 3),
+        end_time=round(now, 3),
+        duration=round(took_s, 3),
+        files=tuple(key.rpartition("/")[2] for key in output.files),
+        thumbnail=output.thumbnail,
+        draft=draft,
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
@@ -15,6 +16,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import ModeratorSpec, Scores, highest
 from deployments.moderation.deployment import LocalModerator
 from serve_app.storage.pages import LogLevels
+from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,29 @@ class ModelClient:
             job = replace(job, log_levels=self._levels.levels)
         handle = self._handle if job.adapter is None else self._handle.options(multiplexed_model_id=job.adapter.id)
         return cast("EventStream", handle.generate.remote(job))
+
+
+class ReplicaReports:
+    """Sums of the counters that replicas of one model send with their events."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._setup: Mapping[str, str] = {}
+        self._last_step: tuple[int, float] | None = None
+
+    def add(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self._counts.update(counts)
+        self._setup = setup
+
+    def add_step(self, batch: int, step_s: float) -> None:
+        self._last_step = batch, step_s
+
+    async def flush(self, store: TaskStore, queue: str) -> None:
+        """Stores the sums. Loses them if the store is out of reach: metrics, no accounts."""
+        counts, self._counts = self._counts, Counter()
+        last_step, self._last_step = self._last_step, None
+        if counts or last_step:
+            await store.report(queue, counts, self._setup, last_step)
 
 
 class RewriterClient:

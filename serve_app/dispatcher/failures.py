@@ -55,7 +55,7 @@ class ReleaseCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a task is given back: after `pause_s`, counted by its `cause`. Its client reads the `reason` if it ends."""
+    """Gives a task back after `pause_s`, counted by its `cause`. Its client reads the `reason` if that ends it."""
 
     cause: ReleaseCause
     pause_s: float = 0.0

@@ -9,10 +9,9 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from deployments.contract.job import checkpoint_key
+from deployments.contract.job import RESULTS, checkpoint_key
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.background import rest
-from serve_app.dispatcher.generation import RESULTS
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 

@@ -83,7 +83,9 @@ class ModelQueue:
             capacity, was_woken, self._was_woken = max(0, self._limiter.capacity()), self._was_woken, False
             if capacity and self._turn is not None and not await self._turn.has(self.name):
                 capacity = 0
-            leases = await self._lease(capacity) if capacity or was_woken else []
+            leases = list[Lease]()
+            if capacity or was_woken:
+                leases = await self._store.lease(self.name, capacity, self._max_leased, self._dispatcher)
             # A queue that got fewer than it can take is woken by the store.
             self._limiter.capacity_freed = None if len(leases) < capacity else self.wake
             for lease in leases:
@@ -101,10 +103,8 @@ class ModelQueue:
             if len(leases) < capacity or not capacity:
                 with idle():
                     await self.wake.wait()
-        await self._lease(0)  # the store wakes another dispatcher from now on
-
-    async def _lease(self, n: int) -> list[Lease]:
-        return await self._store.lease(self.name, n, self._max_leased, self._dispatcher)
+        # The store wakes another dispatcher from now on.
+        await self._store.lease(self.name, 0, self._max_leased, self._dispatcher)
 
     async def _run(self, attempt: Attempt) -> None:
         try:

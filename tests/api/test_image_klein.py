@@ -12,7 +12,7 @@ from support.images import image_file, to_base64
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.dispatcher.generation import close_ratio
+from serve_app.dispatcher.attempt import close_ratio
 from serve_app.tasks.payload import TaskPayload
 
 

@@ -17,7 +17,7 @@ from serve_app.moderation.gate import Gate
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 from support.payloads import new_payload
-from support.queues import fake_rewriter
+from support.queues import CallModel, fake_rewriter
 
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
@@ -134,7 +134,7 @@ class AttemptScene:
             "model",
             cast(TaskStore, self.store),
             self.objects,
-            self.model,
+            CallModel(self.model.call),
             self.limiter,
             self.timeouts,
             self.rewriter,

@@ -14,7 +14,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
-from serve_app.dispatcher.clients import EventStream, RewriterClient, RewriterTask
+from serve_app.dispatcher.clients import EventStream, ModelClient, RewriterClient, RewriterTask
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.queue import DeviceTurn, ModelQueue
 from serve_app.moderation.gate import Gate
@@ -47,7 +47,7 @@ def fake_rewriter(
     return RewriterClient(cast(Any, handle), [task for task, write in writes.items() if write], timeout_s)
 
 
-class CallModel:
+class CallModel(ModelClient):
     """A model whose calls a function answers."""
 
     def __init__(self, call: Callable[[GenerationJob], EventStream]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from deployments.contract.events import Preview
-from deployments.contract.job import GenerationJob, Output
+from deployments.contract.job import RESULTS, GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.api_key_auth import Caller, Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
@@ -17,7 +17,7 @@ from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
-from serve_app.dispatcher.generation import build_result, generation_job
+from serve_app.dispatcher.attempt import build_result
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.storage import connection
@@ -184,7 +184,9 @@ class Worker:
     def generation(self, task_id: str) -> GenerationJob:
         """Returns the job that the model gets."""
         lease = self.take(task_id)
-        return generation_job(TaskPayload.decode(lease.job), lease)
+        payload = TaskPayload.decode(lease.job)
+        prefix = f"{RESULTS}{lease.id}/{lease.attempt}"
+        return GenerationJob(lease.id, lease.attempt, payload.request, prefix, payload.inputs, payload.adapter)
 
     def _queue(self, task_id: str) -> str:
         return self._task(task_id).queue

@@ -15,6 +15,7 @@ from deployments import replica
 from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.counts import BUSY_S, LOAD_S, LOADS, STEPS
 from deployments.contract.events import Alive, Done, Event, Interrupted
+from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
 from deployments.engine.requests import Milestone, RequestHandle
@@ -46,6 +47,15 @@ async def media(backend: VirtualBackend, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 async def collect_events(media: MediaModel, name: str) -> list[Event]:
     return [event async for event in media.generate(make_job(name))]
+
+
+async def test_job_of_another_release_goes_back_without_blame(media: MediaModel) -> None:
+    job = object.__new__(GenerationJob)
+    job.__setstate__(["one", 1, "a red circle", 64, 64, 4, 7, "png", "results/one/1", ("inputs/t/0.png",)])
+    [event] = [event async for event in media.generate(job)]
+    assert isinstance(event, Interrupted)
+    assert not event.blame
+    assert not event.counts
 
 
 async def test_a_broken_device_ends_the_process_at_the_next_health_check(
