@@ -170,7 +170,7 @@ class Side:
         await _in_groups([lambda each=each: self._complete(each) for each in leases])
 
     async def _advance(self, lease: Lease) -> None:
-        done = await self.store.advance(_QUEUE, lease.id, lease.attempt, Status.GENERATING, 0.5)
+        done = await self.store.advance(_QUEUE, lease.id, lease.attempt, Status.GENERATING, progress=0.5)
         _demand(bool(done), "an attempt was stale")
 
     async def _complete(self, lease: Lease) -> None:
@@ -191,9 +191,9 @@ class Side:
         tasks, more = ([new_task(project) for project in projects] for _ in range(2))
         answers = await self._measure(costs, "submit", [lambda task=task: store.submit(task) for task in tasks])
         _demand(all(each.created for each in answers), "a submission made no task")
-        records = await self._measure(costs, "poll", [lambda task=task: store.get(task.id) for task in tasks])
+        records = await self._measure(costs, "poll", [lambda task=task: store.reads.get(task.id) for task in tasks])
         _demand(all(records), "a task was not found")
-        pages = [lambda name=name: store.list_tasks(name, limit=_PAGE) for name in projects]
+        pages = [lambda name=name: store.reads.list_tasks(name, limit=_PAGE) for name in projects]
         await self._measure(costs, f"page of {_PAGE}", pages)
         batches = await self._measure(costs, "lease", [lambda: store.lease(_QUEUE, 1, _LIMITS.max_active)] * n)
         _demand(all(len(each) == 1 for each in batches), "a lease got nothing")
@@ -248,8 +248,7 @@ def new_task(project: str) -> NewTask:
         project=project,
         queue=_QUEUE,
         endpoint="gen-pro",
-        job=_PAYLOAD.encode(),
-        work=4.0,
+        payload=_PAYLOAD,
         reply=json.dumps({"id": task_id, "polling_url": f"http://127.0.0.1:8000/v1/get_result?id={task_id}"}),
         organization=_ORGANIZATION,
         price=_PRICE,

@@ -416,7 +416,7 @@ export interface Model {
   /** The day it stops answering, where that is decided */
   shutdown_date?: string | null;
   /** Whether a replica is there for it; null where that is not known */
-  state?: "ready" | "starting" | "scaled to zero" | "no replica" | null;
+  state?: ModelState | null;
 }
 
 export interface ModelList {
@@ -424,6 +424,9 @@ export interface ModelList {
   /** Default: `list`. */
   object?: "list";
 }
+
+/** States in the order of the time until a result is made. */
+export type ModelState = "ready" | "starting" | "scaled to zero" | "no replica";
 
 export interface NotReady {
   code: string;

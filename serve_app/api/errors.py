@@ -32,7 +32,7 @@ from serve_app.schemas.fields import advice, nearest
 from serve_app.storage.connection import UNREACHABLE
 from serve_app.storage.refusals import StoreRefused
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageUnreachable
-from serve_app.tasks.limits import Uncertain
+from serve_app.tasks.rejections import SubmissionUnknown
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         TooManyFetches: _always(429, "too_many_fetches", _TOO_MANY_FETCHES),
         HTTPException: _http,
         Exception: _internal,
-        Uncertain: _uncertain,
+        SubmissionUnknown: _uncertain,
         **dict.fromkeys(UNREACHABLE, _unreachable),
     }
     for kind, handler in handlers.items():

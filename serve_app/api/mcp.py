@@ -48,14 +48,14 @@ from serve_app.accounts.roles import Permission
 from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticate, has_key_or_token, quote_string
 from serve_app.api.errors import http_error_response
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import answer_refusals
+from serve_app.api.routes.schemas import rejection_error
 from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.storage import connection
 from serve_app.submission.input_storage import UPLOAD, upload_key
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.tasks.limits import Refused
+from serve_app.tasks.rejections import TaskRejected
 from serve_app.tasks.task import TERMINAL, Status
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ async def task_content(services: Services, task: TaskResult) -> list[ContentBloc
 
 
 async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
-    task = await services.tasks.store.get(task_id)
+    task = await services.tasks.store.reads.get(task_id)
     result = task.result if task is not None and task.status is Status.READY else None
     if not result:
         return []
@@ -259,7 +259,7 @@ async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
 
 async def _image(call: Call, image: str) -> str:
     """Returns what a field takes. A task's result becomes an upload: its link may lead to this machine."""
-    task = await call.services.tasks.store.get(image) if len(image) <= _ID_CHARS else None
+    task = await call.services.tasks.store.reads.get(image) if len(image) <= _ID_CHARS else None
     if task is None:
         return image
     if task.status is not Status.READY or task.result is None:
@@ -270,13 +270,13 @@ async def _image(call: Call, image: str) -> str:
     extension = key.rpartition(".")[2]
     data, tasks, caller = await objects.get(key), call.services.tasks.store, call.caller
     try:
-        await tasks.reserve_upload(
+        await tasks.reservations.reserve_upload(
             upload_id, caller.project.id, caller.organization, len(data), call.services.catalog.least_price
         )
-    except Refused as refusal:
-        raise NotDone(str(answer_refusals(refusal, "uploads", call.services))) from None
+    except TaskRejected as refusal:
+        raise NotDone(str(rejection_error(refusal, "uploads", call.services))) from None
     await objects.put(upload_key(upload_id, extension), data, media_type(key))
-    await tasks.end_upload(upload_id, caller.project.id, len(data))
+    await tasks.reservations.end_upload(upload_id, caller.project.id, len(data))
     return f"{UPLOAD}{upload_id}.{extension}"
 
 

@@ -127,4 +127,4 @@ class EtaReader:
         if task.status is Status.PENDING and forecast.step_s is None:
             state, fault = await self._models.state(queue)
         starting = state not in (None, ModelState.READY)
-        return estimate(task, place, forecast, await self._tasks.now(), starting=starting, fault=fault)
+        return estimate(task, place, forecast, await self._tasks.reads.now(), starting=starting, fault=fault)

@@ -50,7 +50,7 @@ class Readiness:
         return await self._missing.get()
 
     def clear(self) -> None:
-        """Forgets what was found, so that the next call checks again."""
+        """Clears the cached checks."""
         self._missing.clear()
         self._objects_writable.clear()
 
@@ -70,8 +70,8 @@ class Readiness:
             async with asyncio.timeout(CHECK_LIMIT_S):
                 if missing := await probe(self._prober, tasks.prefix):
                     raise StoreRefused(NO_PERMISSION, missing[0])
-                used_bytes, max_bytes = await tasks.memory()
-                has_dispatcher = await tasks.has_dispatcher()
+                memory = await tasks.reads.memory()
+                has_dispatcher = await tasks.reads.has_dispatcher()
         except OutOfMemoryError:
             return [STORE_FULL]
         except (RedisError, TimeoutError) as problem:
@@ -80,8 +80,8 @@ class Readiness:
                 "not ready, as the task store does not work: %s", problem if reason else type(problem).__name__
             )
             return [f"{STORE_REFUSES}: {reason}" if reason else NO_STORE]
-        full = max_bytes > 0 and used_bytes > tasks.limits.max_memory * max_bytes
-        return [*((STORE_FULL,) if full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
+        is_full = memory.is_fuller_than(tasks.limits.max_memory)
+        return [*((STORE_FULL,) if is_full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
 
     async def _check_objects(self) -> bool:
         key = f"{_PROBE}/{uuid.uuid4().hex}"

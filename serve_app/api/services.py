@@ -43,7 +43,7 @@ from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection, snapshot
 from serve_app.storage.pages import LogLevels
 from serve_app.storage.tally import CounterBuffer
-from serve_app.submission.prepare import Dependencies
+from serve_app.submission.prepare import SubmissionContext
 from serve_app.tasks.notifications import TaskNotifications, WatcherLimit
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.views import ResultSerializer
@@ -101,7 +101,7 @@ class TaskServices:
 class InputServices:
     """Preparation of submissions, and storage of finetunes."""
 
-    submission: Dependencies
+    submission: SubmissionContext
     finetunes: FinetuneRegistry
     uploads: Uploads
 
@@ -174,7 +174,7 @@ async def open_services(
             etas=EtaReader(store, windows, models),
         ),
         inputs=InputServices(
-            submission=Dependencies(
+            submission=SubmissionContext(
                 store,
                 objects,
                 guard,

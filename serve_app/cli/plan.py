@@ -206,14 +206,14 @@ def to_tasks(asked: Iterable[Asked], default_steps: int, steps: int | None = Non
 
 def _profile(file: Path | None, model: str, settings: Settings, known: Catalog, config: Path | None) -> ModelProfile:
     from serve_app.planning.profile import ModelProfile, NoMeasurements
-    from serve_app.tasks.reader import TaskReader
+    from serve_app.tasks.reads import TaskReads
 
     if file is not None:
         return ModelProfile.model_validate_json(file.read_text())
 
     async def read() -> dict[str, float]:
         async with open_redis(config) as (redis, prefix):
-            return await TaskReader(redis, prefix).work(model)
+            return await TaskReads(redis, prefix).work(model)
 
     configured = known.models[model].config(settings.model(model))
     try:

@@ -14,7 +14,7 @@ from serve_app.cli.service import Config
 if TYPE_CHECKING:
     from gen_serve_bench.workload import Arrival
 
-    from serve_app.tasks.reader import TaskReader
+    from serve_app.tasks.reads import TaskReads
     from serve_app.tasks.task import Task
 
 _PAGE: Final = 500
@@ -53,10 +53,10 @@ def record(
 async def read_arrivals(config: Path | None, since: float | None, until: float | None) -> tuple[list[Arrival], int]:
     """The arrivals in the order of time, and how many tasks can't be read. Bounds are epoch seconds."""
     from serve_app.cli.store import at_rest, open_redis
-    from serve_app.tasks.reader import TaskReader
+    from serve_app.tasks.reads import TaskReads
 
     async with open_redis(config) as (redis, prefix):
-        reader = TaskReader(redis, prefix, at_rest(config))
+        reader = TaskReads(redis, prefix, at_rest(config))
         tasks = [task for project in await reader.projects() for task in await _tasks(reader, project, since, until)]
     tasks.sort(key=lambda task: (task.created, task.id))
     tenants: dict[str, int] = {}
@@ -68,7 +68,7 @@ async def read_arrivals(config: Path | None, since: float | None, until: float |
     return arrivals, len(tasks) - len(arrivals)
 
 
-async def _tasks(reader: TaskReader, project: str, since: float | None, until: float | None) -> list[Task]:
+async def _tasks(reader: TaskReads, project: str, since: float | None, until: float | None) -> list[Task]:
     matches: list[Task] = []
     cursor: str | None = None
     while True:

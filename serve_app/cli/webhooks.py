@@ -15,7 +15,7 @@ from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import at_rest, open_redis
 from serve_app.encryption import new_key
 from serve_app.inputs.url_guard import parse_destination
-from serve_app.tasks.reader import TaskReader
+from serve_app.tasks.reads import TaskReads
 from serve_app.webhooks.outbox import AttemptRecord, Delivery, Outbox
 
 webhooks = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
@@ -76,7 +76,7 @@ async def _page(config: Path | None, limit: int, cursor: str | None, failed: boo
     """Reads a page; destinations are shown by their address if the task's can be read."""
     opening = at_rest(config)
     async with open_redis(config) as (redis, prefix):
-        outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReader(redis, prefix, opening)
+        outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReads(redis, prefix, opening)
         deliveries, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
         tasks_or_none = await tasks.get_many([delivery.id for delivery in deliveries])
     readable = [task.webhook.url if task and task.webhook else "" for task in tasks_or_none]
@@ -91,7 +91,7 @@ async def _list_failed(config: Path | None, project: str | None) -> tuple[Counte
     """Counts the failed deliveries of all projects, or of one, and lists the ids of their tasks."""
     counts, ids, cursor = Counter[str](), [], None
     async with open_redis(config) as (redis, prefix):
-        outbox, tasks = Outbox(redis, prefix), TaskReader(redis, prefix, at_rest(config))
+        outbox, tasks = Outbox(redis, prefix), TaskReads(redis, prefix, at_rest(config))
         while True:
             page, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
             for task, delivery in zip(await tasks.get_many([each.id for each in page]), page, strict=True):

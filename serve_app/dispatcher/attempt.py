@@ -26,7 +26,6 @@ from serve_app.dispatcher.failures import (
     AttemptInterrupted,
     Decision,
     LeaseLost,
-    ReleaseCause,
     ReplicaBusy,
     ReplicaLost,
     classify,
@@ -35,8 +34,9 @@ from serve_app.inputs.geometry import DEFAULT_RATIO, RATIOS, ratio_from_prompt, 
 from serve_app.moderation.gate import DispatcherDraining, Gate, Unmoderated
 from serve_app.schemas.layout import caption
 from serve_app.tasks.payload import TaskPayload
-from serve_app.tasks.reader import UNREADABLE
+from serve_app.tasks.reads import UNREADABLE
 from serve_app.tasks.result import DraftResult, GenerationResult
+from serve_app.tasks.scripts import ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
@@ -126,6 +126,8 @@ class Attempt:
         }
         self._traceparent = ""
         self._payload: TaskPayload | None = None
+        self._resolved: TaskPayload | None = None
+        """The payload for later attempts, until it is stored."""
         self._newest_preview: Preview | None = None
         self._preview_task: asyncio.Task[None] | None = None
         self._leased_at = time.monotonic()
@@ -170,7 +172,7 @@ class Attempt:
             trace=trace_id(lease.traceparent),
         )
         if lease.attempt == 1:
-            tracer.record("queue", lease.traceparent, lease.created, lease.began, self._attributes)
+            tracer.record("queue", lease.traceparent, lease.created, lease.leased_at, self._attributes)
         try:
             try:
                 with tracer.span("attempt", lease.traceparent, self._attributes, "consumer") as span:
@@ -205,10 +207,10 @@ class Attempt:
     async def _take_steps(self) -> None:
         if self.is_stopped:
             raise LeaseLost
-        if not self.lease.job:
+        if not self.lease.payload:
             await self._end(Status.ERROR, {"error": UNREADABLE})
             return
-        payload = self._payload = TaskPayload.decode(self.lease.job)
+        payload = self._payload = TaskPayload.decode(self.lease.payload)
         if self._fault is not None:
             await self._end(Status.ERROR, {"error": self._fault})
             return
@@ -216,7 +218,7 @@ class Attempt:
             if not payload.is_moderated:
                 if not await self.moderate(payload):
                     return
-                payload = self._payload = await self.resolve(payload)
+                payload = self._payload = self._resolved = await self.resolve(payload)
             output = await self.generate(payload)
             if output is not None:
                 await self.publish(payload, output)
@@ -382,13 +384,20 @@ class Attempt:
         context = self.context
         try:
             is_current = await context.store.advance(
-                context.queue, *self.key, status, progress=progress, preview=preview, run_s=context.timeouts.run_s
+                context.queue,
+                *self.key,
+                status,
+                progress=progress,
+                preview=preview,
+                resolved=self._resolved,
+                run_s=context.timeouts.run_s,
             )
         except RedisError as problem:
             logger.warning("could not note progress of %s: %s", self.lease.id, type(problem).__name__)
             return
         if not is_current:
             raise LeaseLost
+        self._resolved = None
 
     async def _end(
         self, status: Status, details: dict[str, Any] | None, result: GenerationResult | None = None
@@ -416,15 +425,10 @@ class Attempt:
         """Gives the task back: retries until the store answers, since an expired lease would count as a crash."""
         while not self.is_stopped:
             try:
-                is_current = await self.context.store.release(
-                    self.context.queue,
-                    *self.key,
-                    crash=decision.cause in (ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE),
-                    alone=decision.cause is ReleaseCause.CRASH_ALONE,
-                    interrupted=decision.cause is ReleaseCause.INTERRUPTION,
-                    reason=decision.reason,
+                outcome = await self.context.store.release(
+                    self.context.queue, *self.key, decision.cause, decision.reason, resolved=self._resolved
                 )
-                return AttemptOutcome.RELEASED if is_current else AttemptOutcome.LEASE_LOST
+                return AttemptOutcome.LEASE_LOST if outcome is ReleaseOutcome.STALE else AttemptOutcome.RELEASED
             except (Exception, asyncio.CancelledError) as problem:
                 if is_cancelled():
                     raise

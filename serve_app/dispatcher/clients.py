@@ -16,6 +16,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import ModeratorSpec, Scores, highest
 from deployments.moderation.deployment import LocalModerator
 from serve_app.storage.pages import LogLevels
+from serve_app.tasks.reads import StepTiming
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -56,14 +57,14 @@ class ReplicaReports:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._setup: Mapping[str, str] = {}
-        self._last_step: tuple[int, float] | None = None
+        self._last_step: StepTiming | None = None
 
     def add(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
         self._counts.update(counts)
         self._setup = setup
 
     def add_step(self, batch: int, step_s: float) -> None:
-        self._last_step = batch, step_s
+        self._last_step = StepTiming(batch, step_s)
 
     async def flush(self, store: TaskStore, queue: str) -> None:
         """Stores the sums. Loses them if the store is out of reach: metrics, no accounts."""

@@ -157,7 +157,7 @@ class Dispatcher:
 
     async def _heartbeat(self) -> None:
         while True:
-            await self._store.mark_dispatcher_present()
+            await self._store.heartbeat_dispatcher()
             await self._report()
             await rest(_POLL_INTERVAL_S)
 
@@ -168,7 +168,7 @@ class Dispatcher:
     async def _poll(self) -> None:
         """Wakes the queues in which tasks wait, since messages can be lost."""
         while True:
-            for name in await self._store.with_work(*self._queues):
+            for name in await self._store.reads.non_empty_queues(*self._queues):
                 self._queues[name].wake.set()
             await rest(_POLL_INTERVAL_S)
 

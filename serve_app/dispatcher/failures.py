@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from grpc import StatusCode
@@ -15,6 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from deployments.contract.events import Interrupted
 from serve_app.moderation.gate import DispatcherDraining
 from serve_app.tasks.payload import NewerPayload
+from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.task import Lease
 
 logger = logging.getLogger(__name__)
@@ -44,13 +44,6 @@ class AttemptInterrupted(Exception):
     def __init__(self, event: Interrupted) -> None:
         super().__init__(event.reason)
         self.event = event
-
-
-class ReleaseCause(StrEnum):
-    REQUEUE = "requeue"
-    CRASH = "crash"
-    CRASH_ALONE = "crash alone"
-    INTERRUPTION = "interruption"
 
 
 @dataclass(frozen=True, slots=True)

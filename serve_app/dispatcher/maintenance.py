@@ -46,7 +46,7 @@ class Maintenance:
             await rest(_REAP_INTERVAL_S)
             sent_at = time.monotonic()
             try:
-                await self._store.ping()
+                await self._store.reads.ping()
             except RedisError:
                 steady_since = time.monotonic()
                 continue
@@ -74,7 +74,7 @@ class Maintenance:
         """Deletes the objects and records of the tasks that are due now."""
         ids = await self._store.sweep()
         while ids:
-            needed = await self._store.find_needed(ids)
+            needed = await self._store.reads.find_needed(ids)
             await self._delete_readable(list(needed))
             deleted = await self._delete_objects([task_id for task_id in ids if task_id not in needed])
             ids = await self._store.sweep(deleted)
@@ -85,7 +85,7 @@ class Maintenance:
 
         A failure stops nothing else: the sweep names these tasks again.
         """
-        for task in await self._store.get_many(ids):
+        for task in await self._store.reads.get_many(ids):
             if task is None:
                 continue
             latents = task.result.draft.key if task.result and task.result.draft else None
@@ -122,7 +122,7 @@ class Maintenance:
 
     async def _delete_together(self, ids: Sequence[str]) -> None:
         """Deletes objects by their names in the tasks' records: object stores charge for listings."""
-        tasks = await self._store.get_many(ids)
+        tasks = await self._store.reads.get_many(ids)
         files = {task_id: _stored_files(task) for task_id, task in zip(ids, tasks, strict=True)}
         unknown = [task_id for task_id in ids if files[task_id] is None]
         keys = [key for named in files.values() for key in named or ()]
@@ -130,11 +130,11 @@ class Maintenance:
         await self._objects.delete_prefixes([f"{folder}/{task_id}" for task_id in unknown for folder in FOLDERS])
 
     async def _watch_memory(self) -> None:
-        used_bytes, max_bytes = await self._store.memory()
-        if max_bytes and used_bytes > self._store.limits.max_memory * max_bytes:
+        memory = await self._store.reads.memory()
+        if memory.is_fuller_than(self._store.limits.max_memory):
             logger.warning(
                 "the task store uses %d %% of its memory: nothing new is accepted until it is below %d %%",
-                100 * used_bytes // max_bytes,
+                100 * memory.used // memory.limit,
                 100 * self._store.limits.max_memory,
             )
 

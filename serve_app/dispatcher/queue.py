@@ -33,7 +33,7 @@ class DeviceTurn:
     queues: Sequence[str]
 
     async def has(self, queue: str) -> bool:
-        return await self.store.turn(self.device, self.turn_s, self.queues) == queue
+        return await self.store.device_turn(self.device, self.turn_s, self.queues) == queue
 
 
 class ModelQueue:

@@ -95,10 +95,10 @@ class MetricsReader:
         await collect_credits(self._credits, tasks, self._projects, scrape)
         await collect_counters(self._redis, tasks.prefix, scrape)
         await collect_webhooks(self._outbox, scrape)
-        scrape.add(all_series.SWEEPER_LAG, await tasks.sweep_lag())
-        used_bytes, most = await tasks.memory()
-        scrape.add(all_series.STORE_MEMORY, used_bytes)
-        scrape.add(all_series.STORE_LIMIT, most)
+        scrape.add(all_series.SWEEPER_LAG, await tasks.reads.sweep_lag())
+        memory = await tasks.reads.memory()
+        scrape.add(all_series.STORE_MEMORY, memory.used)
+        scrape.add(all_series.STORE_LIMIT, memory.limit)
         await self._collect_replicas(scrape)
         return scrape
 
@@ -143,7 +143,7 @@ async def collect_credits(credits: Credits, tasks: TaskStore, projects: int, scr
         scrape.add(all_series.RESULT_CREDITS, cost / _PER_CREDIT, endpoint=endpoint)
     for project, cost in (await credits.list_top_spenders(projects)).items():
         scrape.add(all_series.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
-    for project, seconds in (await tasks.device_seconds_by_project(projects)).items():
+    for project, seconds in (await tasks.reads.device_seconds_by_project(projects)).items():
         scrape.add(all_series.PROJECT_DEVICE, seconds, project=project)
     sums = await credits.sums()
     scrape.add(all_series.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
@@ -167,7 +167,7 @@ _NEVER: Final = dict.fromkeys(
         "accepted",
         *(status.value for status in Status if status.terminal),
         "cancelled",
-        "put_back",
+        "requeued",
         "crashes",
         "interruptions",
         "reaped",
@@ -185,7 +185,7 @@ async def collect_queue(tasks: TaskStore, windows: WindowReader, queue: str, scr
     scrape.add(all_series.LEASED, load.running, model=queue)
     for event, count in sorted({**_NEVER, **load.counts}.items()):
         scrape.add(all_series.TASK_EVENTS, count, model=queue, event=event.lower().replace(" ", "_"))
-    ages = await tasks.ages(queue)
+    ages = await tasks.reads.ages(queue)
     scrape.add(all_series.OLDEST_WAIT, ages.waiting, model=queue)
     scrape.add(all_series.REAPER_LAG, ages.lease, model=queue, what="leases")
     scrape.add(all_series.REAPER_LAG, ages.deadline, model=queue, what="deadlines")
@@ -204,9 +204,9 @@ async def collect_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by
     `gen_model_busy_seconds_total`.
     """
-    for endpoint, seconds in sorted((await tasks.device_seconds(queue)).items()):
+    for endpoint, seconds in sorted((await tasks.reads.device_seconds(queue)).items()):
         scrape.add(all_series.DEVICE, seconds, model=queue, endpoint=endpoint)
-    work = await tasks.work(queue)
+    work = await tasks.reads.work(queue)
     if not work:
         return
     scrape.add(all_series.MODEL_BUSY, work.get(counts.BUSY_S, 0), model=queue)
@@ -224,4 +224,4 @@ async def collect_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
         scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), model=queue, cache=cache, found="yes")
         scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), model=queue, cache=cache, found="no")
         scrape.add(all_series.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), model=queue, cache=cache)
-    scrape.add_info(all_series.MODEL_SETUP, await tasks.setup(queue), model=queue)
+    scrape.add_info(all_series.MODEL_SETUP, await tasks.reads.setup(queue), model=queue)

@@ -335,6 +335,11 @@ class GenerationRequest(BaseModel):
                 inputs.extend(ImageField((name, str(index)), item, role) for index, item in enumerate(value))
         return inputs
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether files have to be fetched or read before the request can be accepted."""
+        return bool(self.image_inputs()) or self.video_input() is not None
+
     def video_input(self) -> str | None:
         """The video as sent, in the field `start_video`; None on endpoints without."""
         return None

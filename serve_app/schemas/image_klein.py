@@ -128,14 +128,10 @@ class ImageKleinRequest(GenerationRequest):
         return prompt
 
     @model_validator(mode="after")
-    def _check_layout_references(self) -> Self:
+    def _fields_fit_together(self) -> Self:
         try:
             check_references(parse_layout(self.prompt), len(self.images or ()))
         except LayoutError as error:
             raise located_error("prompt", "layout", "{reason}", reason=str(error)) from None
-        return self
-
-    @model_validator(mode="after")
-    def _exact_size_is_valid(self) -> Self:
         check_exact_size(self.width, self.height)
         return self

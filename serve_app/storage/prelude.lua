@@ -1,4 +1,5 @@
--- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the queue; a script's own arguments follow.
+-- In front of every script (scripts.py). ARGV[1] is the key prefix, ARGV[2] the queue, ARGV[3] a JSON object with the
+-- script's arguments, which leaves out those that are not given. Scripts that answer, answer a JSON object.
 local P = ARGV[1]
 local QUEUE, QUEUED, QUARANTINED, EXCLUSIVE, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, IDLE, DEMAND
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
@@ -61,25 +62,26 @@ end
 
 -- A client library repeats a call whose answer was lost. What hands something out keeps its reply under the id of the
 -- call for a while, so that a repetition gets the same and not more.
-local function get_reply(call)
-  local reply = redis.call('GET', P .. 'call:' .. call)
-  return reply and cjson.decode(reply)
+local function cached_reply(call) return redis.call('GET', P .. 'call:' .. call) end
+
+local function cache_reply(call, reply, ms)
+  redis.call('SET', P .. 'call:' .. call, reply, 'PX', ms)
+  return reply
 end
 
-local function keep_reply(call, reply, ms)
-  if #reply > 0 then redis.call('SET', P .. 'call:' .. call, cjson.encode(reply), 'PX', ms) end
+-- Returns the JSON of an outcome and its fields.
+local function answer(outcome, fields)
+  local named = fields or {}
+  named.outcome = outcome
+  return cjson.encode(named)
 end
 
--- Generic cell rate algorithm, for a key that may send one request every `every_ms`, and `burst` at once. Returns how
--- long to wait in ms, 0 for not at all; how many more requests there may be after this one; and when the next is due,
--- which `record_rate` notes if this one is taken.
-local function check_rate(key_id, every_ms, burst, now)
-  local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
-  local early = due + every_ms - burst * every_ms - now
-  early = early - 0.01  -- sums of fractions are off by less
-  return math.max(0, math.ceil(early)), math.max(0, math.floor(-early / every_ms)), due + every_ms
-end
-
-local function record_rate(key_id, due, now)
-  redis.call('SET', P .. 'rate:' .. key_id, score(due), 'PX', math.max(1, math.ceil(due - now)))
+-- Returns names and values as HSET takes them.
+local function flatten(fields)
+  local list = {}
+  for name, value in pairs(fields) do
+    list[#list + 1] = name
+    list[#list + 1] = value
+  end
+  return list
 end

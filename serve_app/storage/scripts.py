@@ -7,6 +7,7 @@ slot, so that a server in cluster mode takes them.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -71,11 +72,19 @@ class Scripts:
         """The reply to the script `name`, whose ARGV is the prefix and then `args`."""
         return await self._script(name)(keys=[self._prefix], args=[self._prefix, *args])
 
+    async def call(self, name: str, queue: str = "", *, replicated: bool = False, **arguments: Any) -> Any:
+        """Returns the decoded answer of a script that takes one JSON object. Arguments that are None are left out.
+
+        A `replicated` call raises TimeoutError when the replicas have not followed in time.
+        """
+        given = {argument: value for argument, value in arguments.items() if value is not None}
+        run = self.run_replicated if replicated and self._replication.replicas else self.run
+        answer = await run(name, [queue, json.dumps(given, separators=(",", ":"))])
+        return None if answer is None else json.loads(answer)
+
     async def run_replicated(self, name: str, args: Sequence[Any]) -> Any:
-        """The same, once the replicas have it that are asked for. Raises TimeoutError when they have not in time."""
+        """Does as `run`, and waits for the replicas. Raises TimeoutError when they have not followed in time."""
         replication = self._replication
-        if not replication.replicas:
-            return await self.run(name, args)
         async with self._redis.pipeline(transaction=False) as pipe:
             await self._script(name)(keys=[self._prefix], args=[self._prefix, *args], client=pipe)
             # WAIT is for the last write of its connection: a step that was taken before writes nothing.

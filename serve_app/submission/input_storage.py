@@ -58,7 +58,7 @@ async def read_upload(
 
     match = _UPLOAD.fullmatch(reference)
     try:
-        if match and await tasks.is_reserved(match[1], project):
+        if match and await tasks.reservations.is_reserved(match[1], project):
             return await call_object_store(objects.get(upload_key(*match.groups()), admit), missing=FileNotFoundError)
     except FileNotFoundError:
         raise limits.refuse("nothing was uploaded there yet") from None
@@ -69,7 +69,7 @@ async def store(tasks: TaskStore, objects: ObjectStore, project: str, task_id: s
     """Stores `files` under their keys, several at a time. Raises StorageUnreachable; then none is kept."""
     if not files:
         return
-    await tasks.reserve(task_id, project)
+    await tasks.reservations.reserve(task_id, project)
     turns = asyncio.Semaphore(_AT_A_TIME)
 
     async def upload(key: str, file: File) -> None:
@@ -146,10 +146,10 @@ def parse_draft_reference(draft: str) -> str | None:
 
 
 def _decode_payload(task: Task) -> TaskPayload:
-    if not task.job:
+    if not task.payload:
         raise DraftProblem("This draft can't be read any more; make it anew", "draft_expired")
     try:
-        return TaskPayload.decode(task.job)
+        return TaskPayload.decode(task.payload)
     except NewerPayload:
         raise DraftProblem("This draft is of a newer release; try again shortly", "draft_newer") from None
 
@@ -160,7 +160,7 @@ async def find_draft(tasks: TaskStore, objects: ObjectStore, project: str, endpo
     Raises DraftProblem, or StorageUnreachable.
     """
     task_id = parse_draft_reference(reference)
-    task = await tasks.get(task_id) if task_id else None
+    task = await tasks.reads.get(task_id) if task_id else None
     if task is None or task.project != project:
         raise DraftProblem(UNKNOWN_DRAFT, "draft_unknown")
     payload = _decode_payload(task) if task.endpoint == endpoint else None

@@ -1,30 +1,34 @@
--- How a submission is answered that makes no task: in front of `look`, which only asks, and of `submit`, which decides.
+-- Answers to a submission that makes no task: in front of `precheck`, which only asks, and of `submit`, which decides.
 
-local MOST_ACTIVE = 1000000  -- of any project: accounts/projects.py
+local MAX_ACTIVE = 1000000  -- of any project: accounts/projects.py
 
--- Returns nil, or what to answer where a request came before with this idempotency key, '' for none, and made another
--- task than `id`, or is about to: {2, reply}, {3} for another body, {4} while there is no reply yet.
-local function find_earlier(idem, body_hash, id)
-  if idem == '' then return nil end
-  local record = redis.call('HMGET', idem, 'body', 'reply', 'id')
-  if not record[1] or record[3] == id then return nil end
-  if record[1] ~= body_hash then return { 3 } end
-  return record[2] and { 2, record[2] } or { 4 }
+local function reject(reason, fields)
+  local answer = fields or {}
+  answer.outcome, answer.reason = 'rejected', reason
+  return answer
 end
 
--- Returns nil, or {0, why, ...}: 'closed', 0 | 'full', 0 | 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
--- Then how many more requests the key may send after this one, and when its next is due.
-local function check_limits(project, organization, price, max_queued, max_active, key_id, every_ms, burst, max_memory, now)
-  local own = redis.call('HMGET', P .. 'project:' .. project, 'max_active', 'closed')
-  if own[2] then return { 0, 'closed', 0 } end
-  if is_fuller_than(max_memory) then return { 0, 'full', 0 } end
-  local wait, remaining, due = check_rate(key_id, every_ms, burst, now)
-  if wait > 0 then return { 0, 'rate', wait } end
-  local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', QUARANTINED)
-  if waiting >= max_queued then return { 0, 'queue', waiting } end
-  local most = tonumber(own[1] or '')
-  max_active = most and math.max(1, math.min(most, MOST_ACTIVE)) or max_active
-  if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
-  local obstacle = unaffordable(organization, project, price, now)
-  return obstacle and { 0, unpack(obstacle) }, remaining, due
+-- Returns the answer where a request came before with this idempotency key and made another task than this one, or is
+-- about to; nil otherwise.
+local function find_earlier(a)
+  if not a.idempotency_key then return nil end
+  local record = redis.call('HMGET', a.idempotency_key, 'body', 'reply', 'id')
+  if not record[1] or record[3] == a.id then return nil end
+  if record[1] ~= a.body_hash then return reject('idempotency_mismatch') end
+  return record[2] and { outcome = 'repeated', reply = record[2] } or reject('in_progress')
+end
+
+-- Returns a rejection or nil; then how many more requests the key may send after this one, and when its next is due.
+local function check_limits(a, now)
+  local own = redis.call('HMGET', P .. 'project:' .. a.project, 'max_active', 'closed')
+  if own[2] then return reject('project_closed') end
+  if is_fuller_than(a.max_memory) then return reject('store_full') end
+  local wait, remaining, due = check_rate(a.key_id, a.every_ms, a.burst, now)
+  if wait > 0 then return reject('rate_limited', { wait_ms = wait }) end
+  if redis.call('ZCARD', QUEUED) + redis.call('ZCARD', QUARANTINED) >= a.max_queued then return reject('queue_full') end
+  local limit = tonumber(own[1] or '')
+  limit = limit and math.max(1, math.min(limit, MAX_ACTIVE)) or a.max_active
+  if redis.call('ZCARD', P .. 'active:' .. a.project) >= limit then return reject('too_many_active', { limit = limit }) end
+  local obstacle = find_obstacle(a.organization, a.project, a.price, now)
+  return obstacle and reject(obstacle.reason, obstacle), remaining, due
 end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- How old things are that should not get old, in ms: the task of the queue that has waited longest since its submission,
--- the lease and the deadline that are longest over.
+-- Answers ages in ms: `waiting_ms` since the submission of the task that has waited longest, `lease_ms` and
+-- `deadline_ms` since the lease and the deadline that are longest over.
 -- No index has waiting tasks by their submission, but their deadlines follow it, until work begins. So it is looked for
 -- among those that wait and whose deadlines are nearest; leased ones, which may be nearer, are bounded by max_leased.
 local SCAN_LIMIT = 64
@@ -18,4 +18,4 @@ for _, id in ipairs(redis.call('ZRANGE', DEADLINES, 0, redis.call('ZCARD', LEASE
     oldest = math.max(oldest, now - tonumber(redis.call('HGET', task_key(id), 'created') or now))
   end
 end
-return { oldest, overdue(LEASED), overdue(DEADLINES) }
+return cjson.encode({ waiting_ms = oldest, lease_ms = overdue(LEASED), deadline_ms = overdue(DEADLINES) })

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- Ends tasks that are past their deadline, waiting or working.
--- limit retention_ms, then queue ...
--- Returns how many.
-local now, ended = now_ms(), 0
-for i = 5, #ARGV do
-  enter(ARGV[i])
-  local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, tonumber(ARGV[3]))
+-- Arguments: queues, limit of each, retention_ms
+-- Answers the `count`.
+local a, now, ended = cjson.decode(ARGV[3]), now_ms(), 0
+for _, queue in ipairs(a.queues) do
+  enter(queue)
+  local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, a.limit)
   for _, id in ipairs(ids) do
     redis.call('HSET', task_key(id), 'details', '{"error":"The task was not done before its deadline"}')
-    finish(id, 'Error', tonumber(ARGV[4]))
+    finish(id, 'Error', a.retention_ms)
     redis.call('PUBLISH', P .. 'stop', id)
   end
   ended = ended + #ids
 end
-return ended
+return cjson.encode({ count = ended })

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- Ends tasks of a project whose data is being erased, and forgets their webhooks: nobody is told any more.
--- project retention_ms, then id ...
-for i = 5, #ARGV do
-  local id, key = ARGV[i], task_key(ARGV[i])
+-- Arguments: project, ids, retention_ms
+local a = cjson.decode(ARGV[3])
+for _, id in ipairs(a.ids) do
+  local key = task_key(id)
   local h = redis.call('HMGET', key, 'project', 'status', 'queue')
-  if h[1] == ARGV[3] then
+  if h[1] == a.project then
     if not TERMINAL[h[2]] then
       enter(h[3])
       redis.call('HDEL', key, 'webhook_destination')
       redis.call('HSET', key, 'details', '{"error":"The data of its project was erased"}')
-      finish(id, 'Error', tonumber(ARGV[4]))
+      finish(id, 'Error', a.retention_ms)
       redis.call('HINCRBY', STATS, 'cancelled', 1)
       redis.call('PUBLISH', P .. 'stop', id)
     end
@@ -23,4 +24,3 @@ for i = 5, #ARGV do
     end
   end
 end
-return 1

@@ -3,8 +3,8 @@
 -- takes its share: its work, divided by its project's weight.
 
 -- A share without bounds would stop the clock for everyone. The bounds of weights are those of accounts/projects.py.
-local LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100
-local LEAST_WORK, MOST_WORK = 0.001, 1e6  -- megapixel-steps
+local MIN_WEIGHT, MAX_WEIGHT = 0.01, 100
+local MIN_WORK, MAX_WORK = 0.001, 1e6  -- megapixel-steps
 local FAR = 1e12  -- further on, numbers get too coarse for small shares: virtual time begins anew
 
 -- The number, or the nearest that is in bounds; the least for what is no number.
@@ -14,12 +14,12 @@ local function within(x, least, most)
 end
 
 local function compute_share(work, weight)
-  return within(work, LEAST_WORK, MOST_WORK) / within(weight, LEAST_WEIGHT, MOST_WEIGHT)
+  return within(work, MIN_WORK, MAX_WORK) / within(weight, MIN_WEIGHT, MAX_WEIGHT)
 end
 
 -- Sets the clock to 0 and gives turns to all that wait as if they came now, one after the other. Those that had a turn,
 -- and may come back, are before them.
-local function begin_anew()
+local function restart_clock()
   for _, id in ipairs(redis.call('ZRANGE', LEASED, 0, -1)) do redis.call('HSET', task_key(id), 'vt', 0) end
   for _, id in ipairs(redis.call('ZRANGE', QUARANTINED, 0, -1)) do
     redis.call('HSET', task_key(id), 'vt', 0)
@@ -50,7 +50,7 @@ local function begin_anew()
 end
 
 -- The virtual time now, in [0, FAR). It begins anew when it has come that far.
-local function virtual_now()
+local function virtual_time()
   local clock = tonumber(redis.call('GET', CLOCK) or 0)
   local sound = clock < FAR
   for _, index in ipairs({ FAIR, QUEUED }) do
@@ -58,6 +58,6 @@ local function virtual_now()
     sound = sound and tonumber(last[2] or 0) <= FAR
   end
   if sound then return clock end
-  begin_anew()
+  restart_clock()
   return 0
 end

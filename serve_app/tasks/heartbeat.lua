@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- Prolongs the leases a dispatcher still holds.
--- lease_ms, then id attempt ...
--- Returns the positions (from 0) of those it has lost: their work must stop.
-local until_ms, lost = now_ms() + tonumber(ARGV[3]), {}
-for i = 4, #ARGV, 2 do
-  local id = ARGV[i]
-  if redis.call('HGET', task_key(id), 'attempt') == ARGV[i + 1] and redis.call('ZSCORE', LEASED, id) then
+-- Arguments: lease_ms, leases {id, attempt}
+-- Answers those that are `lost`, by their positions from 0: their work must stop.
+local a, lost = cjson.decode(ARGV[3]), {}
+local until_ms = now_ms() + a.lease_ms
+for position, lease in ipairs(a.leases) do
+  local id, attempt = unpack(lease)
+  if redis.call('HGET', task_key(id), 'attempt') == tostring(attempt) and redis.call('ZSCORE', LEASED, id) then
     redis.call('ZADD', LEASED, 'XX', until_ms, id)
   else
-    lost[#lost + 1] = (i - 4) / 2
+    lost[#lost + 1] = position - 1
   end
 end
-return lost
+return cjson.encode({ lost = lost })

@@ -1,21 +1,20 @@
 -- Hands waiting tasks to a dispatcher.
--- call n max_leased lease_ms max_exclusive max_memory dispatcher
+-- Arguments: call, n, max_leased, lease_ms, max_exclusive, max_memory, dispatcher (its name, if it wants to be woken)
 -- A dispatcher that has room for more than there is, or may be leased, waits in `idle` to be woken; any other leaves it, and
 -- wakes the next one if tasks are left. So it asks with an `n` of 0 where it was woken and has no room.
 -- Nothing is handed out while the queue is `cold`: its first replica is on its way, and would be all that Ray starts.
--- Returns {id, attempt, exclusive (1 | 0), created, job, project, traceparent, now, left} for each; the same call gets the
--- same again. `left` is until the deadline, '' for a task that no work began on: its deadline is set then.
-local reply = get_reply(ARGV[3])
-if reply then return reply end
-if redis.call('EXISTS', P .. 'cold:' .. QUEUE) == 1 or is_fuller_than(tonumber(ARGV[8])) then return {} end
-local lease_ms, max_exclusive = tonumber(ARGV[6]), tonumber(ARGV[7])
-local room = tonumber(ARGV[4])
-local n = math.min(room, tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
-local now, clock, out = now_ms(), virtual_now(), {}
+-- Answers `leases`, each with id, attempt, exclusive, created, payload, project, traceparent, now, and `remaining_ms`
+-- until the deadline where work has begun before; the same call gets the same again.
+local a = cjson.decode(ARGV[3])
+local cached = cached_reply(a.call)
+if cached then return cached end
+if redis.call('EXISTS', P .. 'cold:' .. QUEUE) == 1 or is_fuller_than(a.max_memory) then return '{}' end
+local n = math.min(a.n, a.max_leased - redis.call('ZCARD', LEASED))
+local now, clock, out = now_ms(), virtual_time(), {}
 
 local function take(id, exclusive)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started', 'left')
+  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started', 'left', 'resolved')
   if h[1] ~= 'Pending' then return end
   if h[7] then
     redis.call('ZADD', DEADLINES, now + tonumber(h[7]), id)
@@ -23,20 +22,23 @@ local function take(id, exclusive)
   end
   local deadline = h[6] and redis.call('ZSCORE', DEADLINES, id)
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
-  redis.call('ZADD', LEASED, now + lease_ms, id)
-  if exclusive == 1 then redis.call('SADD', EXCLUSIVE, id) end
-  out[#out + 1] = { id, attempt, exclusive, h[2], h[3], h[4], h[5] or '', now, deadline and deadline - now or '' }
+  redis.call('ZADD', LEASED, now + a.lease_ms, id)
+  if exclusive then redis.call('SADD', EXCLUSIVE, id) end
+  out[#out + 1] = {
+    id = id, attempt = attempt, exclusive = exclusive, created = tonumber(h[2]), payload = h[8] or h[3], project = h[4],
+    traceparent = h[5] or '', now = now, remaining_ms = deadline and deadline - now or nil,
+  }
 end
 
-while #out < n and redis.call('SCARD', EXCLUSIVE) < max_exclusive do
+while #out < n and redis.call('SCARD', EXCLUSIVE) < a.max_exclusive do
   local popped = redis.call('ZPOPMIN', QUARANTINED, 1)
   if #popped == 0 then break end
-  take(popped[1], 1)
+  take(popped[1], true)
 end
 while #out < n do
   local popped = redis.call('ZPOPMIN', QUEUED, n - #out)
   if #popped == 0 then break end
-  for i = 1, #popped, 2 do take(popped[i], 0) end
+  for i = 1, #popped, 2 do take(popped[i], false) end
   local latest = tonumber(popped[#popped])
   if latest > clock then
     clock = latest
@@ -53,13 +55,13 @@ if #out > 0 and redis.call('EXISTS', QUEUED) == 0 then
     redis.call('DEL', FAIR)
   end
 end
-if ARGV[9] ~= '' then
-  if #out < room then
-    redis.call('ZADD', IDLE, now, ARGV[9])
+if a.dispatcher then
+  if #out < a.n then
+    redis.call('ZADD', IDLE, now, a.dispatcher)
   else
-    redis.call('ZREM', IDLE, ARGV[9])
+    redis.call('ZREM', IDLE, a.dispatcher)
     if redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then wake() end
   end
 end
-keep_reply(ARGV[3], out, lease_ms)
-return out
+if #out == 0 then return '{}' end
+return cache_reply(a.call, cjson.encode({ leases = out }), a.lease_ms)

@@ -30,17 +30,21 @@ local function credits_key(organization) return P .. 'credits:' .. organization 
 
 local function spent_key(project, window) return P .. 'spent:' .. project .. ':' .. window[1] .. ':' .. window[2] end
 
--- What stands against a price: nil, {'credits', balance} or {window, limit, spent, end of the window in ms}.
-local function unaffordable(organization, project, price, now)
+-- Returns nil, or why a price can't be paid: reason and `balance`; or reason, window, limit, spent, resets_ms.
+local function find_obstacle(organization, project, price, now)
   if price == 0 then return nil end
   local limits = redis.call('HMGET', P .. 'project:' .. project, 'limit_day', 'limit_week', 'limit_month')
   for n, window in ipairs(compute_windows(now)) do
     local limit = tonumber(limits[n] or '')
     local spent = limit and tonumber(redis.call('GET', spent_key(project, window)) or 0)
-    if limit and spent + price > limit then return { window[1], limit, spent, window[3] * 86400000 } end
+    if limit and spent + price > limit then 
+      return {
+        reason = 'spending_limit', window = window[1], limit = limit, spent = spent, resets_ms = window[3] * 86400000,
+      }
+    end
   end
   local balance = tonumber(redis.call('HGET', credits_key(organization), 'balance') or 0)
-  if balance < price then return { 'credits', balance } end
+  if balance < price then return { reason = 'insufficient_credits', balance = balance } end
   return nil
 end
 

@@ -1,14 +1,15 @@
 -- Reserves room for a file that a client of a project is about to upload, or changes nothing.
--- id project organization bytes due_ms max_uploads max_bytes least_price
--- Returns {1}, or {0, why, ...}: what `unaffordable` says, or 'uploads', ms until the first of the project's goes.
-local id, project, due, now = ARGV[3], ARGV[4], tonumber(ARGV[7]), now_ms()
-local reserved, sizes = P .. 'reserved:' .. project, P .. 'uploads:' .. project
-if redis.call('HEXISTS', sizes, id) == 1 then return { 1 } end
-local obstacle = unaffordable(ARGV[5], project, tonumber(ARGV[10]), now)
-if obstacle then return { 0, unpack(obstacle) } end
+-- Arguments: id, project, organization, bytes, due_ms, max_uploads, max_bytes, price (the least that a task can cost)
+-- Answers `reserved`, or `rejected` with a reason: that of `find_obstacle`, or `too_many_uploads` with `wait_ms` until the
+-- first of the project's goes.
+local a, now = cjson.decode(ARGV[3]), now_ms()
+local reserved, sizes = P .. 'reserved:' .. a.project, P .. 'uploads:' .. a.project
+if redis.call('HEXISTS', sizes, a.id) == 1 then return answer('reserved') end
+local obstacle = find_obstacle(a.organization, a.project, a.price, now)
+if obstacle then return answer('rejected', obstacle) end
 
 redis.call('ZREMRANGEBYSCORE', reserved, '-inf', now)
-local uploads, count, bytes, first = redis.call('HGETALL', sizes), 1, tonumber(ARGV[6]), due
+local uploads, count, bytes, first = redis.call('HGETALL', sizes), 1, a.bytes, a.due_ms
 for n = 1, #uploads, 2 do
   local goes = tonumber(redis.call('ZSCORE', reserved, uploads[n]) or 0)
   if goes == 0 then
@@ -17,12 +18,14 @@ for n = 1, #uploads, 2 do
     count, bytes, first = count + 1, bytes + tonumber(uploads[n + 1]), math.min(first, goes)
   end
 end
-if count > tonumber(ARGV[8]) or bytes > tonumber(ARGV[9]) then return { 0, 'uploads', first - now } end
+if count > a.max_uploads or bytes > a.max_bytes then
+  return answer('rejected', { reason = 'too_many_uploads', wait_ms = first - now })
+end
 
-redis.call('ZADD', RETENTION, due, id)
-redis.call('ZADD', reserved, due, id)
-redis.call('HSET', sizes, id, ARGV[6])
-redis.call('PEXPIREAT', reserved, due)
-redis.call('PEXPIREAT', sizes, due)
-redis.call('SET', P .. 'upload:' .. id, project, 'PXAT', due)
-return { 1 }
+redis.call('ZADD', RETENTION, a.due_ms, a.id)
+redis.call('ZADD', reserved, a.due_ms, a.id)
+redis.call('HSET', sizes, a.id, a.bytes)
+redis.call('PEXPIREAT', reserved, a.due_ms)
+redis.call('PEXPIREAT', sizes, a.due_ms)
+redis.call('SET', P .. 'upload:' .. a.id, a.project, 'PXAT', a.due_ms)
+return answer('reserved')

@@ -35,7 +35,10 @@ class GenerationResult:
     draft: DraftResult | None = None
 
     def encode(self) -> str:
-        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        if self.draft is not None:
+            fields["draft"] = asdict(self.draft)
+        return json.dumps({name: value for name, value in fields.items() if value is not None})
 
     @classmethod
     def decode(cls, record: str) -> GenerationResult:

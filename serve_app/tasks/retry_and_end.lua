@@ -50,14 +50,6 @@ local function finish(id, status, retention_ms)
   if was_leased and redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then wake() end
 end
 
--- What requeue goes by, from the arguments that release and reap end with: ARGV[first] and those behind it.
-local function retry_limits(first)
-  return {
-    crashes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
-    retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4], queue_ms = tonumber(ARGV[first + 5]),
-  }
-end
-
 -- Quarantined wait for one another, each for a worker to itself: that is no time of theirs. What is left of the time that
 -- a task may run counts from its next lease on (lease.lua); until then it may wait as long as any task.
 local function stop_the_clock(id, queue_ms)
@@ -69,41 +61,42 @@ local function stop_the_clock(id, queue_ms)
   redis.call('ZADD', DEADLINES, math.max(deadline, tonumber(h[2]) + queue_ms), id)
 end
 
--- Takes a task back from a worker. how.crash: the worker died with it. how.alone: it had a worker to itself.
--- how.interrupted: the worker had begun with it and gave up, without blame.
+-- Takes a task back from a worker. Causes: `requeue`, nothing speaks against the task; `crash`, the worker died with it;
+-- `crash_alone`, it had that worker to itself; `interruption`, the worker had begun with it and gave up, without blame.
+-- `retry` has max_crashes, max_losses, max_interruptions, retention_ms, queue_ms, and `details` for a task that ends.
 -- A shared crash can quarantine a task but never end it; only a crash it suffered alone does, or too many losses.
 -- What is interrupted often becomes a quarantined task, too: if others break its worker, it gets through alone.
--- Returns 1 when it waits again, 2 when it ended.
-local function requeue(id, how, max)
+-- Returns `requeued` or `ended`.
+local function requeue(id, cause, retry)
   local key = task_key(id)
   local h = redis.call('HMGET', key, 'crashes', 'losses', 'interruptions', 'vt')
   local crashes, losses, interruptions = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or 0)
-  if how.crash then
+  if cause == 'crash' or cause == 'crash_alone' then
     losses = losses + 1
     crashes = crashes + 1
-    if crashes >= max.crashes and not how.alone then crashes = max.crashes - 1 end
+    if crashes >= retry.max_crashes and cause == 'crash' then crashes = retry.max_crashes - 1 end
     redis.call('HINCRBY', STATS, 'crashes', 1)
   end
-  if how.interrupted then
+  if cause == 'interruption' then
     interruptions = interruptions + 1
     redis.call('HINCRBY', STATS, 'interruptions', 1)
   end
   redis.call('HSET', key, 'crashes', crashes, 'losses', losses, 'interruptions', interruptions)
-  if crashes >= max.crashes or losses >= max.losses or interruptions >= max.interruptions then
-    redis.call('HSET', key, 'details', max.details)
-    finish(id, 'Error', max.retention_ms)
-    return 2
+  if crashes >= retry.max_crashes or losses >= retry.max_losses or interruptions >= retry.max_interruptions then
+    redis.call('HSET', key, 'details', retry.details)
+    finish(id, 'Error', retry.retention_ms)
+    return 'ended'
   end
   redis.call('ZREM', LEASED, id)
   redis.call('SREM', EXCLUSIVE, id)
   redis.call('HSET', key, 'status', 'Pending')
-  local quarantined = crashes >= max.crashes - 1 or 2 * interruptions >= max.interruptions
+  local quarantined = crashes >= retry.max_crashes - 1 or 2 * interruptions >= retry.max_interruptions
   -- It had its turn, so it is not behind the clock's.
   local vt = within(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
   redis.call('ZADD', quarantined and QUARANTINED or QUEUED, score(vt), id)
-  if quarantined then stop_the_clock(id, max.queue_ms) end
-  redis.call('HINCRBY', STATS, 'put_back', 1)
+  if quarantined then stop_the_clock(id, retry.queue_ms) end
+  redis.call('HINCRBY', STATS, 'requeued', 1)
   tell_watchers(id)
   wake()
-  return 1
+  return 'requeued'
 end

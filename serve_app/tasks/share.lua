@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Shares a task's result by `token`, unless it has a token already. An empty token ends sharing.
--- id project token
--- Returns its token; empty where it is not shared, or no task of the project.
-local key = task_key(ARGV[3])
-if redis.call('HGET', key, 'project') ~= ARGV[4] then return '' end
-if ARGV[5] == '' then
+-- Shares a task's result by `token`, unless it has a token already. Without a token it is shared no longer.
+-- Arguments: id, project, token
+-- Answers its `token`; none where it is not shared, or the project has no such task.
+local a = cjson.decode(ARGV[3])
+local key = task_key(a.id)
+if redis.call('HGET', key, 'project') ~= a.project then return '{}' end
+if not a.token then
   redis.call('HDEL', key, 'shared')
-  return ''
+  return '{}'
 end
-redis.call('HSETNX', key, 'shared', ARGV[5])
-return redis.call('HGET', key, 'shared')
+redis.call('HSETNX', key, 'shared', a.token)
+return cjson.encode({ token = redis.call('HGET', key, 'shared') })

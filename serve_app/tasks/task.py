@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
 from deployments.contract.events import Preview
+from serve_app.encryption import AtRest
+from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.payload import NewerPayload, TaskPayload
 from serve_app.tasks.result import GenerationResult
 
@@ -45,85 +46,81 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Whom to tell of a task's end."""
+    """Where to send a task's webhook."""
 
     url: str
     """Empty where the key that it was sealed with is gone."""
     destination: str
-    """Scheme, host and port of the URL: what is slow or down as one. Once stored, what stands for them, and behind a
-    space the organization that calls it."""
+    """Scheme, host and port of the URL; once stored, an encoded WebhookDestination."""
     base: str
-    """The service's own address, as the submission reached it: what links begin with."""
+    """The service's own address, as the submission reached it: links begin with it."""
     secret: str = field(default="", repr=False)
     """Encrypted; empty: unsigned."""
 
+    def sealed(self, at_rest: AtRest, organization: str) -> Webhook:
+        """Returns the webhook as it is stored."""
+        destination = WebhookDestination(at_rest.name(self.destination), organization)
+        return replace(self, url=at_rest.seal(self.url), destination=destination.encode())
+
     def to_fields(self) -> dict[str, str]:
-        """As they stand in a task's hash."""
-        return {f"webhook_{name}": value for name, value in asdict(self).items()}
+        """Returns the fields of a task's hash."""
+        return {f"webhook_{name}": value for name, value in asdict(self).items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
-    """What submission writes. Money in milli-credits, `work` in compute units (megapixel-steps), times in ms."""
+    """The arguments of a submission."""
 
     id: str
     project: str
+    organization: str = "default"
     queue: str
     endpoint: str
-    job: str
-    """The encoded TaskPayload."""
-    work: float
+    payload: TaskPayload
     reply: str
     """JSON of the submission's answer, repeated to a client that repeats its request."""
-    organization: str = "default"
     price: int = 0
-    """Held until the task ends."""
+    """Milli-credits that are held until the task ends."""
+    weight: float = 1.0
+    """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
     key_id: str = ""
     user: str = ""
     webhook: Webhook | None = None
     idempotency_key: str = ""
     body_hash: str = ""
-    weight: float = 1.0
-    """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
     traceparent: str = ""
-    """Of the submission's span; empty where nothing is traced."""
+    """Traceparent of the submission's span; empty where nothing is traced."""
     needs: str = ""
-    """Id of the ended task whose objects it is made of: they stay for as long as this one may take."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.work < math.inf:
-            raise ValueError(f"work must be finite and positive, not {self.work}")
+    """Id of the ended task whose objects this one is made of: they stay for as long as this one may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTask:
-    """A submission that was taken."""
+    """The answer to a submission that was not rejected."""
 
     reply: str
     created: bool
     """False for the repeat of an earlier request, whose reply it is."""
-    requests_remaining: int | None = None
-    """How many more its key may send right now; None for a repeat."""
+    requests_left: int | None = None
+    """Requests that the key may send right now; None for a repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One attempt at a task, held by one dispatcher until its lease runs out."""
+    """One attempt at a task, held by one dispatcher until its lease runs out. Times in epoch seconds of one clock."""
 
     id: str
     attempt: int
     exclusive: bool
     created: float
-    """Epoch seconds of the submission."""
-    job: str
-    """Empty where the key that it was sealed with is gone."""
+    """Time of the submission."""
+    payload: str
+    """The encoded TaskPayload; empty where the key that it was sealed with is gone."""
     project: str = ""
     traceparent: str = ""
-    """As in NewTask."""
-    began: float = 0.0
-    """Epoch seconds of the lease, by the clock that `created` is by."""
+    leased_at: float = 0.0
     remaining_s: float | None = None
-    """From the lease to the deadline; None where no work began yet, which sets it."""
+    """Seconds from the lease to the deadline; None before the first start of work, which sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +142,19 @@ class Task:
     result: GenerationResult | None = None
     details: dict[str, Any] | None = None
     cost: int | None = None
-    job: str = ""
-    """As in Lease."""
+    payload: str = ""
+    """The encoded TaskPayload of the submission; empty where the key that it was sealed with is gone."""
     webhook: Webhook | None = None
     traceparent: str = ""
-    """As in NewTask."""
     work: float = 1.0
-    """As in NewTask."""
+    """Compute units, `ResolvedRequest.work`."""
     shared: str = ""
-    """The token of links to its page; empty where it is not shared."""
+    """Token of links to its page; empty where it is not shared."""
 
     def read_payload(self) -> TaskPayload | None:
         """Returns None where the payload can't be read: the key that sealed it is gone, or a later release wrote it."""
         try:
-            return TaskPayload.decode(self.job) if self.job else None
+            return TaskPayload.decode(self.payload) if self.payload else None
         except (NewerPayload, ValueError):
             return None
 
@@ -170,7 +166,7 @@ class Task:
 
 
 def from_record(raw: Mapping[str, str]) -> Task:
-    """A task's hash, as a task."""
+    """Returns the task of a hash."""
 
     def seconds(name: str) -> float | None:
         return int(raw[name]) / 1000 if name in raw else None
@@ -186,13 +182,13 @@ def from_record(raw: Mapping[str, str]) -> Task:
         created=int(raw["created"]) / 1000,
         started=seconds("started"),
         finished=seconds("finished"),
-        # What a worker told last of it may be less.
+        # The last progress that was written may be less.
         progress=1.0 if raw["status"] == Status.READY else float(raw["progress"]) if "progress" in raw else None,
         preview=Preview(**json.loads(raw["preview"])) if "preview" in raw else None,
         result=GenerationResult.decode(raw["result"]) if "result" in raw else None,
         details=json.loads(raw["details"]) if "details" in raw else None,
         cost=int(raw["cost"]) if "cost" in raw else None,
-        job=raw.get("job", ""),
+        payload=raw.get("job", ""),
         webhook=_webhook(raw) if "webhook_url" in raw else None,
         traceparent=raw.get("traceparent", ""),
         work=float(raw.get("work", 1)),

@@ -133,7 +133,7 @@ class QueueLoad:
 
 
 async def get_queue_load(tasks: TaskStore, windows: WindowReader, queue: str) -> QueueLoad:
-    counts = await tasks.counts(queue)
+    counts = await tasks.reads.counts(queue)
     queued, quarantined, running = (counts.pop(kind) for kind in ("queued", "quarantined", "leased"))
     histograms = await timings(tasks.redis, tasks.prefix, queue)
     run_s = (await windows.read(queue, "1h")).run_s

@@ -108,17 +108,17 @@ class WindowReader:
         total = Counter[str]()
         for counts in await self.periods(queue, window):
             total.update(counts)
-        elapsed_s = await self._tasks.now() % _PERIODS_S[period]
+        elapsed_s = await self._tasks.reads.now() % _PERIODS_S[period]
         return Window((count - 1) * _PERIODS_S[period] + elapsed_s, dict(total))
 
     async def periods(self, queue: str, window: str) -> list[Mapping[str, float]]:
         """Counts of each period of the window, the oldest first. Raises RedisError."""
         period, count = WINDOWS[window]
-        last = int(await self._tasks.now() // _PERIODS_S[period])
+        last = int(await self._tasks.reads.now() // _PERIODS_S[period])
         numbers = range(last - count + 1, last + 1)
         closed = self._closed.setdefault((queue, period), {})
         missing = [number for number in numbers if number not in closed]
-        known = closed | dict(zip(missing, await self._tasks.recent_counts(queue, period, missing), strict=True))
+        known = closed | dict(zip(missing, await self._tasks.reads.recent_counts(queue, period, missing), strict=True))
         kept = max(count for each, count in WINDOWS.values() if each == period)
         self._closed[queue, period] = {n: counts for n, counts in known.items() if last - kept < n < last}
         return [known[number] for number in numbers]

@@ -4,9 +4,9 @@
 -- Answers a list of {id, number, attempt, organization}. An attempt is recorded before its claim runs out, or it is lost.
 -- A repeated call gets the same answer.
 local a = cjson.decode(ARGV[3])
-local now, claims = now_ms(), get_reply(a.call_id)
-if claims then return cjson.encode(claims) end
-claims = {}
+local cached = cached_reply(a.call_id)
+if cached then return cached end
+local now, claims = now_ms(), {}
 local MAX_DESTINATIONS, MAX_SCANNED, BATCH, MAX_EXPIRED, POSTPONED_MS = 200, 2000, 50, 1000, 500
 
 -- A lost claim is a failed attempt: the next one keeps the schedule, or a delivery that kills senders has all its
@@ -95,5 +95,4 @@ repeat
 until #due < BATCH or not found_new or not may_continue()
 if #due == BATCH and #claims < a.limit then redis.call('PUBLISH', OUTBOX, '1') end
 if #claims == 0 then return '[]' end
-keep_reply(a.call_id, claims, a.claim_ms)
-return cjson.encode(claims)
+return cache_reply(a.call_id, cjson.encode(claims), a.claim_ms)

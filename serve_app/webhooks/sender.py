@@ -260,7 +260,7 @@ class Sender:
 
     async def _attempt(self, claim: Claim, at: datetime) -> Answer:
         # Deleted tasks have webhooks, too.
-        (task,) = await self._tasks.get_many([claim.id])
+        (task,) = await self._tasks.reads.get_many([claim.id])
         if task is None or task.webhook is None:
             return Answer(None, _TASK_GONE, called=False, is_final=True)
         dns_tenant.set(claim.organization)

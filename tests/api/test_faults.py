@@ -45,8 +45,8 @@ from serve_app.moderation.gate import Gate
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import Presenter
-from serve_app.webhooks.outbox import Outbox, State
+from serve_app.tasks.views import ResultSerializer
+from serve_app.webhooks.outbox import DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
 
 QUEUE: Final = "flux3-klein"
@@ -125,7 +125,7 @@ class Faulty:
         return call
 
 
-class Classifiers:
+class KeyClassifiers:
     """Classifiers that refuse objects by a part of their key."""
 
     def __init__(self, refused: str = "nothing") -> None:
@@ -159,7 +159,7 @@ class Stream:
         """Does nothing: the stream ends by itself."""
 
 
-class Scene:
+class FaultScene:
     """A dispatcher and a webhook sender of one service, one part of which is faulty."""
 
     def __init__(self, service: Service, redis: Redis, part: str, fault: Fault) -> None:
@@ -173,7 +173,7 @@ class Scene:
         objects = service.worker.objects
         faults = itertools.chain([fault if part == "stream" else None], itertools.repeat(None))
         # Only of a refused result something is deleted, which object stores may fail at.
-        classifiers = faulty("moderator", Classifiers("image" if part == "objects" else "nothing"))
+        classifiers = faulty("moderator", KeyClassifiers("image" if part == "objects" else "nothing"))
 
         async def choose_ratio(prompt: str, seed: int) -> str:
             return "3:2"
@@ -191,9 +191,9 @@ class Scene:
         )
         self.queue = ModelQueue(context, max_leased=100)
         self.outbox = Outbox(redis, prefix, settings.webhooks, settings.at_rest())
-        presenter = faulty("serializer", Presenter(objects, service.app.state.services.links, 100_000))
+        serializer = faulty("serializer", ResultSerializer(objects, service.app.state.services.links, 100_000))
         guard = UrlGuard([HOOK_HOST], resolve_to_loopback)
-        self.sender = Sender(self.outbox, self.store, presenter, SEALER, guard)
+        self.sender = Sender(self.outbox, self.store, serializer, SEALER, guard)
 
     async def poll(self) -> None:
         while True:
@@ -234,7 +234,7 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
             destination.replies = [RECEIVER_REPLIES.get(fault, destination.hang)]
         redis = connection.connect(service.settings.redis_url)
         stack.push_async_callback(redis.aclose)
-        scene = Scene(service, redis, part, fault)
+        scene = FaultScene(service, redis, part, fault)
         loops = Loops({"lease": scene.queue.lease, "heartbeat": scene.queue.heartbeat, "poll": scene.poll})
         stack.push_async_callback(loops.stop)
         sending = start_sender(scene.sender)
@@ -250,10 +250,10 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
             while scene.queue._attempts:
                 await asyncio.sleep(0.01)
 
-        task = await scene.store.get(task_id)
+        task = await scene.store.reads.get(task_id)
         assert task is not None
         assert task.status is (Status.CONTENT_MODERATED if part == "objects" else Status.READY)
-        assert (delivery.state, set(destination.ids)) == (State.DELIVERED, {task_id})
+        assert (delivery.state, set(destination.ids)) == (DeliveryState.DELIVERED, {task_id})
         balance = await assert_books_balance(Credits(redis, service.settings.redis.prefix), client.organization)
         assert (balance.held, balance.spent) == (0, (task.cost or 0) if task.status is Status.READY else 0)
         limiter = scene.limiter

@@ -123,8 +123,8 @@ def test_the_job_names_the_tuned_model_and_its_strength(
     assert set(response.json()) == {"id", "polling_url", "cost", "input_mp", "output_mp"}
     adapter = service.worker.job(response.json()["id"])["adapter"]
     expected = 1.1 if strength is None else strength
-    assert (adapter["id"], adapter["strength"]) == (finetune_id, expected)
-    assert adapter["key"] == f"finetunes/{finetune_id}/weights.safetensors"
+    assert (adapter.id, adapter.strength) == (finetune_id, expected)
+    assert adapter.key == f"finetunes/{finetune_id}/weights.safetensors"
 
 
 @promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')

@@ -18,6 +18,7 @@ from deployments.contract.model_fault import ModelFault
 from serve_app.accounts.roles import Role
 from serve_app.api.readiness import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
 from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.tasks.reads import StepTiming
 from serve_app.tasks.task import Status
 
 QUEUE = "flux3-klein"
@@ -31,7 +32,7 @@ def test_queues_tell_what_waits_and_what_it_took(start_service: StartService) ->
         service.worker.advance(ready, Status.GENERATING, progress=0.0)
         assert queue(operator)["batch"] is None, "no step was taken yet"
         service.worker.advance(ready, Status.GENERATING, progress=0.5)
-        service.worker.run(service.worker.tasks.report(QUEUE, {}, {}, (3, 0.25)))
+        service.worker.run(service.worker.tasks.report(QUEUE, {}, {}, StepTiming(3, 0.25)))
         service.worker.deliver(ready, image_file(form="JPEG"))
         service.worker.end(failed, Status.ERROR)
         assert waiting
@@ -60,7 +61,7 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
     store = service.worker.tasks
 
     async def write() -> None:
-        minute = int(await store.now() // 60)
+        minute = int(await store.reads.now() // 60)
         for ago, counts in ((10, INCIDENT | {"device_us": 104_000_000}), (1, {"Ready": 3, "wait:73": 3})):
             await store.redis.hset(f"{store.prefix}recent:{name}:m:{minute - ago}", mapping=counts)  # type: ignore[misc]
         await store.report(name, {LOADS: 2, LOAD_S: 30}, {})

@@ -44,7 +44,7 @@ def get_image(worker: Worker, key: str) -> Image.Image:
 
 def keys(job: dict[str, Any]) -> list[str]:
     single = [job["mask"], job["control"], job["image_prompt"]]
-    return job["references"] + [key for key in single if key is not None]
+    return [*job["references"]] + [key for key in single if key is not None]
 
 
 BAD: dict[str, Callable[[], str]] = {
@@ -213,7 +213,7 @@ def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worke
     edges = to_base64(image_file(80, 70))
     looked_for = worker.job(client.order_task(CANNY, prompt="x", control_image=PHOTO))
     edges_job = worker.job(client.order_task(CANNY, prompt="x", control_image=unused, preprocessed_image=edges))
-    assert looked_for["canny"] == [50, 200]
+    assert looked_for["canny"] == (50, 200)
     assert edges_job["canny"] is None
     assert get_image(worker, edges_job["control"]).size == (80, 70)
     assert "/unused" not in web.paths

@@ -59,7 +59,7 @@ def test_with_auto_the_prompt_chooses_the_ratio(
 ) -> None:
     submitted = client.submit(prompt=prompt).json()
     lease = worker.take(submitted["id"])
-    request = close_ratio(TaskPayload.decode(lease.job).request, ratio)
+    request = close_ratio(TaskPayload.decode(lease.payload).request, ratio)
     assert (request.width, request.height) == size
     assert submitted["cost"] == 0.9, "the price does not depend on it"
 

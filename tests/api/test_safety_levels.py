@@ -47,7 +47,7 @@ def cap(operator: Client, organization: str, category: str, tolerance: int | Non
 
 
 def get_ceilings(worker: Worker, client: Client, endpoint: str, **body: Any) -> dict[str, int]:
-    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety_ceilings"]
+    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety"].ceilings
 
 
 def get_approved_levels(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
@@ -62,7 +62,7 @@ def get_approved_levels(client: Client, service: Service, endpoint: str, toleran
 
 
 def get_tolerance(worker: Worker, client: Client, endpoint: str, **body: Any) -> int:
-    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety_tolerance"]
+    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety"].level
 
 
 @promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
@@ -112,7 +112,7 @@ def test_tools_are_held_to_what_is_approved(
         response = client.order(tool, **MINIMAL[tool], safety_tolerance=2)
         assert problems(response) == [(["body", "safety_tolerance"], KIND)]
     assert response.json()["detail"][0]["ctx"] == {"approved": [0, 1]}
-    assert worker.job(client.order_task(tool, **MINIMAL[tool]))["safety_tolerance"] == 1
+    assert worker.job(client.order_task(tool, **MINIMAL[tool]))["safety"].level == 1
 
 
 # Ceilings: what holds for a category of moderation, whatever is asked for and approved.
@@ -126,7 +126,7 @@ def test_an_organizations_ceiling_reaches_the_job(
     assert cap(operator, client.organization, category, 1) == {category: 1}
     for endpoint in (KLEIN, KONTEXT):
         job = worker.job(client.order_task(endpoint, prompt="a cat", safety_tolerance=5))
-        assert (job["safety_tolerance"], job["safety_ceilings"]) == (5, {category: 1}), "what is asked for stays"
+        assert (job["safety"].level, job["safety"].ceilings) == (5, {category: 1}), "what is asked for stays"
 
 
 def test_ceilings_are_set_one_by_one_and_taken_away_again(operator: Client, client: Client, worker: Worker) -> None:
@@ -157,7 +157,7 @@ def test_the_lowest_of_catalog_and_organization_counts(
         assert get_ceilings(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
         tuned = f"{KLEIN}-finetuned"
         job = worker.job(client.order_task(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
-        assert job["safety_ceilings"]["illegal acts"] == 0, "tuned models are held to the same"
+        assert job["safety"].ceilings["illegal acts"] == 0, "tuned models are held to the same"
 
 
 @pytest.mark.parametrize("category", ["gore", "Violence", "x" * 100])

@@ -105,16 +105,17 @@ def instruction(service: Service, tool: str) -> str:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, tool: str) -> None:
-    options = {"seed": MAX_SEED, "safety_tolerance": 5, "output_format": "webp"}
-    job = worker.job(client.order_task(tool, **MINIMAL[tool], **options))
+    options = {"seed": MAX_SEED, "output_format": "webp"}
+    job = worker.job(client.order_task(tool, **MINIMAL[tool], safety_tolerance=5, **options))
     assert {name: job[name] for name in options} == options
+    assert job["safety"].level == 5
 
 
 @promise("11. Tool endpoints", "`mode` parameter with values `fast` and `high` (default `high`)")
 @pytest.mark.parametrize(("mode", "steps"), [("fast", 10), ("high", 40), (None, 40)])
 def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
     task_id = client.order_task(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
-    task = worker.run(worker.tasks.get(task_id))
+    task = worker.run(worker.tasks.reads.get(task_id))
     assert task is not None
     assert (task.queue, worker.job(task_id)["steps"]) == ("flux1-fill", steps)
 

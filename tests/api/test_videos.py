@@ -122,7 +122,7 @@ def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worke
     keyframes = [[second, to_base64(data)] for second, data in zip((0, 1.5, 8), files, strict=True)]
     job = worker.job(client.order_task(VIDEO, mode="i2v", prompt="x", keyframes=keyframes))
     assert [worker.run(worker.objects.get(key)) for key in job["references"]] == [stored_as(each) for each in files]
-    assert (job["video"]["times"], job["video"]["seconds"], job["start_video"]) == ([0, 1.5, 8], 8, None)
+    assert (job["video"].times, job["video"].seconds, job["start_video"]) == ((0, 1.5, 8), 8, None)
     assert (job["width"], job["height"]) == (960, 960), "that of the first"
 
 
@@ -136,7 +136,7 @@ def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: We
         job = worker.job(client.order_task(VIDEO, **minimal("v2v") | {"start_video": start_video}))
         assert re.fullmatch(r"inputs/[0-9a-f-]{36}/0\.mp4", job["start_video"])
         assert worker.run(worker.objects.get(job["start_video"])) == video_file()
-        assert (job["references"], job["width"], job["height"]) == ([], 1088, 832)
+        assert (job["references"], job["width"], job["height"]) == ((), 1088, 832)
 
 
 @promise("Decided: video", "A union discriminated by `mode`, strict.")
@@ -217,9 +217,9 @@ def test_a_continuation_has_twenty_seconds_with_its_start(
 
 @promise("Decided: video", "0 to 4, default 2")
 def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
-    assert service.worker.job(client.order_task(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2
+    assert service.worker.job(client.order_task(VIDEO, **minimal("t2v")))["safety"].level == 2
     job = service.worker.job(client.order_task(VIDEO, **minimal("t2v"), safety_tolerance=4))
-    assert job["safety_tolerance"] == 4
+    assert job["safety"].level == 4
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_draft_is_named_by_its_task_or_its_link(client: Client, service: Servi
     key = f"results/{task_id}/1/draft.safetensors"
     presigned = f"https://bucket.s3.eu-central-1.amazonaws.com/gen/{key}?X-Amz-Signature={'f' * 64}"
     for reference in (task_id, result["draft_cache"], result["draft_cache"].partition("?")[0], presigned):
-        assert service.worker.job(enhance(client, reference))["video"]["enhance"] == key
+        assert service.worker.job(enhance(client, reference))["draft"] == key
 
 
 @promise(
@@ -282,12 +282,7 @@ def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> N
     job = service.worker.job(enhance(client, task_id))
     assert (job["prompt"], job["seed"], job["width"], job["height"]) == ("a storm", 5, 1088, 1920)
     video = job["video"]
-    assert (video["seconds"], video["audio"], video["draft"], video["times"]) == (
-        9,
-        False,
-        False,
-        [],
-    )
+    assert (video.seconds, video.audio, video.draft, video.times) == (9, False, False, ())
     body = {"mode": "draft_enhance", "draft_cache": task_id}
     assert client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}).json()["cost"] == 9 * 12
     small = service.worker.job(enhance(client, task_id, resolution="hd"))
@@ -316,7 +311,7 @@ def test_what_it_was_made_of_is_used_again(client: Client, service: Service) -> 
     going_on = create_draft(client, service, **minimal("v2v"))
     pinned_job, extended_job = (service.worker.job(enhance(client, task_id)) for task_id in (pinned, going_on))
     assert pinned_job["references"] == service.worker.job(pinned)["references"]
-    assert (len(pinned_job["references"]), pinned_job["video"]["times"]) == (2, [0.5, 4])
+    assert (len(pinned_job["references"]), pinned_job["video"].times) == (2, (0.5, 4))
     assert extended_job["start_video"] == service.worker.job(going_on)["start_video"] is not None
 
 

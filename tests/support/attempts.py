@@ -14,6 +14,8 @@ from deployments.contract.objects import ObjectStore
 from serve_app.dispatcher.attempt import Attempt, AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.moderation.gate import Gate
+from serve_app.tasks.payload import TaskPayload
+from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 from support.payloads import new_payload
@@ -33,9 +35,14 @@ class FakeStore:
     status: Status | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
     files_at_end: list[str] = field(default_factory=list)
-    releases: list[dict[str, Any]] = field(default_factory=list)
+    releases: list[ReleaseCause] = field(default_factory=list)
+    resolved: TaskPayload | None = None
+    """Payload for later attempts."""
 
-    async def advance(self, *_: Any, preview: Preview | None, run_s: float | None, **__: Any) -> bool:
+    async def advance(
+        self, *_: Any, preview: Preview | None, resolved: TaskPayload | None, run_s: float | None, **__: Any
+    ) -> bool:
+        self.resolved = resolved or self.resolved
         self.limits_s.add(run_s)
         self.previews += [preview.key] if preview else []
         return True
@@ -48,20 +55,24 @@ class FakeStore:
             self.files_at_end = await self.objects.keys("results")
         return self.accepts
 
-    async def release(self, queue: str, task_id: str, attempt: int, **cause: Any) -> int:
+    async def release(
+        self, queue: str, task_id: str, attempt: int, cause: ReleaseCause, reason: str, *, resolved: TaskPayload | None
+    ) -> ReleaseOutcome:
+        self.resolved = resolved or self.resolved
         self.releases.append(cause)
-        return 1
+        return ReleaseOutcome.REQUEUED
 
 
 class FakeModel:
     """Stores a preview and an image where the job says; for a video its latents and a checkpoint, too.
 
-    `last` replaces the last event; `before_last` is awaited before it.
+    `first` is raised before the start; `last` replaces the last event; `before_last` is awaited before it.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
         self.jobs: list[GenerationJob] = []
         self.events: list[Event] = []
+        self.first: Exception | None = None
         self.last: Event | Exception | None = None
         self.before_last = asyncio.Event()
         self.before_last.set()
@@ -74,6 +85,8 @@ class FakeModel:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         job = self.jobs[-1]
+        if self.first is not None:
+            raise self.first
         yield Started()
         for event in self.events:
             yield event
@@ -126,10 +139,10 @@ class AttemptScene:
         self.context: AttemptContext | None = None
 
     def attempt(self, remaining_s: float | None = None, number: int = 1, **job: Any) -> Attempt:
-        payload = new_payload(
+        payload = self.store.resolved or new_payload(
             **{"references": ("inputs/t/0.png",), "prompt": "two knights", "safety": Tolerance(2)} | job
         )
-        lease = Lease("t", number, exclusive=False, created=0.0, job=payload.encode(), remaining_s=remaining_s)
+        lease = Lease("t", number, exclusive=False, created=0.0, payload=payload.encode(), remaining_s=remaining_s)
         self.context = AttemptContext(
             "model",
             cast(TaskStore, self.store),

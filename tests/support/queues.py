@@ -35,7 +35,7 @@ Write: TypeAlias = Callable[[str, int], Awaitable[str]]
 def fake_rewriter(
     prompts: Write | None = None, edits: Write | None = None, ratios: Write | None = None, timeout_s: float = 0.2
 ) -> RewriterClient:
-    """A client of a rewriter that does what is given, and nothing else is enabled."""
+    """Returns a client of a rewriter for which only the given tasks are enabled."""
 
     def rewrite(prompt: str, seed: int, edit: bool = False) -> Awaitable[str]:
         write = edits if edit else prompts
@@ -94,7 +94,7 @@ class Scene:
 
     async def _poll(self, queue: ModelQueue) -> None:
         while True:
-            if await self.store.with_work(queue.name):
+            if await self.store.reads.non_empty_queues(queue.name):
                 queue.wake.set()
             await asyncio.sleep(0.05)
 
@@ -108,7 +108,7 @@ class Scene:
     async def submit(self, n: int = 1, prompt: str = "a star", **job: Any) -> list[str]:
         ids = []
         for _ in range(n):
-            task = new_task(job=new_payload(prompt=prompt, **job).encode(), price=PRICE)
+            task = new_task(payload=new_payload(prompt=prompt, **job), price=PRICE)
             await self.store.submit(task)
             ids.append(task.id)
         for queue in self.queues:

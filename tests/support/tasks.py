@@ -5,25 +5,26 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from deployments.contract.request import MEGAPIXEL
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Task
+from support.payloads import new_payload
 
 QUEUE = "model"
 ALL = 1_000_000
 """More than any test has under way: a window that bounds nothing."""
 
 
-def new_task(**changes: Any) -> NewTask:
-    """A task that costs nothing, of the project `p`; `changes` are fields of `NewTask`."""
+def new_task(work: float = 1.0, **changes: Any) -> NewTask:
+    """Returns a task that costs nothing, of the project `p`; `changes` are fields of `NewTask`."""
     task_id = changes.pop("id", None) or str(uuid.uuid4())
     defaults: dict[str, Any] = {
         "id": task_id,
         "project": "p",
         "queue": QUEUE,
         "endpoint": "gen-test",
-        "job": "{}",
-        "work": 1.0,
+        "payload": new_payload(steps=1, area=round(work * MEGAPIXEL)),
         # A key of its own: tests submit faster than any key may.
         "key_id": task_id,
         "reply": f'{{"id": "{task_id}"}}',
@@ -38,7 +39,7 @@ def with_limits(store: TaskStore, **limits: Any) -> TaskStore:
 
 async def get_task(store: TaskStore, task_id: str) -> Task:
     """The record, which must be there."""
-    task = await store.get(task_id)
+    task = await store.reads.get(task_id)
     assert task is not None
     return task
 

@@ -146,7 +146,7 @@ class Worker:
     def deliver(self, task_id: str, data: bytes, extension: str = "jpeg", thumbnail: bytes | None = None) -> str:
         """Stores the image, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
         lease = self.take(task_id)
-        payload = TaskPayload.decode(lease.job)
+        payload = TaskPayload.decode(lease.payload)
         key = f"results/{task_id}/{lease.attempt}/image.{extension}"
         self.run(self.objects.put(key, data, f"image/{extension}"))
         times: dict[str, Any] = {"start_time": 1_700_000_000.5, "end_time": 1_700_000_002.0, "duration": 1.5}
@@ -177,14 +177,14 @@ class Worker:
 
     def job(self, task_id: str) -> dict[str, Any]:
         """Returns the fields of the task's payload, of its request and of its inputs, by name."""
-        payload = TaskPayload.decode(self._task(task_id).job)
+        payload = TaskPayload.decode(self._task(task_id).payload)
         records = (payload.request, payload.inputs, payload)
         return {name: getattr(record, name) for record in records for name in record.__slots__}
 
     def generation(self, task_id: str) -> GenerationJob:
         """Returns the job that the model gets."""
         lease = self.take(task_id)
-        payload = TaskPayload.decode(lease.job)
+        payload = TaskPayload.decode(lease.payload)
         prefix = f"{RESULTS}{lease.id}/{lease.attempt}"
         return GenerationJob(lease.id, lease.attempt, payload.request, prefix, payload.inputs, payload.adapter)
 
@@ -192,6 +192,6 @@ class Worker:
         return self._task(task_id).queue
 
     def _task(self, task_id: str) -> Task:
-        task = self.run(self.tasks.get(task_id))
+        task = self.run(self.tasks.reads.get(task_id))
         assert task is not None
         return task

@@ -33,6 +33,10 @@ async def waiting() -> None:
         await asyncio.Event().wait()
 
 
+async def cancelled_inside() -> None:
+    raise asyncio.CancelledError
+
+
 async def away() -> None:
     raise RedisConnectionError
 
@@ -41,6 +45,7 @@ async def away() -> None:
     ("body", "rounds", "fault"),
     [
         (broken, 3, r"the work loop has failed \d+ times in a row"),
+        (cancelled_inside, 3, r"the work loop has failed \d+ times in a row"),
         (stuck, 1, "the work loop hangs"),
         (waiting, 1, None),
         (away, 3, None),

@@ -247,8 +247,8 @@ def video_family() -> VideoFamily:
     return family
 
 
-def a_video(**fields: Any) -> GenerationJob:
-    return make_video_job(width=1280, height=704, steps=8, seed=5, video={"frames": 9, **fields})
+def a_video(draft: str | None = None, **fields: Any) -> GenerationJob:
+    return make_video_job(width=1280, height=704, steps=8, seed=5, draft=draft, video={"frames": 9, **fields})
 
 
 def test_videos_are_made_as_they_are_asked_for(video_family: VideoFamily) -> None:
@@ -256,7 +256,7 @@ def test_videos_are_made_as_they_are_asked_for(video_family: VideoFamily) -> Non
     assert min(state.shape.canvas.size) <= 96
     assert state.sigmas.tolist() == distilled_levels(8).tolist()
     draft = video_family.draft(state)
-    assert float(video_family.encode(a_video(enhance="d"), VideoInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
+    assert float(video_family.encode(a_video(draft="d"), VideoInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
 
 
 def test_a_model_of_videos_is_none_of_images(loaded_family: Family, video_family: VideoFamily) -> None:

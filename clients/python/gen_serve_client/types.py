@@ -416,7 +416,7 @@ class Model(TypedDict):
     """How long a task submitted now would wait, seconds; null where none was ever done"""
     shutdown_date: NotRequired[str | None]
     """The day it stops answering, where that is decided"""
-    state: NotRequired[Literal["ready", "starting", "scaled to zero", "no replica"] | None]
+    state: NotRequired[ModelState | None]
     """Whether a replica is there for it; null where that is not known"""
 
 
@@ -424,6 +424,10 @@ class ModelList(TypedDict):
     data: list[Model]
     object: NotRequired[Literal["list"]]
     """Default: `list`."""
+
+
+ModelState: TypeAlias = Literal["ready", "starting", "scaled to zero", "no replica"]
+"""States in the order of the time until a result is made."""
 
 
 class NotReady(TypedDict):

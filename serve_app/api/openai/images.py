@@ -48,11 +48,11 @@ from serve_app.api.openai.translation import (
 )
 from serve_app.api.openai.waiting import failure
 from serve_app.api.routes.generate import IdempotencyKey
-from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
+from serve_app.api.routes.schemas import rate_limit_headers, rejection_error
 from serve_app.api.services import Deps, Services
 from serve_app.schemas import GenerationRequest
 from serve_app.submission.errors import Invalid
-from serve_app.tasks.limits import Refused
+from serve_app.tasks.rejections import TaskRejected
 from serve_app.tasks.task import Status, Task
 
 logger = logging.getLogger(__name__)
@@ -158,16 +158,15 @@ async def _generate(call: Call, request: ImageGeneration, fields: RequestFields,
                 idempotency_key=call.idempotency_key,
                 traceparent=call.request.headers.get("traceparent", ""),
             )
-    except Refused as refusal:
-        raise answer_refusals(refusal, served_endpoint.name, services) from None
+    except TaskRejected as refusal:
+        raise rejection_error(refusal, served_endpoint.name, services) from None
     # Whoever sends a key comes back with it for the same image.
     keep = bool(call.idempotency_key)
     try:
         tasks = await waiting.wait_for_end(services, call.request, caller, waiting.task_ids(submissions), keep=keep)
     except waiting.ClientGone:
         return Response(status_code=_GONE)
-    remaining = submissions[-1].requests_remaining
-    headers = {} if remaining is None else rate_limit_headers(limits, remaining)
+    headers = rate_limit_headers(limits, submissions[-1].requests_left)
     return await _answer(call, tasks, headers, as_links=request.response_format == "url")
 
 

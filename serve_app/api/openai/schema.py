@@ -19,7 +19,7 @@ from serve_app.api.auth import NotAuthenticated
 from serve_app.api.model_status import ModelState
 from serve_app.api.routes import schemas
 from serve_app.schemas.fields import JSON_NUMBER, ImageInput, zero_is_unset
-from serve_app.tasks.limits import Uncertain
+from serve_app.tasks.rejections import SubmissionUnknown
 
 MAX_N = 10
 
@@ -243,7 +243,7 @@ def translate_error(request: Request, problem: Exception, answer: JSONResponse) 
     if isinstance(problem, Refusal):
         return _answer(problem.status_code, problem.body, problem.headers)
     headers = {name: value for name, value in answer.headers.items() if name not in ("content-length", "content-type")}
-    if isinstance(problem, Uncertain):
+    if isinstance(problem, SubmissionUnknown):
         headers |= FOR_GOOD
     detail = json.loads(bytes(answer.body))["detail"]
     if isinstance(detail, list):

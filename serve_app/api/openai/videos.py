@@ -36,12 +36,14 @@ from serve_app.api.openai.translation import (
 )
 from serve_app.api.openai.waiting import failure
 from serve_app.api.routes.generate import IdempotencyKey, submit_body
+from serve_app.api.routes.schemas import rate_limit_headers
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.geometry import RATIOS, VIDEO_AREAS, video_size
 from serve_app.schemas.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.tasks import task as tasks
+from serve_app.tasks.scripts import CancelOutcome
 
 _AUTO: Final = "auto"
 _REFERENCE: Final = "input_reference"
@@ -95,7 +97,8 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         translation = _translation(served_endpoint, creation, fields)
         body = translation.request()
         with translation.translate_errors():
-            submission = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
+            submission = await submit_body(services, caller, served_endpoint, body, request, idempotency_key)
+        response.headers.update(rate_limit_headers(services.tasks.store.limits, submission.requests_left))
         (task_id,) = waiting.task_ids([submission])
         return _view(services, await _find_video(services, caller, endpoints, task_id))
 
@@ -112,12 +115,12 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         if after is not None:
             last = await _find_video(services, caller, endpoints, after)
             cursor = f"{round(last.created * 1000)}-{last.id}"
-        page, following = await services.tasks.store.list_tasks(
+        page, following = await services.tasks.store.reads.list_tasks(
             caller.project.id, limit=limit, cursor=cursor, endpoints=endpoints
         )
         while not page and following is not None:
             # A page looks at so many tasks, and clients take one without videos for the last.
-            page, following = await services.tasks.store.list_tasks(
+            page, following = await services.tasks.store.reads.list_tasks(
                 caller.project.id, limit=limit, cursor=following, endpoints=endpoints
             )
         return VideoList(
@@ -152,7 +155,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     async def delete_video(services: Deps, caller: Generator, task_id: VideoId) -> DeletedVideo:
         """Cancels a video that is not ready: it costs nothing. One that has ended goes by itself, see `expires_at`."""
         task = await _find_video(services, caller, endpoints, task_id)
-        if await services.tasks.store.cancel(task.id, caller.project.id) == 2:
+        if await services.tasks.store.cancel(task.id, caller.project.id) is CancelOutcome.ENDED:
             raise Refusal(409, "The video has ended already, and is kept until expires_at", "conflict")
         return DeletedVideo(id=task.id)
 
@@ -191,7 +194,7 @@ def _translation(served_endpoint: ServedEndpoint, creation: VideoCreation, field
 
 async def _find_video(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
     """A video of the caller's project. Raises Refusal."""
-    task = await services.tasks.store.get(task_id)
+    task = await services.tasks.store.reads.get(task_id)
     if task is None or task.project != caller.project.id or task.endpoint not in endpoints:
         raise Refusal(404, "Video not found", "not_found")
     return task

@@ -17,7 +17,7 @@ from serve_app.api.services import Services
 from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import UNREACHABLE
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.submission.submit import accept
+from serve_app.submission.submit import submit
 from serve_app.tasks.task import AcceptedTask, Status, Task
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ async def accept_all(
     idempotency_key: str,
     traceparent: str = "",
 ) -> list[AcceptedTask]:
-    """All of them. Raises what `accept` does; then those accepted before are cancelled, which costs nothing.
+    """All of them. Raises what `submit` does; then those accepted before are cancelled, which costs nothing.
 
     `idempotency_key` is for a single one.
     """
@@ -48,7 +48,7 @@ async def accept_all(
         submissions: list[AcceptedTask] = []
         try:
             for body in bodies:
-                task = await accept(
+                task = await submit(
                     services.inputs.submission,
                     caller,
                     served_endpoint,

@@ -43,7 +43,7 @@ async def show_shared(
     now = time.time()
     if not services.links.verify(f"{task_id}/{token}", se, sig, now, "SHARE"):
         return _EXPIRED
-    task = await services.tasks.store.get(task_id)
+    task = await services.tasks.store.reads.get(task_id)
     if task is not None and task.shared != token:
         return _EXPIRED
     if task is None or task.status is not Status.READY or task.result is None:

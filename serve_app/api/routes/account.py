@@ -18,11 +18,12 @@ from serve_app.api.bodies import FilesRoute
 from serve_app.api.errors import suggest_fields
 from serve_app.api.middleware import real
 from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, resolve_organization
-from serve_app.api.routes.schemas import answer_refusals, elsewhere, errors, rate_limit_headers
+from serve_app.api.routes.schemas import elsewhere, errors, rate_limit_headers, rejection_error
 from serve_app.api.services import Deps
+from serve_app.inputs.geometry import megapixels
 from serve_app.submission.errors import Invalid
-from serve_app.submission.prepare import ServedEndpoint, prepare
-from serve_app.tasks.limits import TooFast
+from serve_app.submission.prepare import RequestPreparation, ServedEndpoint
+from serve_app.tasks.rejections import RateLimited
 
 router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
 
@@ -79,9 +80,9 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     limits = services.tasks.store.limits
     try:
         body = endpoint.request_type.model_validate(request.body)
-        remaining = await services.tasks.store.count_request(caller.id)
+        remaining = await services.tasks.store.consume_rate_limit(caller.id)
         served_endpoint = ServedEndpoint(name, endpoint, services.catalog.defaults(endpoint, services.settings))
-        request_plan = await prepare(services.inputs.submission, caller, served_endpoint, body)
+        prepared = await RequestPreparation(services.inputs.submission, caller, served_endpoint, body).prepare("")
     except ValidationError as problem:
         raise RequestValidationError(
             [
@@ -89,20 +90,21 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
                 for error in suggest_fields(problem.errors(), endpoint.request_type.field_names(request.body))
             ]
         ) from None
-    except TooFast as refusal:
-        raise answer_refusals(refusal, name, services) from None
+    except RateLimited as refusal:
+        raise rejection_error(refusal, name, services) from None
     except Invalid as problem:
         raise problem.within("body") from None
     response.headers.update(rate_limit_headers(limits, remaining))
-    warnings = list(request_plan.warnings)
+    resolved, warnings = prepared.payload.request, list(prepared.payload.warnings)
     prompt: str = getattr(body, "prompt", None) or ""  # without what the endpoint begins it with
-    if request_plan.defaults.demo and request_plan.adapter is None and (words := unknown(prompt)):
+    is_demo = served_endpoint.defaults[body.chosen_mode()].demo
+    if is_demo and prepared.payload.adapter is None and (words := unknown(prompt)):
         named = ", ".join(words[:_MOST_WORDS])
         warnings.append(f"The demo model draws coloured shapes only. It does not know: {named}")
     return Price(
-        cost=request_plan.price / 1000,
-        input_mp=request_plan.input_mp,
-        output_mp=request_plan.output_mp,
+        cost=prepared.price / 1000,
+        input_mp=megapixels(resolved.input_pixels),
+        output_mp=megapixels(resolved.area),
         warnings=warnings,
     )
 

@@ -7,7 +7,6 @@ have no region: every address answers for every task that its store knows. What 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
@@ -22,10 +21,10 @@ from serve_app.api.openapi import camel_case
 from serve_app.api.routes.schemas import (
     ErrorResponse,
     Submission,
-    answer_refusals,
     elsewhere,
     errors,
     rate_limit_headers,
+    rejection_error,
 )
 from serve_app.api.services import Deps, Services
 from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
@@ -33,8 +32,8 @@ from serve_app.config.settings import Settings
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.examples import examples
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.submission.submit import accept
-from serve_app.tasks.limits import Refused
+from serve_app.submission.submit import submit
+from serve_app.tasks.rejections import TaskRejected
 from serve_app.tasks.task import AcceptedTask
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
@@ -120,12 +119,11 @@ async def submit_body(
     served_endpoint: ServedEndpoint,
     body: GenerationRequest,
     request: Request,
-    response: Response,
     idempotency_key: str | None,
 ) -> AcceptedTask:
-    """Accepts a task and sets the rate-limit headers. Raises HTTPException where the task store refuses it."""
+    """Accepts a task. Raises HTTPException where the task store rejects it."""
     try:
-        submission = await accept(
+        return await submit(
             services.inputs.submission,
             caller,
             served_endpoint,
@@ -134,26 +132,23 @@ async def submit_body(
             idempotency_key=idempotency_key or "",
             traceparent=request.headers.get("traceparent", ""),
         )
-    except Refused as refusal:
-        raise answer_refusals(refusal, served_endpoint.name, services) from None
-    if submission.requests_remaining is not None:
-        response.headers.update(rate_limit_headers(services.tasks.store.limits, submission.requests_remaining))
-    return submission
+    except TaskRejected as rejected:
+        raise rejection_error(rejected, served_endpoint.name, services) from None
 
 
-def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
-    async def submit(
+def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[Response]]:
+    async def handle(
         body: BaseModel,
         request: Request,
-        response: Response,
         services: Deps,
         caller: Generator,
         idempotency_key: IdempotencyKey = None,
-    ) -> dict[str, Any]:
+    ) -> Response:
         assert isinstance(body, GenerationRequest)
-        submission = await submit_body(services, caller, served_endpoint, body, request, response, idempotency_key)
-        return json.loads(submission.reply)
+        accepted = await submit_body(services, caller, served_endpoint, body, request, idempotency_key)
+        headers = rate_limit_headers(services.tasks.store.limits, accepted.requests_left)
+        return Response(accepted.reply, media_type="application/json", headers=headers)
 
-    # The real type, for validation and for the API's description.
-    submit.__annotations__["body"] = served_endpoint.endpoint.request_type
-    return submit
+    # The endpoint's own type, for validation and for the API's description.
+    handle.__annotations__["body"] = served_endpoint.endpoint.request_type
+    return handle

@@ -59,7 +59,7 @@ async def task_views(
             event.clear()
             if changes:
                 await services.tasks.notifications.watch(task_id)
-            task = await services.tasks.store.get(task_id)
+            task = await services.tasks.store.reads.get(task_id)
             yield task
             remaining = give_up - time.monotonic()
             if task is None or task.status.terminal or remaining <= 0:
@@ -213,7 +213,7 @@ async def _require_task(
     services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
 ) -> str:
     """Before the stream begins: afterwards no status could be told."""
-    if await services.tasks.store.get(task_id) is None:
+    if await services.tasks.store.reads.get(task_id) is None:
         raise ApiError(404, "task_not_found", "Task not found")
     return task_id
 

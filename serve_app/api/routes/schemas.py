@@ -19,19 +19,19 @@ from serve_app.config.catalog import Endpoint
 from serve_app.config.settings import ServiceSettings
 from serve_app.storage.tally import CounterName
 from serve_app.submission.errors import Invalid
-from serve_app.tasks.limits import (
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import (
     IdempotencyMismatch,
     InsufficientCredits,
-    Limits,
     ProjectClosed,
     QueueFull,
-    Refused,
+    RateLimited,
     ReplyUnreadable,
+    RequestInProgress,
     SpendingLimitReached,
-    StillInWork,
     StoreFull,
-    TooFast,
-    TooLate,
+    SubmitExpired,
+    TaskRejected,
     TooManyActive,
     TooManyUploads,
 )
@@ -199,7 +199,7 @@ _SOON = 5
 """Seconds until another try is worth it, where nothing better is known."""
 
 
-def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exception:
+def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) -> Exception:
     """The exception that the client is to see as an answer. Counts it among the metrics."""
     services.tally.count(CounterName.REFUSALS, f"{_reason(refusal)} {endpoint}")
     limits = services.tasks.store.limits
@@ -207,7 +207,7 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
-        case StillInWork():
+        case RequestInProgress():
             message = "The first request with this Idempotency-Key is still being handled; send it again shortly"
             return ApiError(409, "request_in_progress", message, {"Retry-After": "1"})
         case ReplyUnreadable():
@@ -220,7 +220,7 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
         case SpendingLimitReached():
             headers = {"Retry-After": _seconds(refusal.resets - time.time())}
             return ApiError(402, "spending_limit_reached", _over_limit(refusal), headers)
-        case TooFast(wait_s=wait_s):
+        case RateLimited(wait_s=wait_s):
             headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, remaining=0, wait_s=wait_s)}
             return HTTPException(
                 429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
@@ -238,19 +238,21 @@ def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exce
         case StoreFull():
             message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
             return ApiError(503, "store_full", message, {"Retry-After": str(_SWEEP_S)})
-        case TooLate():
+        case SubmitExpired():
             return ApiError(503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
         case _:
             return refusal
 
 
-def _reason(refusal: Refused) -> str:
+def _reason(refusal: TaskRejected) -> str:
     """The name of its kind: `queue_full`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
 
 
-def rate_limit_headers(limits: Limits, remaining: int, wait_s: float = 0.0) -> dict[str, str]:
-    """Headers for a key with `remaining` more requests right now; `wait_s` is until the next where none is left."""
+def rate_limit_headers(limits: Limits, remaining: int | None, wait_s: float = 0.0) -> dict[str, str]:
+    """Returns headers for a key with `remaining` more requests, the next after `wait_s`; none for a repeated reply."""
+    if remaining is None:
+        return {}
     until_more = wait_s or 1 / limits.requests_per_s
     return {
         "RateLimit-Policy": f'"requests";q={limits.burst};w={math.ceil(limits.burst / limits.requests_per_s)}',

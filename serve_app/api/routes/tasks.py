@@ -16,6 +16,7 @@ from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskDetails, TaskPage, TaskResult, TaskSummary, errors
 from serve_app.api.services import Deps, Services
 from serve_app.submission.errors import Invalid
+from serve_app.tasks.scripts import CancelOutcome, DeleteOutcome
 from serve_app.tasks.task import Status, Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=JsonRoute)
@@ -77,7 +78,7 @@ async def get_task(
 
 
 async def _find(services: Services, project: str, task_id: str) -> Task:
-    task = await services.tasks.store.get(task_id)
+    task = await services.tasks.store.reads.get(task_id)
     if task is None or task.project != project:
         raise _not_found()
     return task
@@ -104,7 +105,7 @@ async def list_page(
 ) -> tuple[list[Task], str | None]:
     """The tasks of a page, and the cursor of the next one."""
     try:
-        return await services.tasks.store.list_tasks(
+        return await services.tasks.store.reads.list_tasks(
             project,
             limit=query.limit,
             cursor=query.cursor,
@@ -127,10 +128,10 @@ def without_content(services: Services, tasks: list[Task], following: str | None
 async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
     """Cancels a task of the key's project: it ends as `Error` and costs nothing; its work stops at the next step."""
     outcome = await services.tasks.store.cancel(task_id, caller.project.id)
-    task = await services.tasks.store.get(task_id) if outcome else None
+    task = None if outcome is CancelOutcome.UNKNOWN else await services.tasks.store.reads.get(task_id)
     if task is None:
         raise _not_found()
-    if outcome == 2:
+    if outcome is CancelOutcome.ENDED:
         raise ApiError(409, "task_ended", f"The task has ended already: {task.status.value}")
     return TaskResult(
         id=task.id, status=task.status, result=None, progress=task.progress, details=task.details, preview=None
@@ -167,9 +168,9 @@ async def delete_result(services: Deps, caller: Generator, task_id: Annotated[st
     Charges stay in the ledger.
     """
     outcome = await services.tasks.store.delete(task_id, caller.project.id)
-    if outcome == 0:
+    if outcome is DeleteOutcome.UNKNOWN:
         raise _not_found()
-    if outcome == 2:
+    if outcome is DeleteOutcome.UNFINISHED:
         raise ApiError(409, "conflict", "The task has not ended: cancel it first")
 
 

@@ -15,13 +15,13 @@ from serve_app.api.auth import Generator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import PROJECT_CLOSED, answer_refusals, errors
+from serve_app.api.routes.schemas import PROJECT_CLOSED, errors, rejection_error
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.links import PREFIXES
 from serve_app.inputs.settings import IMAGES, VIDEOS
 from serve_app.submission.errors import Invalid
 from serve_app.submission.input_storage import UPLOAD, upload_key
-from serve_app.tasks.limits import Refused
+from serve_app.tasks.rejections import TaskRejected
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], route_class=JsonRoute)
 
@@ -60,12 +60,12 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     upload_id, max_bytes = str(uuid.uuid4()), body.size or most
     key = upload_key(upload_id, body.content_type.rpartition("/")[2])
     try:
-        await services.tasks.store.count_request(caller.id)
-        expires = await services.tasks.store.reserve_upload(
+        await services.tasks.store.consume_rate_limit(caller.id)
+        expires = await services.tasks.store.reservations.reserve_upload(
             upload_id, caller.project.id, caller.organization, max_bytes, services.catalog.least_price
         )
-    except Refused as refusal:
-        raise answer_refusals(refusal, "uploads", services) from None
+    except TaskRejected as refusal:
+        raise rejection_error(refusal, "uploads", services) from None
     base = public_base(request, services.settings.service)
     signed = services.links.sign(f"{key}/{max_bytes}", _LIFE_S, time.time(), exact=True, method="PUT")
     return Upload(
@@ -83,7 +83,7 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     """Stores the file of an upload, once."""
     check_signature(services, request)
     upload_id = key.split("/")[1]
-    project = await services.tasks.store.begin_upload(upload_id)
+    project = await services.tasks.store.reservations.begin_upload(upload_id)
     if project is None:
         raise ApiError(
             409, "conflict", "This address takes a file now, or has taken one; create another upload", _CLOSE
@@ -92,11 +92,11 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     try:
         await services.objects.put_stream(key, body.chunks())
     except BaseException as problem:
-        await services.tasks.store.abort_upload(upload_id)
+        await services.tasks.store.reservations.abort_upload(upload_id)
         if isinstance(problem, ClientDisconnect):
             raise HTTPException(400, "The body ended early") from None  # that nobody hears
         raise
-    await services.tasks.store.end_upload(upload_id, project, body.size)
+    await services.tasks.store.reservations.end_upload(upload_id, project, body.size)
 
 
 def check_signature(services: Services, request: HTTPConnection) -> None:

@@ -37,7 +37,7 @@ async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) 
 
 
 async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
-    task = await services.tasks.store.get(task_id)
+    task = await services.tasks.store.reads.get(task_id)
     if task is None or task.project != project:
         raise ApiError(404, "task_not_found", "There is no such task")
     if task.webhook is None:

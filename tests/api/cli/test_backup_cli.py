@@ -83,7 +83,7 @@ async def finish(store: TaskStore) -> None:
     for lease in await store.lease(QUEUE, 10, ALL):
         assert await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)
     for task_id in ("ended", "begun", "waiting"):
-        task = await store.get(task_id)
+        task = await store.reads.get(task_id)
         assert task is not None
         assert task.status is Status.READY
     balance = await assert_books_balance(Credits(store.redis, store.prefix))

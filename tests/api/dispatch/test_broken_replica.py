@@ -81,7 +81,7 @@ class Ending:
             yield event
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """Does nothing: the stream ends by itself."""
 
 
 @pytest.mark.parametrize("failing", [(Started(), STORAGE_UNREACHABLE), (DEVICE_BROKEN,)], ids=["storage", "not begun"])

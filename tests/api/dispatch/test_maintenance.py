@@ -1,4 +1,4 @@
-"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+"""Maintenance: expired leases, passed deadlines, old tasks and their objects."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.result import DraftResult
+from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -39,7 +40,7 @@ async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
 
 async def until_event(store: TaskStore, event: str) -> None:
     async with asyncio.timeout(60):
-        while not (await store.counts(QUEUE)).get(event):
+        while not (await store.reads.counts(QUEUE)).get(event):
             await asyncio.sleep(0.02)
 
 
@@ -53,7 +54,7 @@ async def end_tasks(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
         await store.complete(QUEUE, task_id, 1, Status.READY, result=RESULT)
 
 
-async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
+async def test_expired_leases_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store = TaskStore(redis, prefix, Limits(lease_s=1, run_s=0.5))
     for task_id in ("abandoned", "slow"):
         await store.submit(new_task(id=task_id))
@@ -63,7 +64,7 @@ async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redi
     async with running(asyncio.create_task(upkeep.reap())):
         await until_event(store, "reaped")
         await until_event(store, "Error")
-    abandoned, slow = await store.get("abandoned"), await store.get("slow")
+    abandoned, slow = await store.reads.get("abandoned"), await store.reads.get("slow")
     assert abandoned is not None
     assert slow is not None
     assert (abandoned.status, abandoned.crashes) == (Status.PENDING, 0)
@@ -72,7 +73,7 @@ async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redi
 
 
 @pytest.mark.slow
-async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twice(tmp_path: Path) -> None:
+async def test_reaper_waits_after_redis_hung_longer_than_a_lease(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path / "redis")
     server.start()
     redis = connection.connect(server.url)
@@ -95,14 +96,14 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
             os.kill(server.pid, signal.SIGCONT)
             await asyncio.sleep(1)  # the reaper looks several times
         assert await store.complete(QUEUE, "t", 1, Status.READY, result=RESULT)
-        assert "reaped" not in await store.counts(QUEUE)
+        assert "reaped" not in await store.reads.counts(QUEUE)
     finally:
         await redis.aclose()
         server.stop()
 
 
 class Locked(ObjectStore):
-    """Keeps what is called so, whoever deletes it."""
+    """Refuses to delete keys with `locked` in their name."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         if any("locked" in key for key in keys):
@@ -115,29 +116,27 @@ class Locked(ObjectStore):
         await super().delete_prefixes(prefixes)
 
 
-async def test_sweeping_deletes_objects_records_and_folders_past_what_can_not_be_deleted(
-    redis: Redis, prefix: str, tmp_path: Path
-) -> None:
+async def test_sweep_goes_on_past_objects_it_can_not_delete(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store, objects = TaskStore(redis, prefix), Locked(tmp_path.as_uri())
     await end_tasks(store, objects, "locked", "old", "older", "new")
     await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
     await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await store.get("old") or await store.get("older"):
+        while await store.reads.get("old") or await store.reads.get("older"):
             await asyncio.sleep(0.02)
-    assert await store.get("locked") is not None
-    assert await store.get("new") is not None
+    assert await store.reads.get("locked") is not None
+    assert await store.reads.get("new") is not None
     assert sorted(await objects.keys("inputs")) == ["inputs/locked/0.png", "inputs/new/0.png"]
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["locked", "new"]
 
 
-async def test_a_deleted_draft_keeps_what_a_video_is_made_of(redis: Redis, prefix: str) -> None:
+async def test_deleted_draft_keeps_latents_that_a_video_needs(redis: Redis, prefix: str) -> None:
     store, objects = TaskStore(redis, prefix), ObjectStore("memory:///")
     names = ["video.mp4", "thumbnail.jpeg", "draft.safetensors"]
     folder = "results/draft/1"
     draft = DraftResult(f"{folder}/{names[2]}", 120, 640, 352, audio=True)
     result = new_result(f"{folder}/{names[0]}", files=tuple(names), draft=draft)
-    await store.submit(new_task(id="draft", job=new_payload(references=("inputs/draft/0.png",)).encode()))
+    await store.submit(new_task(id="draft", payload=new_payload(references=("inputs/draft/0.png",))))
     await store.lease(QUEUE, 1, 10)
     for key in ("inputs/draft/0.png", *(f"{folder}/{name}" for name in names)):
         await objects.put(key, b"x", "image/png")
@@ -151,12 +150,12 @@ async def test_a_deleted_draft_keeps_what_a_video_is_made_of(redis: Redis, prefi
     await store.lease(QUEUE, 1, 10)
     await store.complete(QUEUE, "video", 1, Status.READY, result=RESULT)
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await objects.keys("") or await store.get_many(["draft"]) != [None]:
+        while await objects.keys("") or await store.reads.get_many(["draft"]) != [None]:
             await asyncio.sleep(0.02)
 
 
 class Unlisted(ObjectStore):
-    """Says which folders are listed."""
+    """Records which folders are listed."""
 
     listed: tuple[str, ...] = ()
 
@@ -165,17 +164,15 @@ class Unlisted(ObjectStore):
         return await super().keys(prefix)
 
 
-async def test_files_of_tasks_are_deleted_by_their_names_and_listed_only_where_an_attempt_came_to_nothing(
-    redis: Redis, prefix: str
-) -> None:
+async def test_sweep_lists_folders_only_of_attempts_without_result(redis: Redis, prefix: str) -> None:
     store, objects = TaskStore(redis, prefix), Unlisted("memory:///")
     job = new_payload(references=("inputs/done/0.png", "inputs/other/0.png"), mask="inputs/done/1.png")
     result = new_result("results/done/1/image.png", files=("image.png", "thumbnail.jpeg", "preview-2.jpeg"))
     for task_id in ("done", "refused", "lost"):
-        await store.submit(new_task(id=task_id, job=job.encode()))
+        await store.submit(new_task(id=task_id, payload=job))
         [lease] = await store.lease(QUEUE, 1, 10)
         if task_id == "lost":
-            await store.release(QUEUE, task_id, 1, crash=True)
+            await store.release(QUEUE, task_id, 1, ReleaseCause.CRASH)
             [lease] = await store.lease(QUEUE, 1, 10)
         status = Status.REQUEST_MODERATED if task_id == "refused" else Status.READY
         assert await store.complete(QUEUE, task_id, lease.attempt, status, result=result)
@@ -184,7 +181,7 @@ async def test_files_of_tasks_are_deleted_by_their_names_and_listed_only_where_a
         await objects.put(key, b"x", "image/png")
     await redis.zadd(f"{prefix}retention", dict.fromkeys(("done", "refused", "lost"), 1))
     async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await store.get("done") or await store.get("refused") or await store.get("lost"):
+        while await store.reads.get("done") or await store.reads.get("refused") or await store.reads.get("lost"):
             await asyncio.sleep(0.02)
     assert objects.listed == ("inputs/lost", "results/lost")
     assert await objects.keys("") == ["inputs/other/0.png"], "of another task"

@@ -23,6 +23,7 @@ from serve_app.dispatcher.clients import EventStream
 from serve_app.dispatcher.queue import DeviceTurn
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.payload import VERSION
+from serve_app.tasks.scripts import ReleaseOutcome
 from serve_app.tasks.task import Status
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -43,7 +44,7 @@ async def test_dispatchers_share_the_work_and_repeat_none(scene: Scene) -> None:
     ids = await scene.submit(100)
     # One dispatcher alone would have its headroom waiting, and no more.
     await scene.until(lambda: len(scene.model.waiting) == 8)
-    assert (await scene.store.counts(QUEUE))["leased"] == 8
+    assert (await scene.store.reads.counts(QUEUE))["leased"] == 8
     scene.model.admitting.set()
     tasks = await scene.wait_for_end(ids)
     assert {(task.status, task.cost, task.attempt) for task in tasks} == {(Status.READY, PRICE, 1)}
@@ -66,7 +67,7 @@ async def test_trace_has_a_failed_span_for_an_attempt_whose_replica_died(scene: 
         scene.tracer = create_tracer(TracingSpec(collector.url), "dispatcher")
         scene.model.finishing.clear()
         dispatcher = scene.dispatcher()
-        task = new_task(job=new_payload(prompt="a secret star").encode(), price=PRICE, traceparent=PARENT)
+        task = new_task(payload=new_payload(prompt="a secret star"), price=PRICE, traceparent=PARENT)
         await scene.store.submit(task)
         dispatcher.wake.set()
         await scene.until(lambda: scene.model.running)
@@ -94,7 +95,7 @@ async def test_another_dispatcher_takes_over_from_a_dead_one(scene: Scene) -> No
 
     async def all_reaped() -> bool:
         await scene.store.reap(QUEUE)
-        return (await scene.store.counts(QUEUE)).get("reaped", 0) == 8
+        return (await scene.store.reads.counts(QUEUE)).get("reaped", 0) == 8
 
     await scene.until(all_reaped)
     assert {task.status for task in await scene.wait_for_end(ids)} == {Status.READY}
@@ -148,16 +149,19 @@ async def test_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
 
 async def test_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
     dispatcher = scene.dispatcher(headroom=1)
-    newer = new_task(job=json.dumps({"v": VERSION + 1, "scene": "of another shape"}), price=PRICE)
+    newer, payload = new_task(price=PRICE), json.dumps({"v": VERSION + 1, "scene": "of another shape"})
     await scene.store.submit(newer)
+    await scene.store.redis.hset(f"{scene.store.prefix}task:{newer.id}", "job", payload)  # type: ignore[misc]
     dispatcher.wake.set()
 
     async def was_released() -> bool:
-        return (await scene.task(newer.id)).attempt > 0 and (await scene.store.counts(QUEUE)).get("put_back", 0) > 0
+        return (await scene.task(newer.id)).attempt > 0 and (await scene.store.reads.counts(QUEUE)).get(
+            "requeued", 0
+        ) > 0
 
     await scene.until(was_released)
     task = await scene.task(newer.id)
-    assert (task.status, task.crashes, task.job) == (Status.PENDING, 0, newer.job)
+    assert (task.status, task.crashes, task.payload) == (Status.PENDING, 0, payload)
 
 
 async def test_drain_gives_back_waiting_tasks_and_finishes_running_ones(scene: Scene) -> None:
@@ -173,7 +177,7 @@ async def test_drain_gives_back_waiting_tasks_and_finishes_running_ones(scene: S
     assert {(await scene.task(task_id)).status for task_id in running} == {Status.READY}
     pending = [await scene.task(task_id) for task_id in waiting]
     assert {(task.status, task.crashes) for task in pending} == {(Status.PENDING, 0)}
-    assert (await scene.store.counts(QUEUE))["leased"] == 0
+    assert (await scene.store.reads.counts(QUEUE))["leased"] == 0
 
 
 @pytest.mark.parametrize("store_is_away", [False, True])
@@ -183,7 +187,7 @@ async def test_drain_gives_back_running_tasks_after_its_limit(
     away = iter([store_is_away] * 3)
     release = scene.store.release
 
-    async def out_of_reach(*args: Any, **how: Any) -> int:
+    async def out_of_reach(*args: Any, **how: Any) -> ReleaseOutcome:
         if next(away, False):
             raise RedisConnectionError("away")
         return await release(*args, **how)
@@ -217,7 +221,7 @@ async def test_drain_gives_back_a_task_that_waits_for_moderation(scene: Scene, m
     await dispatcher.drain(0.05)
     task = await scene.task(task_id)
     assert (task.status, task.crashes) == (Status.PENDING, 0)
-    assert (await scene.store.counts(QUEUE))["leased"] == 0
+    assert (await scene.store.reads.counts(QUEUE))["leased"] == 0
 
 
 def record_jobs(scene: Scene) -> list[GenerationJob]:

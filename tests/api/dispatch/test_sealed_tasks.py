@@ -8,8 +8,8 @@ from support.tasks import new_task
 
 from serve_app.accounts.credits import Credits
 from serve_app.encryption import AtRest, new_key
-from serve_app.tasks.limits import ReplyUnreadable
-from serve_app.tasks.reader import UNREADABLE
+from serve_app.tasks.reads import UNREADABLE
+from serve_app.tasks.rejections import ReplyUnreadable
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -17,19 +17,19 @@ OLD, NEW, LOST = new_key(), new_key(), new_key()
 
 
 def reading(store: TaskStore, *keys: str) -> TaskStore:
-    """The same tasks, by other keys."""
+    """Returns a store of the same tasks with other keys."""
     return TaskStore(store.redis, store.prefix, store.limits, at_rest=AtRest(keys, sealing=bool(keys)))
 
 
 async def submit_with_keys(scene: Scene, *keys: str) -> str:
-    """The id of a task that was submitted while these were the keys."""
+    """Submits a task with these keys. Returns its id."""
     now, scene.store = scene.store, reading(scene.store, *keys)
     [task_id] = await scene.submit()
     scene.store = now
     return task_id
 
 
-async def test_a_task_whose_key_is_gone_is_an_error_and_all_others_are_done(scene: Scene) -> None:
+async def test_task_whose_key_is_lost_ends_as_error_and_no_other(scene: Scene) -> None:
     scene.store = reading(scene.store, NEW, OLD)
     ids = [await submit_with_keys(scene, *keys) for keys in ((), (OLD,), (LOST,), (NEW, OLD))]
     scene.dispatcher()
@@ -37,26 +37,26 @@ async def test_a_task_whose_key_is_gone_is_an_error_and_all_others_are_done(scen
     assert [task.status for task in tasks] == [Status.READY, Status.READY, Status.ERROR, Status.READY]
     assert {task.attempt for task in tasks} == {1}
     assert (tasks[2].details, tasks[2].crashes) == ({"error": UNREADABLE}, 0)
-    old_task = await reading(scene.store, NEW).get(ids[1])
+    old_task = await reading(scene.store, NEW).reads.get(ids[1])
     assert old_task is not None
-    assert (old_task.status, old_task.job, old_task.result is None) == (Status.READY, "", False)
+    assert (old_task.status, old_task.payload, old_task.result is None) == (Status.READY, "", False)
     balance = await Credits(scene.store.redis, scene.store.prefix).balance("default")
     assert (balance.held, balance.spent) == (0, 3 * PRICE), "nothing is charged for it"
 
 
-async def test_a_result_whose_key_is_gone_is_shown_as_an_error(scene: Scene) -> None:
+async def test_result_whose_key_is_lost_is_an_error(scene: Scene) -> None:
     scene.store = reading(scene.store, OLD)
     scene.dispatcher()
     [task] = await scene.wait_for_end(await scene.submit())
     assert (task.status, task.result and task.result.prompt) == (Status.READY, "a star")
-    stored_task = await reading(scene.store, NEW).get(task.id)
+    stored_task = await reading(scene.store, NEW).reads.get(task.id)
     assert stored_task is not None
     assert (stored_task.status, stored_task.result, stored_task.details) == (Status.ERROR, None, {"error": UNREADABLE})
-    [listed], _ = await reading(scene.store, NEW).list_tasks("p", limit=10)
+    [listed], _ = await reading(scene.store, NEW).reads.list_tasks("p", limit=10)
     assert listed == stored_task
 
 
-async def test_a_repeated_submission_whose_reply_is_unreadable_is_refused(store: TaskStore) -> None:
+async def test_repeated_submission_with_unreadable_reply_is_refused(store: TaskStore) -> None:
     """It must not make a second task."""
     task = new_task(idempotency_key="once", body_hash="same")
     again = new_task(idempotency_key="once", body_hash="same")
@@ -64,4 +64,4 @@ async def test_a_repeated_submission_whose_reply_is_unreadable_is_refused(store:
     assert (await reading(store, NEW, OLD).submit(again)).reply == task.reply
     with pytest.raises(ReplyUnreadable):
         await reading(store, NEW).submit(again)
-    assert await store.get(again.id) is None
+    assert await store.reads.get(again.id) is None

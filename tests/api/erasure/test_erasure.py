@@ -33,7 +33,8 @@ from serve_app.inputs.url_guard import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.submission.errors import StorageUnreachable
-from serve_app.tasks.limits import ProjectClosed
+from serve_app.tasks.rejections import ProjectClosed
+from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Webhook
 from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, DestinationHealth, Outbox
@@ -114,7 +115,7 @@ class House:
         await self.objects.put(checkpoint_key(running.id), word.encode(), "application/octet-stream")
         await self._submit(project, word, queue="another")
         reserved = new_task(project=project).id
-        await self.tasks.reserve(reserved, project)
+        await self.tasks.reservations.reserve(reserved, project)
         await self.objects.put(f"inputs/{reserved}/0.png", word.encode(), "image/png")
         finetune = await self.finetunes.begin(f"{word} ink", project, "gen-test", QUEUE)
         await self.objects.put(finetune.key, word.encode(), "application/octet-stream")
@@ -127,7 +128,7 @@ class House:
             queue=queue,
             organization=ORGANIZATION,
             price=PRICE,
-            job=new_payload(prompt=word).encode(),
+            payload=new_payload(prompt=word),
             user=word,
             reply=f'{{"webhook_url": "{url}"}}',
             webhook=Webhook(url, parse_destination(url), "http://service.test"),
@@ -201,7 +202,7 @@ async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> No
     task = new_task(project=PROJECT.id, organization=ORGANIZATION)
     assert (await house.tasks.submit(task)).created
     assert (await house.erase()).done is not None
-    assert await house.tasks.get(task.id) is None
+    assert await house.tasks.reads.get(task.id) is None
 
 
 async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: House) -> None:
@@ -209,12 +210,14 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     task_id, attempt = running.id, running.attempt
     await house.erase()
     assert await house.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
-    assert not await house.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, 0.5, Preview(MARK, 1, 2))
+    assert not await house.tasks.advance(
+        QUEUE, task_id, attempt, Status.GENERATING, progress=0.5, preview=Preview(MARK, 1, 2)
+    )
     late = [f"results/{task_id}/1/image.png", f"results/{task_id}/1/preview-1.jpeg", checkpoint_key(task_id)]
     for key in late:
         await house.objects.put(key, MARK.encode(), "image/png")
     assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result=new_result(prompt=MARK))
-    assert await house.tasks.release(QUEUE, task_id, attempt, crash=True) == 0
+    assert await house.tasks.release(QUEUE, task_id, attempt, ReleaseCause.CRASH) is ReleaseOutcome.STALE
     assert sorted(await house.find_word(MARK)) == sorted(late)
 
     await make_due(house.tasks, "retention")
@@ -238,7 +241,7 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
         patch.setattr(ObjectStore, "delete_prefixes", away)
         with pytest.raises(StorageUnreachable):
             await house.erase()
-    assert house.leased[PROJECT.id].id in repr(await house.tasks.list_tasks(PROJECT.id, limit=10))
+    assert house.leased[PROJECT.id].id in repr(await house.tasks.reads.list_tasks(PROJECT.id, limit=10))
     assert (await house.erase()).done is not None
     assert await house.find_word(MARK) == []
 

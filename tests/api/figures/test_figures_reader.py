@@ -63,7 +63,7 @@ async def test_the_longest_wait_is_that_of_a_task_which_waits(store: TaskStore) 
     )
     await age(store, next(each for each in ids if each != leased.id), HOUR_MS)
     assert 3600 <= (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3660
-    await store.release(QUEUE, leased.id, leased.attempt, crash=False)
+    await store.release(QUEUE, leased.id, leased.attempt)
     assert 3 * 3600 <= (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3 * 3600 + 60
 
 

@@ -103,13 +103,13 @@ def test_fields_that_are_not_set_mean_nothing(client: Client, form: bool) -> Non
 def test_what_is_asked_for_as_json_or_in_a_form(client: Client, worker: Worker) -> None:
     job = worker.job(create_video(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
     assert (job["width"], job["height"], job["seed"]) == (704, 1280, 7)
-    assert (job["video"]["seconds"], job["video"]["audio"]) == (6, False)
+    assert (job["video"].seconds, job["video"].audio) == (6, False)
     fields = {"prompt": "7", "seconds": "6", "size": "1920x1080", "seed": "7", "generate_audio": "false"}
     response = client.post(VIDEOS, files={name: (None, value) for name, value in fields.items()})
     assert response.status_code == 200, response.text
     assert response.json()["size"] == "1920x1088", "what it has in truth"
     job = worker.job(response.json()["id"])
-    assert (job["prompt"], job["seed"], job["video"]["audio"]) == ("7", 7, False)
+    assert (job["prompt"], job["seed"], job["video"].audio) == ("7", 7, False)
     assert create(client, size="auto").json()["size"] == "auto"
 
 

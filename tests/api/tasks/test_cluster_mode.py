@@ -23,6 +23,7 @@ from serve_app.accounts.projects import ProjectStore
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.launcher.embedded_redis import free_port
 from serve_app.storage import connection
+from serve_app.tasks.scripts import CancelOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome
@@ -54,11 +55,11 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     await ProjectStore(redis, PREFIX).change(PROJECT, {"limit_day": 500}, "test")
     task = hooked_task(organization=ORGANIZATION, price=100, idempotency_key="once", body_hash="x")
     assert (await store.submit(task)).created
-    assert await store.with_work(QUEUE) == [QUEUE]
+    assert await store.reads.non_empty_queues(QUEUE) == [QUEUE]
     lease = await lease_one(store)
     assert await store.heartbeat(QUEUE, [(lease.id, lease.attempt)]) == []
     assert await store.advance(QUEUE, task.id, lease.attempt, Status.GENERATING, progress=0.5)
-    assert await store.release(QUEUE, task.id, lease.attempt, crash=True) == 1
+    assert await store.release(QUEUE, task.id, lease.attempt, ReleaseCause.CRASH) is ReleaseOutcome.REQUEUED
     lease = await lease_one(store)
     await make_due(store, f"leased:{QUEUE}")
     assert await store.reap(QUEUE) == 1
@@ -74,7 +75,7 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []
     assert await store.end_overdue(QUEUE) == 0
-    assert await store.cancel(task.id, "p") == 0
+    assert await store.cancel(task.id, "p") is CancelOutcome.UNKNOWN
     assert (await assert_books_balance(credits)).spent == 100
 
 

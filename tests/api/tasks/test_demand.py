@@ -33,7 +33,7 @@ async def test_work_counts_from_submission_to_its_end_however_it_ends(store: Tas
     first, second = await store.lease(QUEUE, 2, ALL)
     assert (await look(policy, store)).unfinished == 15.75
     await store.complete(QUEUE, first.id, first.attempt, Status.READY, result=RESULT, device_s=8.0)
-    await store.release(QUEUE, second.id, second.attempt, crash=False)
+    await store.release(QUEUE, second.id, second.attempt)
     assert await look(policy, store) == Demand(3, 11.75, 15.75, 4, unit_s=2.0, device_s=8.0)
     for task in tasks[1:]:
         await store.cancel(task.id, "p")

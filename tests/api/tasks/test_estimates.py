@@ -14,6 +14,8 @@ from support.worker import QUEUE as KLEIN
 from deployments.contract.counts import ReplicaCounts
 from serve_app.api.model_status import EtaReader, ModelStatusReader
 from serve_app.tasks.estimates import Pace, Place, QueueForecast, estimate, find_place, read_forecast
+from serve_app.tasks.reads import StepTiming
+from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.tasks.windows import Window, WindowReader
@@ -96,7 +98,7 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     await store.advance(QUEUE, ready.id, ready.attempt, Status.GENERATING)
     await store.redis.hincrby(f"{store.prefix}task:{ready.id}", "started", -8000)  # type: ignore[misc]
     await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result=RESULT)
-    await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=(1, 0.1))
+    await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=StepTiming(1, 0.1))
 
     outlook = await read_forecast(store, WindowReader(store), QUEUE)
     assert (outlook.running, outlook.mean_work, outlook.load_s, outlook.step_s) == (1, 4.0, 25.0, 0.1)
@@ -106,7 +108,7 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     assert sorted(places) == [Place(1), Place(2)]
     assert await find_place(store, await get_task(store, running.id)) == LEASED
 
-    await with_limits(store, max_crashes=2).release(QUEUE, running.id, running.attempt, crash=True)
+    await with_limits(store, max_crashes=2).release(QUEUE, running.id, running.attempt, ReleaseCause.CRASH)
     quarantined = await get_task(store, running.id)
     assert estimate(quarantined, await find_place(store, quarantined), outlook, NOW) is None
 
@@ -126,7 +128,7 @@ async def test_a_task_is_told_that_its_model_starts(
     models = ModelStatusReader(store, windows, [KLEIN], report_replicas)
     details = await EtaReader(store, windows, models).details(await get_task(store, "t")) or {}
     assert ("message" in details, details["queue_position"]) == (starts, 1)
-    await store.report(KLEIN, {}, {}, last_step=(1, 0.1))
+    await store.report(KLEIN, {}, {}, last_step=StepTiming(1, 0.1))
     details = await EtaReader(store, windows, models).details(await get_task(store, "t")) or {}
     assert "message" not in details, "a replica told of a step"
 

@@ -18,7 +18,8 @@ from support.tasks import ALL, QUEUE, new_task
 from serve_app.accounts.credits import Credits
 from serve_app.storage import connection
 from serve_app.storage.scripts import Replication
-from serve_app.tasks.limits import Limits, Uncertain
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import SubmissionUnknown
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -59,7 +60,7 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
         while True:
             try:
                 return await step()
-            except (RedisError, Uncertain):
+            except (RedisError, SubmissionUnknown):
                 await asyncio.sleep(0.05)
 
     async def produce() -> None:
@@ -88,7 +89,7 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
             *(produce() for _ in range(PRODUCERS)), *(consume() for _ in range(CONSUMERS)), fail_over()
         )
     for task_id in acknowledged:
-        task = await store.get(task_id)
+        task = await store.reads.get(task_id)
         assert task is not None
         assert task.status is Status.READY
     assert len(set(acknowledged)) == TASKS
@@ -99,9 +100,9 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
 async def test_without_its_replica_nothing_is_acknowledged_but_done(servers: ReplicatedRedis, redis: Redis) -> None:
     store = TaskStore(redis, "gen:", LIMITS, Replication(replicas=2, limit_s=0.05))
     task = new_task()
-    with pytest.raises(Uncertain):
+    with pytest.raises(SubmissionUnknown):
         await store.submit(task)
-    assert await store.get(task.id) is not None
+    assert await store.reads.get(task.id) is not None
     one = TaskStore(redis, "gen:", LIMITS, Replication(replicas=1))
     assert (await one.submit(task)).created, "the repetition of what was made already"
 

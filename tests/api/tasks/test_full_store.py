@@ -17,7 +17,9 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.inputs.links import get_link_secret
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
-from serve_app.tasks.limits import Limits, StoreFull
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import StoreFull
+from serve_app.tasks.scripts import CancelOutcome, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, DeliveryState
@@ -43,7 +45,7 @@ async def store(own_server: EmbeddedRedis, prefix: str) -> AsyncIterator[TaskSto
 
 async def use(store: TaskStore, used_fraction: float) -> None:
     """From now on this share of what the server may use is used."""
-    used, _ = await store.memory()
+    used = (await store.reads.memory()).used
     await store.redis.config_set("maxmemory", int(used / used_fraction))
     await store.redis.delete(f"{store.prefix}memory")  # in place of waiting for the reading to expire
 
@@ -95,8 +97,8 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
     await use(store, 1.5)
     await assert_full(redis)
     assert await start() == secret
-    await store.mark_dispatcher_present()
-    assert await store.has_dispatcher()
+    await store.heartbeat_dispatcher()
+    assert await store.reads.has_dispatcher()
     with pytest.raises(StoreFull):
         await submit_task(store)
 
@@ -110,8 +112,8 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
         assert await store.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
         assert await store.advance(QUEUE, task_id, lease.attempt, Status.REASONING, progress=0.5)
     assert await store.complete(QUEUE, ready, 1, Status.READY, result=new_result("k" * 1000))
-    assert await store.release(QUEUE, released, 1, crash=False) == 1
-    assert await store.cancel(cancelled, "p") == 1
+    assert await store.release(QUEUE, released, 1) is ReleaseOutcome.REQUEUED
+    assert await store.cancel(cancelled, "p") is CancelOutcome.CANCELLED
     await fall_due(store, f"deadlines:{QUEUE}", overdue)
     assert await store.end_overdue(QUEUE) == 1
     await fall_due(store, f"leased:{QUEUE}", expired)
@@ -141,4 +143,4 @@ async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None
     await fall_due(store, "retention", task.id)
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []
-    assert await store.get(task.id) is None
+    assert await store.reads.get(task.id) is None

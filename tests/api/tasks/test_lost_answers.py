@@ -11,9 +11,9 @@ from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, lease_one, new_task, with_limits
 
 from serve_app.storage import connection
-from serve_app.tasks.admission import CLAIM_S
-from serve_app.tasks.limits import StillInWork
-from serve_app.tasks.store import TaskStore
+from serve_app.tasks.rejections import RequestInProgress
+from serve_app.tasks.scripts import CancelOutcome
+from serve_app.tasks.store import CLAIM_S, TaskStore
 from serve_app.tasks.task import AcceptedTask, NewTask, Status
 
 
@@ -71,13 +71,13 @@ async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: Losi
     assert await repeating.heartbeat(QUEUE, [(task_id, lease.attempt)]) == []
     assert await repeating.complete(QUEUE, task_id, lease.attempt, Status.READY, result=RESULT)
     [other] = await submit_tasks(repeating, 1)
-    assert await repeating.cancel(other, "p") == 1
-    counts = await repeating.counts(QUEUE)
+    assert await repeating.cancel(other, "p") is CancelOutcome.CANCELLED
+    counts = await repeating.reads.counts(QUEUE)
     assert (counts["Ready"], counts["cancelled"]) == (1, 1)
 
 
 async def look(store: TaskStore, task: NewTask) -> str | None:
-    return await store.look(
+    return await store.precheck(
         queue=task.queue,
         project=task.project,
         organization=task.organization,
@@ -94,15 +94,15 @@ async def test_a_key_is_kept_and_given_up_however_often_the_answers_are_lost(
 ) -> None:
     first, second = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
     assert await look(repeating, first) is None
-    with pytest.raises(StillInWork):
+    with pytest.raises(RequestInProgress):
         await look(repeating, second)
-    await repeating.give_up_key(second.project, "once", second.id)
-    with pytest.raises(StillInWork):
+    await repeating.release_idempotency_key(second.project, "once", second.id)
+    with pytest.raises(RequestInProgress):
         await look(repeating, second)
-    await repeating.give_up_key(first.project, "once", first.id)
+    await repeating.release_idempotency_key(first.project, "once", first.id)
     assert await look(repeating, second) is None
     assert (await repeating.submit(second)).created
-    await repeating.give_up_key(second.project, "once", second.id)
+    await repeating.release_idempotency_key(second.project, "once", second.id)
     assert await look(repeating, first) == second.reply, "the key of a task that was made is not given up"
     assert losing.lost_count
 

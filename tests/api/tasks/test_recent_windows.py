@@ -50,7 +50,7 @@ async def test_predictions_are_compared_with_what_tasks_took(store: TaskStore) -
 
 
 async def test_what_is_longer_ago_is_no_part_of_a_window(store: TaskStore) -> None:
-    minute = int(await store.now() // 60)
+    minute = int(await store.reads.now() // 60)
     redis: Redis = store.redis
     for ago, count in ((0, 1), (4, 2), (5, 4), (59, 8), (60, 16)):
         await redis.hset(f"{store.prefix}recent:{QUEUE}:m:{minute - ago}", "Error", str(count))  # type: ignore[misc]
@@ -61,7 +61,7 @@ async def test_what_is_longer_ago_is_no_part_of_a_window(store: TaskStore) -> No
 
 
 async def test_how_long_tasks_run_is_of_the_last_hour_else_of_the_day_else_of_all_time(store: TaskStore) -> None:
-    now = await store.now()
+    now = await store.reads.now()
     for key, counts, run_s in (
         (f"timings:{QUEUE}", {"work:1000": 1, "work:sum": 900}, 0.9),
         (f"recent:{QUEUE}:q:{int(now // 900) - 90}", {"Ready": 2, "run_ms": 8000}, 4.0),

@@ -6,6 +6,7 @@ import pytest
 from support.payloads import RESULT
 from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
+from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -28,7 +29,7 @@ async def crash_twice(store: TaskStore, n: int = 1) -> None:
         for lease in await store.lease(QUEUE, n, 100):
             assert not lease.exclusive
             await store.advance(QUEUE, lease.id, attempt, Status.GENERATING)
-            assert await store.release(QUEUE, lease.id, attempt, crash=True) == 1
+            assert await store.release(QUEUE, lease.id, attempt, ReleaseCause.CRASH) is ReleaseOutcome.REQUEUED
 
 
 async def deadline(store: TaskStore, task_id: str) -> float:
@@ -53,8 +54,8 @@ async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) ->
     most = store.limits.max_total_crashes
     for attempt in range(1, most + 1):
         await lease_one(store)
-        ended = await store.release(QUEUE, task_id, attempt, crash=True, alone=False)
-        assert ended == (2 if attempt == most else 1)
+        ended = await store.release(QUEUE, task_id, attempt, ReleaseCause.CRASH)
+        assert ended is (ReleaseOutcome.ENDED if attempt == most else ReleaseOutcome.REQUEUED)
     assert await get_status(store, task_id) is Status.ERROR
 
 
@@ -62,7 +63,7 @@ async def test_the_third_crash_alone_ends_a_task(store: TaskStore) -> None:
     [task_id] = await submit_tasks(store)
     await crash_twice(store)
     await lease_one(store)
-    assert await store.release(QUEUE, task_id, 3, crash=True, alone=True) == 2
+    assert await store.release(QUEUE, task_id, 3, ReleaseCause.CRASH_ALONE) is ReleaseOutcome.ENDED
     record = await get_task(store, task_id)
     assert (record.status, "worker" in (record.details or {})["error"]) == (Status.ERROR, True)
     await assert_not_indexed(store, task_id)
@@ -78,15 +79,14 @@ async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_g
         lease = await lease_one(store)
         alone = interrupted and 2 * (attempt - 1) >= most
         assert lease.exclusive == alone, "what others may interrupt gets a worker to itself"
-        ended = await store.release(
-            QUEUE, task_id, attempt, crash=False, interrupted=interrupted, reason="the model broke"
-        )
-        assert ended == (2 if interrupted and attempt == most else 1)
+        cause = ReleaseCause.INTERRUPTION if interrupted else ReleaseCause.REQUEUE
+        ended = await store.release(QUEUE, task_id, attempt, cause, "the model broke")
+        assert ended is (ReleaseOutcome.ENDED if interrupted and attempt == most else ReleaseOutcome.REQUEUED)
     record = await get_task(store, task_id)
     assert (record.status, record.crashes) == (Status.ERROR if interrupted else Status.PENDING, 0)
     if interrupted:
         assert record.details == {"error": "the model broke"}
-        assert (await store.counts(QUEUE))["interruptions"] == most
+        assert (await store.reads.counts(QUEUE))["interruptions"] == most
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -96,7 +96,9 @@ async def test_only_work_that_had_begun_costs_a_crash_when_its_dispatcher_is_los
     [task_id] = await submit_tasks(store)
     lease = await lease_one(store)
     await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING)
-    assert await store.release(QUEUE, task_id, lease.attempt, crash=False) == 1, "what another began is no crash"
+    assert await store.release(QUEUE, task_id, lease.attempt) is ReleaseOutcome.REQUEUED, (
+        "what another began is no crash"
+    )
     for _ in range(2):
         lease = await lease_one(store)
         await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING if started else Status.REASONING)
@@ -114,7 +116,7 @@ async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskS
     await short.advance(QUEUE, task_id, 1, Status.GENERATING)
     started = await deadline(short, task_id)
     assert 900 < in_queue - started < 1000
-    await short.release(QUEUE, task_id, 1, crash=True)
+    await short.release(QUEUE, task_id, 1, ReleaseCause.CRASH)
     await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -20_000, task_id)
     remaining_s = (await lease_one(short)).remaining_s
     assert remaining_s is not None
@@ -130,7 +132,7 @@ async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_tu
         for lease in await short.lease(QUEUE, 2, 100):
             await short.advance(QUEUE, lease.id, attempt, Status.GENERATING)
             await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -10_000, lease.id)
-            assert await short.release(QUEUE, lease.id, attempt, crash=True) == 1
+            assert await short.release(QUEUE, lease.id, attempt, ReleaseCause.CRASH) is ReleaseOutcome.REQUEUED
     for task_id in both:  # longer than tasks may run, and less than they may wait
         await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -500_000, task_id)
     assert await short.end_overdue(QUEUE) == 0

@@ -12,7 +12,8 @@ from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage.pages import page
-from serve_app.tasks.limits import NeededTaskGone
+from serve_app.tasks.rejections import NeededTaskGone
+from serve_app.tasks.scripts import CancelOutcome, DeleteOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskEraser, TaskStore
 from serve_app.tasks.task import Status
 from serve_app.tasks.views import WAIT, WORK, timings
@@ -26,15 +27,15 @@ async def submit_task(store: TaskStore, **changes: Any) -> str:
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
     await Credits(store.redis, store.prefix).grant("default", "first", 1000, by="test")
-    task = new_task(job='{"steps": 4}', price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
+    task = new_task(price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     accepted = await store.submit(task)
     assert (accepted.created, accepted.reply) == (True, task.reply)
     assert await get_status(store, task.id) is Status.PENDING
 
     lease = await lease_one(store)
-    assert (lease.id, lease.attempt, lease.exclusive, lease.job) == (task.id, 1, False, task.job)
+    assert (lease.id, lease.attempt, lease.exclusive, lease.payload) == (task.id, 1, False, task.payload.encode())
     assert (lease.project, lease.traceparent) == (task.project, task.traceparent)
-    assert lease.created <= lease.began
+    assert lease.created <= lease.leased_at
     assert await store.advance(QUEUE, task.id, 1, Status.REASONING)
     assert await get_status(store, task.id) is Status.REASONING
     assert await store.advance(QUEUE, task.id, 1, Status.GENERATING, progress=0.5)
@@ -51,11 +52,11 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     task_id = await submit_task(store)
     await lease_one(store)
-    assert await store.release(QUEUE, task_id, 1, crash=False) == 1
+    assert await store.release(QUEUE, task_id, 1) is ReleaseOutcome.REQUEUED
     await lease_one(store)
     assert not await store.advance(QUEUE, task_id, 1, Status.GENERATING, progress=0.9)
     assert not await store.complete(QUEUE, task_id, 1, Status.READY, result=new_result("zombie"))
-    assert await store.release(QUEUE, task_id, 1, crash=True) == 0
+    assert await store.release(QUEUE, task_id, 1, ReleaseCause.CRASH) is ReleaseOutcome.STALE
     assert await store.heartbeat(QUEUE, [(task_id, 1)]) == [(task_id, 1)]
     assert await store.heartbeat(QUEUE, [(task_id, 2)]) == []
     assert await store.complete(QUEUE, task_id, 2, Status.READY, result=new_result("right"))
@@ -101,9 +102,9 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
 
 
 async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
-    await store.reserve("lost", "p")
+    await store.reservations.reserve("lost", "p")
     task = new_task()
-    await store.reserve(task.id, task.project)
+    await store.reservations.reserve(task.id, task.project)
     await store.submit(task)
     await make_due(store, "retention")
     assert await store.sweep() == ["lost"]
@@ -113,19 +114,19 @@ async def test_lists_page_through_everything_once(store: TaskStore) -> None:
     store = with_limits(store, max_active=100)
     ids = [await submit_task(store) for _ in range(9)]
     await store.cancel(ids[3], "p")
-    entries, cursor = await store.list_tasks("p", limit=4)
+    entries, cursor = await store.reads.list_tasks("p", limit=4)
     while cursor is not None:
-        more, cursor = await store.list_tasks("p", limit=4, cursor=cursor)
+        more, cursor = await store.reads.list_tasks("p", limit=4, cursor=cursor)
         entries = [*entries, *more]
     assert sorted(task.id for task in entries) == sorted(ids)
-    active, _ = await store.list_tasks("p", limit=100, active=True)
+    active, _ = await store.reads.list_tasks("p", limit=100, active=True)
     assert {task.id for task in active} == {*ids} - {ids[3]}
     await make_due(store, "retention")
     await store.sweep(await store.sweep())
-    remaining, _ = await store.list_tasks("p", limit=100)
+    remaining, _ = await store.reads.list_tasks("p", limit=100)
     assert ids[3] not in {task.id for task in remaining}
     with pytest.raises(ValueError, match="cursor"):
-        await store.list_tasks("p", limit=7, cursor="nonsense")
+        await store.reads.list_tasks("p", limit=7, cursor="nonsense")
 
 
 async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(store: TaskStore) -> None:
@@ -133,9 +134,9 @@ async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(st
     rare_id = await submit_task(store, endpoint="gen-rare")
     for _ in range(1200):
         await submit_task(store)
-    first, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"])
+    first, cursor = await store.reads.list_tasks("p", limit=10, endpoints=["gen-rare"])
     assert (first, cursor is None) == ([], False)
-    rest, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
+    rest, cursor = await store.reads.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
     assert ([task.id for task in rest], cursor) == ([rare_id], None)
 
 
@@ -173,13 +174,13 @@ async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore,
     await store.complete(QUEUE, (await lease_one(store)).id, 1, Status.READY)
     for task in (first, second):
         await store.submit(replace(task, needs=draft.id))
-    assert [await store.delete(draft.id, "p") for _ in range(2)] == [1, 1]
-    assert await store.get(draft.id) is None
+    assert {await store.delete(draft.id, "p") for _ in range(2)} == {DeleteOutcome.DELETED}
+    assert await store.reads.get(draft.id) is None
     with pytest.raises(NeededTaskGone):
         await store.submit(new_task(needs=draft.id))
-    assert await store.cancel(first.id, "p") == 1
+    assert await store.cancel(first.id, "p") is CancelOutcome.CANCELLED
     assert await store.sweep() == [draft.id], "for what the second does not need"
-    assert await store.find_needed([draft.id, first.id]) == {draft.id}
+    assert await store.reads.find_needed([draft.id, first.id]) == {draft.id}
     lease = await lease_one(store)
     match end:
         case "complete":
@@ -188,16 +189,16 @@ async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore,
             await store.cancel(lease.id, "p")
         case "crash":
             limits = with_limits(store, max_crashes=1)
-            assert await limits.release(QUEUE, lease.id, 1, crash=True, alone=True) == 2
+            assert await limits.release(QUEUE, lease.id, 1, ReleaseCause.CRASH_ALONE) is ReleaseOutcome.ENDED
         case "overdue":
             await make_due(store, f"deadlines:{QUEUE}")
             assert await store.end_overdue(QUEUE) == 1
         case _:
             await TaskEraser(store.redis, store.prefix).end("p", [lease.id])
-    assert await store.find_needed([draft.id]) == set()
+    assert await store.reads.find_needed([draft.id]) == set()
     assert await store.sweep() == [draft.id]
     assert await store.sweep([draft.id]) == []
-    assert await store.get_many([draft.id]) == [None]
+    assert await store.reads.get_many([draft.id]) == [None]
     assert not [key async for key in store.redis.scan_iter(f"{store.prefix}needed:*")]
 
 
@@ -255,7 +256,7 @@ async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(sto
 
 
 async def test_a_dispatcher_is_there_once_it_says_so_and_not_for_ever(store: TaskStore) -> None:
-    assert not await store.has_dispatcher()
-    await store.mark_dispatcher_present()
-    assert await store.has_dispatcher()
+    assert not await store.reads.has_dispatcher()
+    await store.heartbeat_dispatcher()
+    assert await store.reads.has_dispatcher()
     assert 0 < await store.redis.pttl(f"{store.prefix}dispatcher") <= 5000

@@ -13,7 +13,9 @@ from support.machines import RedisMachine, run_machine
 from support.payloads import new_result
 from support.tasks import QUEUE, new_task
 
-from serve_app.tasks.limits import Limits, TooLate, TooManyActive
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import SubmitExpired, TooManyActive
+from serve_app.tasks.scripts import CancelOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
 
@@ -50,7 +52,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 active = sum(t.project == project and not t.status.terminal for t in self.last_tasks.values())
                 assert active == LIMITS.max_active
                 return
-            except TooLate:  # after a stall; then nothing was written, as `one_place` sees
+            except SubmitExpired:  # after a stall; then nothing was written, as `one_place` sees
                 return
             self.ids.append(task.id)
 
@@ -82,21 +84,20 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             elif published:
                 assert self.published.get(lease.id) == lease.attempt
 
-        @rule(lease=consumes(leases), why=st.sampled_from(("crash", "interrupted", "given back")))
-        def release(self, lease: Lease, why: str) -> None:
-            crash, interrupted, alone = why == "crash", why == "interrupted", lease.exclusive
-            lease_key = (QUEUE, lease.id, lease.attempt)
-            released = self.do(self.store.release(*lease_key, crash=crash, alone=alone, interrupted=interrupted))
-            self.losses[lease.id] += crash and released != 0
+        @rule(lease=consumes(leases), cause=st.sampled_from(ReleaseCause))
+        def release(self, lease: Lease, cause: ReleaseCause) -> None:
+            released = self.do(self.store.release(QUEUE, lease.id, lease.attempt, cause))
+            is_crash = cause in (ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE)
+            self.losses[lease.id] += is_crash and released is not ReleaseOutcome.STALE
 
         @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
         def cancel(self, pick: int, project: str) -> None:
             if self.ids:
                 task_id = self.ids[pick % len(self.ids)]
                 outcome = self.do(self.store.cancel(task_id, project))
-                assert (outcome == 0) == (self.last_tasks[task_id].project != project)
-                if outcome:
-                    assert self.do(self.store.get(task_id)).status.terminal
+                assert (outcome is CancelOutcome.UNKNOWN) == (self.last_tasks[task_id].project != project)
+                if outcome is not CancelOutcome.UNKNOWN:
+                    assert self.do(self.store.reads.get(task_id)).status.terminal
 
         @rule()
         def dispatchers_die_and_are_reaped(self) -> None:
@@ -127,7 +128,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @invariant()
         def one_outcome(self) -> None:
             for task_id in self.ids:
-                task = self.do(self.store.get(task_id))
+                task = self.do(self.store.reads.get(task_id))
                 assert task is not None
                 before = self.last_tasks.get(task_id)
                 if before is not None:
@@ -140,17 +141,17 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @invariant()
         def gone_for_good(self) -> None:
             for task_id in self.swept:
-                assert self.do(self.store.get(task_id)) is None
+                assert self.do(self.store.reads.get(task_id)) is None
 
         @invariant()
         def fencing_holds(self) -> None:
             for task_id in self.ids:
-                assert self.do(self.store.get(task_id)).attempt == self.leased[task_id]
+                assert self.do(self.store.reads.get(task_id)).attempt == self.leased[task_id]
 
         @invariant()
         def crashes_are_losses(self) -> None:
             for task_id in self.ids:
-                assert self.do(self.store.get(task_id)).crashes <= self.losses[task_id]
+                assert self.do(self.store.reads.get(task_id)).crashes <= self.losses[task_id]
 
         @invariant()
         def one_place(self) -> None:
@@ -160,7 +161,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             }
             expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
             exclusive = self.do(self.redis.smembers(f"{self.store.prefix}exclusive:{QUEUE}"))
-            tasks = {task_id: self.do(self.store.get(task_id)) for task_id in self.ids}
+            tasks = {task_id: self.do(self.store.reads.get(task_id)) for task_id in self.ids}
             alive = {i for i, task in tasks.items() if not task.status.terminal}
             assert members["deadlines"] == alive
             assert expiring == set(tasks) - alive

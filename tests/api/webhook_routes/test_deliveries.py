@@ -101,7 +101,7 @@ def test_what_one_organization_calls_is_another_destination_than_what_another_ca
     client: Client, service: Service
 ) -> None:
     def destination(who: Client, url: str) -> str:
-        task = service.worker.run(service.worker.tasks.get(who.create_task(webhook_url=url)))
+        task = service.worker.run(service.worker.tasks.reads.get(who.create_task(webhook_url=url)))
         assert task is not None
         assert task.webhook is not None
         return task.webhook.destination

@@ -64,7 +64,7 @@ def test_a_secret_is_nowhere_to_be_found(
     send(service)
     paths = (f"/v1/tasks/{task_id}/deliveries", "/v1/tasks")
     answers = [submitted, client.poll(task_id), *map(client.get, paths), replay(client, task_id)]
-    task = worker.run(worker.tasks.get(task_id))
+    task = worker.run(worker.tasks.reads.get(task_id))
     assert task is not None
     assert task.webhook is not None
     sealed = task.webhook.secret

@@ -34,6 +34,7 @@ from support.deliveries import (
 )
 from support.tasks import QUEUE
 
+from serve_app.tasks.scripts import CancelOutcome, ReleaseCause
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Backlog, Claim, DeliveryOutcome, DeliveryState, Outbox
@@ -50,7 +51,7 @@ def complete_with(status: Status) -> End:
 
 
 async def cancel(store: TaskStore, task_id: str) -> None:
-    assert await store.cancel(task_id, "p") == 1
+    assert await store.cancel(task_id, "p") is CancelOutcome.CANCELLED
 
 
 async def past_its_deadline(store: TaskStore, task_id: str) -> None:
@@ -68,7 +69,8 @@ async def crash_too_often(store: TaskStore, task_id: str) -> None:
 
 async def struck_alone(store: TaskStore, task_id: str) -> None:
     for attempt in range(1, LIMITS.max_crashes + 1):
-        await store.release(QUEUE, task_id, attempt, crash=True, alone=attempt == LIMITS.max_crashes)
+        cause = ReleaseCause.CRASH_ALONE if attempt == LIMITS.max_crashes else ReleaseCause.CRASH
+        await store.release(QUEUE, task_id, attempt, cause)
         await store.lease(QUEUE, 1, 100)
 
 
@@ -90,7 +92,7 @@ async def test_webhook_is_due_once_the_task_has_ended(store: TaskStore, outbox: 
     assert await outbox.get(task.id) is None
     assert await outbox.claim(10) == []
     await end(store, task.id)
-    ended = await store.get(task.id)
+    ended = await store.reads.get(task.id)
     assert ended is not None
     delivery = await get_delivery(outbox, task.id)
     assert (delivery.state, delivery.destination.encode(), delivery.attempts) == (DeliveryState.WAITING, DESTINATION, 0)

@@ -40,7 +40,7 @@ async def test_request_of_a_delivery(
     assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 1)
     assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(204, "")]
     [call] = destination.received
-    task = await store.get(delivery.id)
+    task = await store.reads.get(delivery.id)
     assert task is not None
     assert (call.path, call.id) == ("/hook?of=ours", delivery.id)
     assert call.body == encode_body(await serializer(tmp_path).body(task, BASE))

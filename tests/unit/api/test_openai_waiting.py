@@ -16,8 +16,8 @@ from serve_app.api.services import Services
 from serve_app.schemas import GenerationRequest
 from serve_app.storage.connection import NO_ANSWER
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.tasks.limits import TooManyActive
 from serve_app.tasks.notifications import TaskNotifications
+from serve_app.tasks.rejections import TooManyActive
 from serve_app.tasks.task import AcceptedTask
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))
@@ -31,6 +31,10 @@ class Tasks:
     def __init__(self) -> None:
         self.cancelled: list[str] = []
         self.away = False
+
+    @property
+    def reads(self) -> Tasks:
+        return self
 
     async def get(self, task_id: str) -> Any:
         if self.away:
@@ -103,7 +107,7 @@ async def test_where_the_store_is_away_the_tasks_are_named(services: Services, t
 
 
 class Accepting:
-    """Stands for `accept`: takes some, one at a time, and refuses what comes then."""
+    """Stands for `submit`: takes some, one at a time, and refuses what comes then."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -132,7 +136,7 @@ async def test_an_acceptance_that_is_given_up_leaves_nothing(
     services: Services, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     accept = Accepting(most)
-    monkeypatch.setattr(waiting, "accept", accept)
+    monkeypatch.setattr(waiting, "submit", accept)
     call = accepting(services)
     async with asyncio.timeout(PATIENCE_S):
         await accept.started.wait()
@@ -148,7 +152,7 @@ async def test_what_was_accepted_before_a_refusal_is_cancelled(
 ) -> None:
     accept = Accepting(1)
     accept.goes_on.set()
-    monkeypatch.setattr(waiting, "accept", accept)
+    monkeypatch.setattr(waiting, "submit", accept)
     with pytest.raises(TooManyActive):
         await accepting(services)
     assert tasks.cancelled == ["task-1"]

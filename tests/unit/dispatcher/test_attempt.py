@@ -1,4 +1,4 @@
-"""The steps of an attempt, each with what it writes to the store and leaves in the object store."""
+"""The steps of an attempt: their writes to the store and the files that they leave."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
+from ray.serve.exceptions import RequestCancelledError
 from support.attempts import THRESHOLDS, AttemptScene
 from support.queues import fake_rewriter
 
@@ -289,3 +291,32 @@ async def test_interrupted_video_keeps_its_checkpoint_unless_its_task_ended(
     assert await run is (AttemptOutcome.LEASE_LOST if cancelled else AttemptOutcome.RELEASED)
     assert scene.store.status is None
     assert await scene.objects.keys("checkpoints") == ([] if cancelled else ["checkpoints/t.safetensors"])
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["crashed", "not started"])
+async def test_next_attempt_makes_the_same_image_without_moderating_again(
+    monkeypatch: pytest.MonkeyPatch, starts: bool
+) -> None:
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
+    answers = iter(["two knights at tea", "two knights at war"])
+
+    async def rewrite(prompt: str, seed: int) -> str:
+        return next(answers)
+
+    async def choose_ratio(prompt: str, seed: int) -> str:
+        return "3:2" if prompt == "two knights at tea" else "1:1"
+
+    scene = AttemptScene({})
+    scene.rewriter = fake_rewriter(rewrite, ratios=choose_ratio)
+    open_request: dict[str, Any] = {"references": (), "rewrite": True, "open_ratio": True, "area": 1024**2}
+    if starts:
+        scene.model.last = ActorUnavailableError("gone", None)
+    else:
+        scene.model.first = RequestCancelledError("t")
+    await scene.attempt(**open_request).run()
+    subjects, scene.model.last, scene.model.first = list(scene.classifiers.subjects), None, None
+    assert await scene.attempt(number=2).run() is AttemptOutcome.PUBLISHED
+    first, second = scene.model.jobs
+    assert first.request == second.request
+    assert (second.request.prompt, second.request.width > second.request.height) == ("two knights at tea", True)
+    assert not [subject for subject in scene.classifiers.subjects[len(subjects) :] if "knights" in subject]

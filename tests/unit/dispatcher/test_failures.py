@@ -16,13 +16,13 @@ from deployments.engine.requests import DEVICE_BROKEN
 from serve_app.dispatcher.failures import (
     AttemptInterrupted,
     Decision,
-    ReleaseCause,
     ReplicaBusy,
     ReplicaLost,
     classify,
 )
 from serve_app.moderation.gate import DispatcherDraining
 from serve_app.tasks.payload import NewerPayload
+from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.task import Lease
 
 REQUEUE, CRASH, ALONE = ReleaseCause.REQUEUE, ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE
@@ -65,20 +65,20 @@ DECISIONS: dict[str, tuple[Exception, *tuple[Decision, ...]]] = {
 @pytest.mark.parametrize("name", DECISIONS)
 def test_decision_on_the_third_attempt_alone_before_and_after_start(name: str) -> None:
     error, *decisions = DECISIONS[name]
-    lease = Lease("t", 3, exclusive=True, created=0.0, job="")
+    lease = Lease("t", 3, exclusive=True, created=0.0, payload="")
     both = [classify(error, lease, has_started=has_started) for has_started in (False, True)]
     assert both == (decisions if len(decisions) == 2 else 2 * decisions)
 
 
 @pytest.mark.parametrize("error", [ReplicaLost(), remote(ValueError("x"))])
 def test_crash_beside_others_is_not_suffered_alone(error: Exception) -> None:
-    lease = Lease("t", 3, exclusive=False, created=0.0, job="")
+    lease = Lease("t", 3, exclusive=False, created=0.0, payload="")
     assert classify(error, lease, has_started=True).cause is CRASH
 
 
 @pytest.mark.parametrize("attempt", [1, 10, 1000])
 def test_pauses_grow_with_the_attempts_up_to_ten_seconds(attempt: int) -> None:
-    lease = Lease("t", attempt, exclusive=False, created=0.0, job="")
+    lease = Lease("t", attempt, exclusive=False, created=0.0, payload="")
     decision = classify(AttemptInterrupted(DEVICE_BROKEN), lease, has_started=True)
     assert decision.pause_s == min(attempt, 10)
 
@@ -88,4 +88,4 @@ async def test_timeout_raised_by_a_replica_is_a_crash(error: Exception) -> None:
     scene = AttemptScene()
     scene.model.last = error
     await scene.attempt().run()
-    assert [release["crash"] for release in scene.store.releases] == [True]
+    assert scene.store.releases == [CRASH]

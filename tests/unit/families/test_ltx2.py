@@ -67,9 +67,14 @@ def family(stock: Any) -> Ltx2:
 
 
 def make_video(
-    frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **video: Any
+    frames: int = 25,
+    steps: int = 3,
+    guidance: float | None = None,
+    seed: int = 7,
+    enhances: str | None = None,
+    **video: Any,
 ) -> GenerationJob:
-    return make_video_job(steps=steps, guidance=guidance, seed=seed, video={"frames": frames, **video})
+    return make_video_job(steps=steps, guidance=guidance, seed=seed, draft=enhances, video={"frames": frames, **video})
 
 
 def noise(seed: int, *shape: int) -> Pixels:
@@ -201,7 +206,7 @@ def test_the_beginning_of_a_video_that_goes_on_is_the_stock_pipelines(stock: Any
 def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
     video, lead = (noise(1, HEIGHT, WIDTH),), noise(0, 9, HEIGHT, WIDTH)
     like = family.draft(family.encode(make_video(), VideoInputs()))
-    drafted = family.encode(make_video(enhance="d", times=(0.0,)), VideoInputs(video, draft=plain(1, like))).video
+    drafted = family.encode(make_video(enhances="d", times=(0.0,)), VideoInputs(video, draft=plain(1, like))).video
     mask = drafted.conditioning_mask[0, :, 0] > 0
     assert mask.any()
     assert torch.equal(drafted.x[:, mask], drafted.clean_latents[:, mask]), "it is not taken from the draft"
@@ -265,7 +270,7 @@ def test_a_video_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any)
     family = Ltx2(stock, load_options(render_side=256))
     like = family.draft(family.encode(make_video(draft=True), VideoInputs()))
     drafts = [plain(seed, like) for seed in (1, 2)]
-    states = [family.encode(make_video(enhance="d"), VideoInputs(draft=draft)) for draft in drafts]
+    states = [family.encode(make_video(enhances="d"), VideoInputs(draft=draft)) for draft in drafts]
     first, second = (family.draft(state) for state in states)
     assert states[0].shape.grid[1:] > tuple(like.video.shape[3:])
     sigma = float(states[0].sigmas[0])
@@ -273,7 +278,7 @@ def test_a_video_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any)
     redrawn = [family._video_latents.reencode(draft.video, states[0].shape) for draft in drafts]
     assert torch.allclose(first.video - second.video, (1 - sigma) * (redrawn[0] - redrawn[1]), atol=1e-4)
     assert torch.allclose(first.audio - second.audio, (1 - sigma) * (drafts[0].audio - drafts[1].audio), atol=1e-4)
-    other = family.draft(family.encode(make_video(enhance="d", seed=8), VideoInputs(draft=drafts[0])))
+    other = family.draft(family.encode(make_video(enhances="d", seed=8), VideoInputs(draft=drafts[0])))
     assert not torch.allclose(first.video, other.video, atol=0.1)
 
 
@@ -282,7 +287,7 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     like = family.draft(family.encode(make_video(), VideoInputs()))
     dark, bright = torch.zeros_like(like.video[..., :1, :2]), torch.zeros_like(like.video[..., :1, :2])
     bright[..., 0] = 1
-    states = [family.encode(make_video(enhance="d"), VideoInputs(draft=Draft(p, like.audio))) for p in (bright, dark)]
+    states = [family.encode(make_video(enhances="d"), VideoInputs(draft=Draft(p, like.audio))) for p in (bright, dark)]
     lit, unlit = (family.draft(state).video for state in states)
     columns = (lit - unlit).mean((0, 1, 2, 3))
     assert (columns.diff() < 1e-5).all()
@@ -294,7 +299,7 @@ def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
     cut = Draft(draft.video[:, :-1], draft.audio), Draft(draft.video, draft.audio[:, :, :-1])
     for frames, other in ((25, cut[0]), (17, draft), (25, cut[1])):
         with pytest.raises(JobError, match="another model"):
-            family.encode(make_video(frames=frames, enhance="d"), VideoInputs(draft=other))
+            family.encode(make_video(frames=frames, enhances="d"), VideoInputs(draft=other))
 
 
 def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
@@ -307,7 +312,7 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     upsampler.save_pretrained(folder / "latent_upsampler")
     enlarging = Ltx2.load(folder, load_options())
     small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_video(), VideoInputs())).audio)
-    job = make_video(enhance="d", steps=3)
+    job = make_video(enhances="d", steps=3)
     state, plain = (each.encode(job, VideoInputs(draft=small)) for each in (enlarging, family))
     assert state.video.x.shape == plain.video.x.shape
     assert torch.isfinite(state.video.x).all()

@@ -1,4 +1,4 @@
-"""The gate on its own: verdicts come from the test, pauses are real but short."""
+"""The gate alone, with scores from the test and pauses that are real but short."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})
 
 
 class Moderator:
-    """Scores by text or key; fails as often as it is told to."""
+    """Scores by text or key, after a number of failures."""
 
     def __init__(self, scores: dict[str, Scores] | None = None, failures: int = 0) -> None:
         self.scores = scores or {}
@@ -60,7 +60,7 @@ def leaving() -> asyncio.Event:
     return draining
 
 
-async def test_the_prompt_and_all_images_are_moderated() -> None:
+async def test_prompt_and_all_images_are_moderated() -> None:
     moderator = Moderator({"a fight": {"violence": 0.5}, "inputs/2": {"violence": 0.7, "hate": 0.9}})
     gate = make_gate(moderator)
     assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, asyncio.Event()) == ["hate", "violence"]
@@ -69,13 +69,13 @@ async def test_the_prompt_and_all_images_are_moderated() -> None:
     assert await gate.request("a fight", [], Tolerance(0), asyncio.Event()) == ["violence"]
 
 
-async def test_an_empty_prompt_needs_no_judgement() -> None:
+async def test_empty_prompt_is_not_moderated() -> None:
     moderator = Moderator()
     assert await make_gate(moderator).request("  ", [], MEDIUM, asyncio.Event()) == []
     assert moderator.calls == []
 
 
-async def test_a_moderator_that_comes_back_is_waited_for() -> None:
+async def test_failed_moderator_is_called_again() -> None:
     moderator = Moderator({"x": {"hate": 1.0}}, failures=2)
     assert await make_gate(moderator).request("x", [], MEDIUM, asyncio.Event()) == ["hate"]
     assert len(moderator.calls) == 3
@@ -96,7 +96,7 @@ async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     assert await open_gate.request("x", ["inputs/1"], MEDIUM, asyncio.Event()) == [], "unless the configuration says so"
 
 
-async def test_a_video_takes_longer_to_classifier_than_an_image() -> None:
+async def test_videos_have_a_time_limit_of_their_own() -> None:
     moderator = Moderator()
     limits = {"call_s": 3600.0, "video_call_s": 0.05, "wait_s": 0.1}
     gate = make_gate(moderator, moderator.hang, **limits)
@@ -107,7 +107,7 @@ async def test_a_video_takes_longer_to_classifier_than_an_image() -> None:
             await gate.output("results/t/1/image.png", MEDIUM, asyncio.Event())
 
 
-async def test_how_long_moderation_takes_is_told_whatever_comes_of_it() -> None:
+async def test_duration_is_observed_with_and_without_success() -> None:
     kinds: list[str] = []
 
     def observe(subject: str, seconds: float) -> None:
@@ -120,7 +120,7 @@ async def test_how_long_moderation_takes_is_told_whatever_comes_of_it() -> None:
     assert kinds == ["request", "output"]
 
 
-async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_answers() -> None:
+async def test_limited_calls_wait_as_long_as_the_moderator_answers() -> None:
     in_flight, most = 0, 0
 
     async def slow(what: str) -> Scores:
@@ -141,7 +141,7 @@ async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_
 
 
 @pytest.mark.parametrize("key", ["results/t/1/clip.mp4", "results/t/1/image.png"])
-async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_down(key: str) -> None:
+async def test_call_waiting_for_a_slot_ends_when_the_process_drains(key: str) -> None:
     moderator = Moderator()
     limiters = {"calls": ModeratorLimiter(1), "video_calls": ModeratorLimiter(1)}
     gate = make_gate(moderator, moderator.hang, call_s=3600, video_call_s=3600, **limiters)
@@ -151,7 +151,7 @@ async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_do
     with pytest.raises(DispatcherDraining):
         await gate.output(key, MEDIUM, leaving())
     if gate.calls.is_full:
-        assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM), "a preview waits for no place"
+        assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM), "a preview never waits for a slot"
     first.cancel()
 
 
@@ -176,7 +176,7 @@ async def test_moderator_calls_are_made_first_come_first_served() -> None:
     assert not gate.calls.is_full
 
 
-async def test_one_call_that_fails_waits_as_long_as_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_call_is_retried_while_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = 0
 
     async def partly(what: str) -> Scores:
@@ -209,12 +209,12 @@ LEVELS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual conten
         *(("illegal acts", 0, 1.0, False), ("violence", 7, float("nan"), True)),
     ],
 )
-def test_a_score_that_reaches_its_threshold_is_refused(category: str, level: int, score: float, refused: bool) -> None:
-    """Levels beyond the last have the last; what is no number has not passed."""
+def test_score_at_its_threshold_is_refused(category: str, level: int, score: float, refused: bool) -> None:
+    """Levels beyond the last use the last one; NaN never passes."""
     assert LEVELS.categories_over({category: score}, Tolerance(level)) == ([category] if refused else [])
 
 
-def test_a_ceiling_holds_a_category_whatever_is_asked_for() -> None:
+def test_ceiling_limits_the_tolerance_of_its_category() -> None:
     strict = Tolerance(7, {"violence": 0})
     assert LEVELS.categories_over({"violence": 0.2, "sexual content": 0.89}, strict) == ["violence"]
     assert Tolerance(1, {"violence": 5}).level_for("violence") == 1, "a ceiling never lets more through"
@@ -227,7 +227,7 @@ _SCORES = st.dictionaries(st.sampled_from(CATEGORIES), st.floats(0, 1))
 
 
 @given(_SCORES, st.integers(0, 6))
-def test_a_higher_tolerance_never_refuses_more(scores: dict[str, float], level: int) -> None:
+def test_higher_tolerance_never_refuses_more(scores: dict[str, float], level: int) -> None:
     stricter = set(LEVELS.categories_over(scores, Tolerance(level)))
     assert set(LEVELS.categories_over(scores, Tolerance(level + 1))) <= stricter
 
@@ -236,7 +236,7 @@ CLASSIFIERS = {"text": [{"backend": "lexicon"}], "images": [{"backend": "skin"}]
 ALL = {name: [0.2, 0.5] for name in CATEGORIES}
 
 
-def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None:
+def test_catalog_has_thresholds_for_every_category(repository: Path) -> None:
     values = yaml.safe_load((repository / "configs/catalog.yaml").read_text())["moderation"]
     assert set(ModerationCatalog.model_validate(values).thresholds) == set(CATEGORIES)
 

@@ -25,7 +25,7 @@ RESULT = new_result(
 )
 VIDEO = VideoParams(frames=144, audio=False, times=(0, 2.5), draft=True)
 JOB = new_payload(references=("inputs/a/0.png", "inputs/a/1.png"), video=VIDEO).encode()
-TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
+TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, payload=JOB)
 
 
 class _Tasks:
@@ -34,6 +34,10 @@ class _Tasks:
     def __init__(self, **changes: Any) -> None:
         fields = {name: getattr(TASK, name) for name in TASK.__dataclass_fields__}
         self._task = Task(**{**fields, **changes})
+
+    @property
+    def reads(self) -> _Tasks:
+        return self
 
     async def get(self, task_id: str) -> Task | None:
         return self._task if task_id == ID else None
@@ -91,9 +95,9 @@ async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
     ("changes", "kind"),
     [
         ({"project": "theirs"}, "draft_unknown"),
-        ({"endpoint": "gen-2-max", "job": ""}, "not_a_draft"),
+        ({"endpoint": "gen-2-max", "payload": ""}, "not_a_draft"),
         ({"endpoint": "gen-4-video"}, "not_a_draft"),
-        ({"job": new_payload(video=replace(VIDEO, draft=False)).encode()}, "not_a_draft"),
+        ({"payload": new_payload(video=replace(VIDEO, draft=False)).encode()}, "not_a_draft"),
         ({"status": Status.GENERATING, "result": None}, "draft_not_ready"),
         ({"status": Status.ERROR, "result": None}, "draft_failed"),
         ({"result": new_result("video.mp4")}, "draft_failed"),

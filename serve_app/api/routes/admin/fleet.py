@@ -100,13 +100,13 @@ class Fleet(BaseModel):
 
 @router.get("", responses=errors(403, 503))
 async def get_fleet(services: Deps, caller: Operator) -> Fleet:
-    used_bytes, most = await services.tasks.store.memory()
+    memory = await services.tasks.store.reads.memory()
     replicas = await services.replicas()
     models = [_model(services, name, replicas.get(name)) for name in services.catalog.models]
     return Fleet(
         models=await asyncio.gather(*models),
-        store_bytes=used_bytes,
-        store_limit_bytes=most,
+        store_bytes=memory.used,
+        store_limit_bytes=memory.limit,
         grafana_url=services.settings.metrics.grafana_url,
     )
 
@@ -116,7 +116,7 @@ async def _model(services: Services, name: str, replicas: ReplicaCounts | None) 
     load = await get_queue_load(tasks, services.tasks.windows, name)
     windows = {window: await services.tasks.windows.read(name, window) for window in WINDOWS}
     minutes = [Window(60, counts) for counts in await services.tasks.windows.periods(name, "1h")]
-    last_step, work = await tasks.last_step(name), await tasks.work(name)
+    last_step, work = await tasks.reads.last_step(name), await tasks.reads.work(name)
     running = None if replicas is None else replicas.states.get(_RUNNING, 0)
     fewest, most = (replicas and replicas.bounds) or (None, None)
     return ModelQueue(
@@ -137,7 +137,7 @@ async def _model(services: Services, name: str, replicas: ReplicaCounts | None) 
         max_replicas=most,
         cold_start_s=work[LOAD_S] / work[LOADS] if work.get(LOADS) else None,
         what_if=[] if running is None else _what_if(windows, running, load.queued + load.quarantined),
-        failures=[_failure(task) for task in await tasks.failures(name)],
+        failures=[_failure(task) for task in await tasks.reads.failures(name)],
     )
 
 

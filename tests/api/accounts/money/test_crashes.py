@@ -20,7 +20,7 @@ from serve_app.api import services
 from serve_app.api.app import create_app
 from serve_app.api.errors import STORE_UNREACHABLE, UNCERTAIN
 from serve_app.config import catalog
-from serve_app.tasks import admission
+from serve_app.tasks import store as task_store
 
 ENDPOINT = "gen-3-image-klein"
 PRICE = 1000
@@ -30,12 +30,12 @@ PRICE = 1000
 @pytest.fixture(autouse=True)
 def keys_run_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idempotency key that was kept for a request that died is free again: repetitions need not wait for it."""
-    monkeypatch.setattr(admission, "CLAIM_S", 0)
+    monkeypatch.setattr(task_store, "CLAIM_S", 0)
 
 
 @pytest.fixture
 def staller(monkeypatch: pytest.MonkeyPatch) -> Staller:
-    monkeypatch.setattr(admission, "SUBMIT_S", STALE_AFTER_S)
+    monkeypatch.setattr(task_store, "SUBMIT_S", STALE_AFTER_S)
     return Staller(monkeypatch)
 
 
@@ -57,7 +57,7 @@ async def submit(app: FastAPI, secret: str) -> httpx2.Response:
 
 async def assert_books_balance(app_services: services.Services) -> None:
     """Money adds up, and every stored input belongs to a task or to a reservation that will be swept."""
-    tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
+    tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
     now = await app_services.accounts.credits.balance("default")
     entries, _ = await app_services.accounts.credits.ledger("default", limit=100)
     assert now.granted == now.balance + now.held + now.spent
@@ -91,7 +91,7 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
                 assert response.status_code == 200, response.text
             else:
                 break
-            tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
+            tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
             assert [task.id for task in tasks] == [response.json()["id"]]
             await assert_books_balance(app_services)
     assert died >= 4, "reserve, store, submit, and what comes before"
@@ -117,7 +117,7 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             if response.status_code == 200:
                 break
             assert (response.status_code, "retry-after" in response.headers) == (503, True)
-            tasks, _ = await app_services.tasks.store.list_tasks("default", limit=10)
+            tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
             details[response.json()["detail"]] += 1
             if response.json()["detail"] == STORE_UNREACHABLE:
                 assert tasks == []
@@ -127,7 +127,7 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             await assert_books_balance(app_services)
             response = await submit(app, secret)
             assert response.status_code == 200, response.text
-            [task], _ = await app_services.tasks.store.list_tasks("default", limit=10)
+            [task], _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
             assert task.id == response.json()["id"]
             await assert_books_balance(app_services)
     assert details[STORE_UNREACHABLE] >= 3

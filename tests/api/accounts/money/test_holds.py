@@ -17,16 +17,17 @@ from support.tasks import QUEUE, get_task, lease_one, make_due
 from serve_app.accounts.audit import WINDOWS, compute_windows, day_number, midnight
 from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import ProjectStore
-from serve_app.tasks.limits import (
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import (
     IdempotencyMismatch,
     InsufficientCredits,
-    Limits,
     QueueFull,
-    Refused,
+    RateLimited,
     SpendingLimitReached,
-    TooFast,
+    TaskRejected,
     TooManyActive,
 )
+from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 
@@ -39,13 +40,14 @@ async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: 
     assert await assert_books_balance(credits, "rich") == Balance(3, 0, much - 3, much)
 
 
-async def look(store: TaskStore, task: NewTask) -> str | None:
-    return await store.look(
+async def precheck(store: TaskStore, task: NewTask) -> str | None:
+    return await store.precheck(
         queue=task.queue,
         project=task.project,
         organization=task.organization,
         price=task.price,
         key_id=task.key_id,
+        task_id=task.id,
         idempotency_key=task.idempotency_key,
         body_hash=task.body_hash,
     )
@@ -61,7 +63,7 @@ RATE_LIMITS = Limits(requests_per_s=0.001, burst=2, max_active=1000)
         (SpendingLimitReached, RATE_LIMITS, {"price": 5000}),
         (TooManyActive, Limits(requests_per_s=0.001, max_active=1), {"price": 1}),
         (QueueFull, Limits(requests_per_s=0.001, max_queued=1), {"price": 1}),
-        (TooFast, Limits(requests_per_s=0.001, burst=1), {"price": 1}),
+        (RateLimited, Limits(requests_per_s=0.001, burst=1), {"price": 1}),
         (IdempotencyMismatch, RATE_LIMITS, {"price": 1, "idempotency_key": "once", "body_hash": "another"}),
     ],
 )
@@ -69,7 +71,7 @@ async def test_a_refused_submission_writes_nothing(
     store: TaskStore,
     credits: Credits,
     projects: ProjectStore,
-    kind: type[Refused],
+    kind: type[TaskRejected],
     limits: Limits,
     changes: dict[str, Any],
 ) -> None:
@@ -82,27 +84,27 @@ async def test_a_refused_submission_writes_nothing(
     refusing = TaskStore(store.redis, store.prefix, limits)
     for idempotency_key in ("", "fresh"):
         task: dict[str, Any] = {"key_id": "k", "idempotency_key": idempotency_key, "body_hash": "b"} | changes
-        with pytest.raises(kind) as by_look:
-            await look(refusing, priced_task(**task))
+        with pytest.raises(kind) as by_precheck:
+            await precheck(refusing, priced_task(**task))
         with pytest.raises(kind) as refused:
             await refusing.submit(priced_task(**task))
-        if kind is not TooFast:  # what tells of a wait is another after each millisecond
-            assert by_look.value.args == refused.value.args
+        if kind is not RateLimited:  # what tells of a wait is another after each millisecond
+            assert by_precheck.value.args == refused.value.args
     assert await contents(store.redis, store.prefix) == before
 
 
-async def test_a_look_at_what_would_be_accepted_writes_nothing_and_knows_what_came_before(
-    store: TaskStore, credits: Credits
-) -> None:
+async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: TaskStore, credits: Credits) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
     before = await contents(store.redis, store.prefix)
-    assert await look(store, task) is None
+    assert await precheck(store, task) is None
     after = await contents(store.redis, store.prefix)
     after.pop(f"{store.prefix}memory", None)  # a reading of the server, for a second
-    assert after == before
+    assert [key for key in after if key not in before] == [
+        key for key in after if key.startswith(f"{store.prefix}idempotency:")
+    ]
     await store.submit(task)
     again = priced_task(FUNDS, idempotency_key="once", body_hash="b")
-    assert await look(store, again) == (await store.submit(again)).reply == task.reply
+    assert await precheck(store, again) == (await store.submit(again)).reply == task.reply
 
 
 async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, projects: ProjectStore) -> None:
@@ -132,7 +134,7 @@ async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits
         store.end_overdue(QUEUE),
         store.cancel(task.id, "p"),
         store.reap(QUEUE),
-        store.release(QUEUE, task.id, lease.attempt, crash=True, alone=True),
+        store.release(QUEUE, task.id, lease.attempt, ReleaseCause.CRASH_ALONE),
     )
     cost = (await get_task(store, task.id)).cost or 0
     assert await assert_books_balance(credits) == Balance(FUNDS - cost, 0, cost, FUNDS)

@@ -17,7 +17,9 @@ from support.tasks import QUEUE
 from serve_app.accounts.audit import WINDOWS, Window, compute_windows
 from serve_app.accounts.credits import Balance, Credits, TooLittle
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.rejections import InsufficientCredits, SpendingLimitReached, TaskRejected
+from serve_app.tasks.scripts import CancelOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
 
@@ -64,7 +66,7 @@ class Job:
         if status is Status.READY:
             self.cost = self.new.price if cost is None else min(cost, self.new.price)
 
-    def requeue(self, *, crash: bool, alone: bool) -> int:
+    def requeue(self, *, crash: bool, alone: bool) -> ReleaseOutcome:
         self.leased = False
         if crash:
             self.losses += 1
@@ -73,8 +75,8 @@ class Job:
                 self.crashes = min(self.crashes, LIMITS.max_crashes - 1)
         if self.crashes >= LIMITS.max_crashes or self.losses >= LIMITS.max_total_crashes:
             self.end(Status.ERROR)
-            return 2
-        return 1
+            return ReleaseOutcome.ENDED
+        return ReleaseOutcome.REQUEUED
 
 
 @dataclass
@@ -159,19 +161,19 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             )
             try:
                 accepted = self.do(self.store.submit(task))
-            except Refused as refused:
+            except TaskRejected as refused:
                 self.check_refusal(project, price, refused)
                 return
             assert accepted.created
             assert price == 0 or self.books.balance(organization).balance >= price
-            stored = self.do(self.store.get(task.id))
+            stored = self.do(self.store.reads.get(task.id))
             self.books.jobs[task.id] = Job(task, to_day(stored.created))
             if price:
                 for window, (since, until) in compute_windows(to_day(stored.created)).items():
                     limit = self.books.limits.get((project, window))
                     assert limit is None or self.books.spent(project, since, until) <= limit
 
-        def check_refusal(self, project: str, price: int, refused: Refused) -> None:
+        def check_refusal(self, project: str, price: int, refused: TaskRejected) -> None:
             if isinstance(refused, InsufficientCredits):
                 assert refused.balance == self.books.balance(PROJECTS[project].organization).balance < price
                 return
@@ -246,11 +248,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             lease = self.any_lease(pick)
             job = self.books.jobs[lease.id]
             for _ in range(times):
-                expected = 0
-                if job.holds(lease):
-                    expected = job.requeue(crash=crash, alone=alone)
-                code = self.do(self.store.release(QUEUE, lease.id, lease.attempt, crash=crash, alone=alone))
-                assert code == expected
+                expected = job.requeue(crash=crash, alone=alone) if job.holds(lease) else ReleaseOutcome.STALE
+                cause = (ReleaseCause.CRASH_ALONE if alone else ReleaseCause.CRASH) if crash else ReleaseCause.REQUEUE
+                assert self.do(self.store.release(QUEUE, lease.id, lease.attempt, cause)) is expected
 
         # Other ends
 
@@ -263,8 +263,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 if by == job.new.project and job.status is None:
                     job.end(Status.ERROR)
                     job.cancelled = True
-                expected = 0 if by != job.new.project else 1 if job.cancelled else 2
-                assert self.do(self.store.cancel(job.new.id, by)) == expected
+                expected = CancelOutcome.CANCELLED if job.cancelled else CancelOutcome.ENDED
+                if by != job.new.project:
+                    expected = CancelOutcome.UNKNOWN
+                assert self.do(self.store.cancel(job.new.id, by)) is expected
 
         @precondition(lambda self: self.books.jobs)
         @rule(pick=PICK, times=TIMES)
@@ -336,7 +338,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @invariant()
         def held_until_ended(self) -> None:
             for task_id, job in self.books.jobs.items():
-                task = self.do(self.store.get(task_id))
+                task = self.do(self.store.reads.get(task_id))
                 assert task.status.terminal == (job.status is not None)
                 assert job.status in (None, task.status)
                 assert task.cost == (job.cost if job.status is Status.READY else None)

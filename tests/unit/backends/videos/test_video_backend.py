@@ -90,7 +90,7 @@ def test_the_first_keyframe_is_the_first_frame(family: VideoFamily, store: Objec
 def test_a_video_that_goes_on_has_frames_and_audio_of_both(
     family: VideoFamily, store: ObjectStore, start: bytes
 ) -> None:
-    data = store.get_blocking(generate(a_backend(family, store), make_video_job(video={"start": "inputs/start"})).key)
+    data = store.get_blocking(generate(a_backend(family, store), make_video_job(start_video="inputs/start")).key)
     report = video_inspection.inspect(data)
     assert report.frames == START_FRAMES + FRAMES
     assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
@@ -108,12 +108,13 @@ def test_a_silent_video_goes_on_with_audio_of_its_own(family: VideoFamily, store
     store.put_blocking(
         "inputs/silent", video_making.make_video(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4"
     )
-    data = store.get_blocking(generate(a_backend(family, store), make_video_job(video={"start": "inputs/silent"})).key)
+    data = store.get_blocking(generate(a_backend(family, store), make_video_job(start_video="inputs/silent")).key)
     audio = video_inspection.decode_audio(data)
     assert video_inspection.inspect(data).frames == 12 + FRAMES
     assert np.abs(audio[:, : round(0.4 * video_inspection.AUDIO_RATE)]).max() < 1e-3
-    for video in ({"start": "inputs/silent", "frames": 9}, {}):
-        mute = generate(a_backend(family, store), make_video_job(video={"audio": False, **video}))
+    for start_video in ("inputs/silent", None):
+        job = make_video_job(start_video=start_video, video={"audio": False, "frames": 9})
+        mute = generate(a_backend(family, store), job)
         assert video_inspection.inspect(store.get_blocking(mute.key)).audio_codec is None
 
 
@@ -121,7 +122,7 @@ def test_a_silent_video_goes_on_with_audio_of_its_own(family: VideoFamily, store
 def test_a_video_that_goes_on_without_audio_keeps_its_own(
     family: VideoFamily, store: ObjectStore, start: bytes
 ) -> None:
-    mute = make_video_job(video={"start": "inputs/start", "audio": False})
+    mute = make_video_job(start_video="inputs/start", video={"audio": False})
     data = store.get_blocking(generate(a_backend(family, store), mute).key)
     report = video_inspection.inspect(data)
     assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
@@ -142,17 +143,17 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
     backend = a_backend(family, store)
     drafts = [
         generate(
-            backend, make_video_job(id=f"draft{seed}", seed=seed, output_prefix=f"results/draft{seed}/1", video=video)
+            backend,
+            make_video_job(id=f"draft{seed}", seed=seed, output_prefix=f"results/draft{seed}/1", video={"draft": True}),
         )
         for seed in (1, 2)
-        for video in [{"draft": True, "checkpoint": f"checkpoints/draft{seed}"}]
     ]
     key = drafts[0].draft
     assert key == "results/draft1/1/draft.safetensors"
     tensors, metadata = unpack_latents(store.get_blocking(key))
     assert tensors.keys() == {"video", "audio"}
     assert metadata["model"] == "m"
-    enhanced = generate(backend, make_video_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, video={"enhance": key}))
+    enhanced = generate(backend, make_video_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, draft=key))
     assert enhanced.draft is None
     result = store.get_blocking(enhanced.key)
     report = video_inspection.inspect(result)
@@ -223,12 +224,13 @@ def run_steps(backend: VideoBackend, store: SteppedStore, job: GenerationJob, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("steps", "fields"), [(1, {}), (2, {"start": "inputs/start"}), (STEPS, {}), (2, {"times": (0.5,)})]
+    ("steps", "fields"),
+    [(1, {}), (2, {"start_video": "inputs/start"}), (STEPS, {}), (2, {"references": ("inputs/image",)})],
 )
 def test_another_worker_makes_the_very_video_that_one_was_lost_with(
     family: VideoFamily, store: ObjectStore, tmp_path: Path, start: bytes, steps: int, fields: dict[str, Any]
 ) -> None:
-    job = make_video_job(references=("inputs/image",) if "times" in fields else (), video={"draft": True, **fields})
+    job = make_video_job(video={"draft": True, "times": (0.5,) if "references" in fields else ()}, **fields)
     whole = generate(a_backend(family, store), job)
     assert whole.draft is not None
     other = SteppedStore((tmp_path / "other").as_uri())

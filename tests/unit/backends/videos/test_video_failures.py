@@ -35,11 +35,11 @@ REMAKE = "make it again"
     ("fields", "text"),
     [
         ({"references": ("inputs/text",), "video": {"times": (0.0,)}}, "an input image cannot be read"),
-        ({"video": {"start": "inputs/gone"}}, GONE),
-        ({"video": {"start": "inputs/text"}}, "the video to go on from can't be read"),
-        ({"video": {"enhance": "inputs/nameless"}}, REMAKE),
-        ({"video": {"enhance": "inputs/foreign"}}, "the draft was made by another model: make it again"),
-        ({"video": {"enhance": "inputs/short"}}, "the draft was made by another model: make it again"),
+        ({"start_video": "inputs/gone"}, GONE),
+        ({"start_video": "inputs/text"}, "the video to go on from can't be read"),
+        ({"draft": "inputs/nameless"}, REMAKE),
+        ({"draft": "inputs/foreign"}, "the draft was made by another model: make it again"),
+        ({"draft": "inputs/short"}, "the draft was made by another model: make it again"),
     ],
 )
 def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
@@ -59,7 +59,7 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
 
 def test_a_job_beside_one_that_cannot_be_done_is_done(family: VideoFamily, store: ObjectStore) -> None:
     engine, good, bad = an_engine(a_backend(family, store)), list[Event](), list[Event]()
-    engine.submit(make_video_job(id="bad", video={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
+    engine.submit(make_video_job(id="bad", start_video="inputs/text"), bad.append)
     engine.submit(JOB, good.append)
     engine.run_until_idle()
     assert isinstance(bad[-1], Failed)
@@ -74,7 +74,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "get_blocking", down)
-        last = collect_events(a_backend(family, store), make_video_job(video={"start": "inputs/start"}))[-1]
+        last = collect_events(a_backend(family, store), make_video_job(start_video="inputs/start"))[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
     monkeypatch.setattr(store, "put_file_blocking", down)
@@ -85,7 +85,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
 def test_a_video_to_go_on_from_is_fetched_once(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
     engine, events = an_engine(a_backend(family, store)), list[Event]()
-    engine.submit(make_video_job(video={"start": "inputs/start"}), events.append)
+    engine.submit(make_video_job(start_video="inputs/start"), events.append)
     engine.step_once()
     assert store.root is not None
     (store.root / "inputs" / "start").unlink()
@@ -111,11 +111,11 @@ def while_exporting(
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("video", [{}, {"start": "inputs/start"}])
+@pytest.mark.parametrize("start_video", [None, "inputs/start"])
 def test_a_video_that_is_cancelled_while_it_is_written_leaves_nothing(
-    family: VideoFamily, store: ObjectStore, temporary: Path, video: dict[str, Any]
+    family: VideoFamily, store: ObjectStore, temporary: Path, start_video: str | None
 ) -> None:
-    engine, handle, events = while_exporting(a_backend(family, store), make_video_job(video=video))
+    engine, handle, events = while_exporting(a_backend(family, store), make_video_job(start_video=start_video))
     assert list(temporary.iterdir())
     engine.cancel(handle)
     assert not ffmpeg_processes()
@@ -203,7 +203,7 @@ def test_the_device_waits_for_no_store_and_no_decoder(
     family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = a_backend(family, store)
-    fetched = [backend.fetch(make_video_job(video={"start": "inputs/start"}))]
+    fetched = [backend.fetch(make_video_job(start_video="inputs/start"))]
 
     def hangs(*args: object, **how: object) -> None:
         raise AssertionError("it would be waited for")

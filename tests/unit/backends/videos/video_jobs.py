@@ -13,7 +13,7 @@ from support.jobs import make_video_job
 from deployments.backend import Backend
 from deployments.backends.videos import ActiveVideo, FetchedVideo, VideoBackend
 from deployments.contract.events import Done, Event
-from deployments.contract.job import GenerationJob, Output
+from deployments.contract.job import GenerationJob, Output, checkpoint_key
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
@@ -22,7 +22,7 @@ from deployments.images import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30
-CHECKPOINT = "checkpoints/job"
+CHECKPOINT = checkpoint_key("job")
 JOB = make_video_job()
 
 

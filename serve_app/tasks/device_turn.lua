@@ -1,0 +1,27 @@
+#!lua flags=allow-oom
+-- Decides which model has its turn on a device that has room for one of several at a time.
+-- Arguments: device, turn_ms, queues
+-- A queue keeps its turn while it has tasks, and for turn_ms where another waits. Then it is that of the queue that has
+-- waited longest for one. Answers the `queue`; none while none had a turn.
+local a = cjson.decode(ARGV[3])
+local TURN, now, busy, first, longest = P .. 'turn:' .. a.device, now_ms(), false, nil, nil
+local holder, since = redis.call('HGET', TURN, 'queue'), tonumber(redis.call('HGET', TURN, 'since') or 0)
+for _, queue in ipairs(a.queues) do
+  enter(queue)
+  local waits, waiting_since = redis.call('EXISTS', QUEUED, QUARANTINED) > 0, 'waits:' .. QUEUE
+  if QUEUE == holder then
+    busy = waits or redis.call('EXISTS', LEASED) > 0
+  elseif waits then
+    redis.call('HSETNX', TURN, waiting_since, now)
+    local began = tonumber(redis.call('HGET', TURN, waiting_since))
+    if not longest or began < longest then first, longest = QUEUE, began end
+  else
+    redis.call('HDEL', TURN, waiting_since)
+  end
+end
+if first and (not busy or now - since >= a.turn_ms) then
+  redis.call('HSET', TURN, 'queue', first, 'since', now)
+  redis.call('HDEL', TURN, 'waits:' .. first)
+  holder = first
+end
+return cjson.encode({ queue = holder or nil })

@@ -1,0 +1,11 @@
+-- Answers what `submit` would answer now, whatever the task is, or `admissible`. Changes nothing, but that the
+-- idempotency key is kept for the task `id` for claim_ms.
+-- Arguments: those of `submit` that admission.lua reads, claim_ms; `price` is the least that the task can cost.
+local a = cjson.decode(ARGV[3])
+local obstacle = find_earlier(a) or check_limits(a, now_ms())
+if obstacle then return cjson.encode(obstacle) end
+if a.idempotency_key then
+  redis.call('HSET', a.idempotency_key, 'body', a.body_hash, 'id', a.id)
+  redis.call('PEXPIRE', a.idempotency_key, a.claim_ms)
+end
+return answer('admissible')

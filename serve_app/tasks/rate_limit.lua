@@ -1,0 +1,14 @@
+-- The rate limit of a key: generic cell rate algorithm. In front of `consume_rate_limit` and the scripts that admit tasks.
+
+-- For a key that may send one request every `every_ms`, and `burst` at once. Returns how long to wait in ms, 0 for not at
+-- all; how many more requests there may be after this one; and when the next is due, which `record_rate` notes.
+local function check_rate(key_id, every_ms, burst, now)
+  local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
+  local early = due + every_ms - burst * every_ms - now
+  early = early - 0.01  -- sums of fractions are off by less
+  return math.max(0, math.ceil(early)), math.max(0, math.floor(-early / every_ms)), due + every_ms
+end
+
+local function record_rate(key_id, due, now)
+  redis.call('SET', P .. 'rate:' .. key_id, score(due), 'PX', math.max(1, math.ceil(due - now)))
+end
