@@ -51,6 +51,16 @@ def publish(folder: Annotated[Path, typer.Argument(help="Of a run.", exists=True
     print(f"published {', '.join(names)}; written: {', '.join(documents.write()) or 'no document changed'}")
 
 
+@app.command()
+def path(
+    names: Annotated[bool, typer.Option("--list", help="Show the functions in the order of their calls.")] = False,
+) -> None:
+    """Count the functions and files that a request passes."""
+    from benchmarks import call_path
+
+    call_path.show(names=names)
+
+
 def _check(names: list[str] | None) -> None:
     if unknown := set(names or []) - harness.MODULES.keys():
         sys.exit(f"error: no benchmark {', '.join(unknown)}; there are {', '.join(harness.MODULES)}")

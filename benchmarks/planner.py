@@ -29,7 +29,7 @@ from serve_app.config.model_settings import AutoscalingSettings
 from serve_app.planning.plan import Planner
 from serve_app.planning.profile import ModelProfile
 from serve_app.planning.simulation import SimulatedTask
-from serve_app.tasks.reader import TaskReader
+from serve_app.tasks.reads import TaskReads
 
 _BATCH, _RUNNING = 4, 8
 _MIXES: Final = {
@@ -84,7 +84,7 @@ async def _measure(
     await _send(server, Load(_MIXES[mix], ENDPOINT, plan.learn_s).at(3.0, seed=9).requests, faults)
     async with Redis.from_url(service.redis_url, decode_responses=True) as redis:
         await asyncio.sleep(1.5)  # until the last report is in
-        work = await TaskReader(redis).work(MODEL)
+        work = await TaskReads(redis).work(MODEL)
     profile = ModelProfile.from_counts(work, max_batch=_BATCH, max_running=_RUNNING)
     scaling = AutoscalingSettings(min_replicas=replicas, max_replicas=replicas)
     capacity, rows = _capacity(profile, _MIXES[mix], scaling), list[dict[str, Any]]()
