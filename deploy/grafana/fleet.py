@@ -71,7 +71,7 @@ FLEET: Final = Dashboard(
                     "short",
                     (
                         "sum by (model, event) (increase(gen_task_events_total"
-                        '{event=~"crashes|interruptions|reaped|refused|put_back"}[1h]))',
+                        '{event=~"crashes|interruptions|reaped|refused|requeued"}[1h]))',
                         "{{model}} {{event}}",
                     ),
                 ),

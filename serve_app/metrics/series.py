@@ -124,8 +124,8 @@ TASK_EVENTS: Final = Series(
     Source.STEPS,
     "Task events",
     ("model", "event"),
-    "`accepted`; the outcomes `ready`, `error`, `request_moderated`, `content_moderated`; `cancelled`; `put_back` "
-    "(requeued), `crashes` (crashes), `interruptions` (given up by the model), `reaped` (expired leases), `refused` "
+    "`accepted`; the outcomes `ready`, `error`, `request_moderated`, `content_moderated`; `cancelled`; `requeued`, "
+    "`crashes`, `interruptions` (given up by the model), `reaped` (expired leases), `refused` "
     "(results after a lost lease)",
 )
 TASK_WAIT: Final = Series(
