@@ -28,7 +28,7 @@ from serve_app.api.pages import not_found_page
 from serve_app.finetunes.registry import ObjectStoreUnreachable
 from serve_app.inputs.fetch import TooManyFetches
 from serve_app.schemas import GenerationRequest
-from serve_app.schemas.fields import advice, nearest
+from serve_app.schemas.fields import advice, find_similar
 from serve_app.storage.connection import UNREACHABLE
 from serve_app.storage.refusals import StoreRefused
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageUnreachable
@@ -42,7 +42,7 @@ _VERSION: Final = "/v1/"
 def suggest_path(app: FastAPI, path: str) -> str:
     """`: did you mean …?`, or nothing where no path is near. What most paths begin with does not count."""
     paths = {each.removeprefix(_VERSION): each for each in _paths(app)}
-    near = nearest(path.removeprefix(_VERSION), paths, likeness=0.75)
+    near = find_similar(path.removeprefix(_VERSION), paths, likeness=0.75)
     return f": did you mean {paths[near]}?" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""Request schemas, by the name the catalog calls them."""
+"""Request schemas by their catalog names."""
 
 from serve_app.schemas.fields import GenerationRequest
 from serve_app.schemas.general import Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest

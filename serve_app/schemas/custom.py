@@ -40,7 +40,7 @@ MAX_SAFETY_TOLERANCE: Final = 6
 
 
 class FieldRange(StrictSettings):
-    """What a field of a form may hold; without a default the model's setting applies."""
+    """Range of a form's field. Without a default, the model's setting applies."""
 
     min: float = Field(allow_inf_nan=False)
     max: float = Field(allow_inf_nan=False)
@@ -59,14 +59,14 @@ class FormSettings(StrictSettings):
     steps: FieldRange = FieldRange(min=1, max=100)
     guidance: FieldRange = FieldRange(min=0, max=30)
     strength: FieldRange = FieldRange(min=0, max=1)
-    """How much of the input image is replaced, for pipelines that take it."""
+    """Share of the input image that is replaced, for pipelines that take it."""
     duration: FieldRange = FieldRange(min=1, max=10, default=5)
     """Whole seconds of video."""
     side: int = Field(default=1024, ge=MIN_SIDE, le=MAX_SIDE)
-    """Pixels: the default size has the area of a square of this side."""
+    """Side in pixels of the square whose area the default size has."""
     max_side: int = Field(default=2048, ge=MIN_SIDE, le=MAX_SIDE)
     multiple: int = Field(default=16, ge=1, le=256)
-    """Sides of results are multiples of this many pixels."""
+    """Pixels that sides of results are multiples of."""
     max_images: int = Field(default=4, ge=1, le=16)
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ class FormSettings(StrictSettings):
 
 
 class CustomRequest(GenerationRequest):
-    """What all custom forms share. Unknown fields are refused."""
+    """Base of custom forms. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
     form: ClassVar[FormSettings] = FormSettings()
@@ -107,12 +107,12 @@ class CustomRequest(GenerationRequest):
         return self
 
     def size(self, ratio: Ratio) -> Size:
-        """The exact size that was sent, else that of the form in `ratio`."""
+        """Returns the exact size that was sent, else the form's size in `ratio`."""
         if self.width is not None and self.height is not None:
             return Size(self.width, self.height)
         size = size_for(ratio, self.form.side**2, self.form.multiple)
-        most = self.form.max_side // self.form.multiple * self.form.multiple
-        return Size(min(size.width, most), min(size.height, most))
+        max_side = self.form.max_side // self.form.multiple * self.form.multiple
+        return Size(min(size.width, max_side), min(size.height, max_side))
 
     def resolve(
         self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
@@ -135,7 +135,7 @@ class CustomRequest(GenerationRequest):
     def result_format(self) -> OutputFormat: ...
 
 
-class _ImageRequest(CustomRequest):
+class _ImageForm(CustomRequest):
     output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
@@ -144,7 +144,7 @@ class _ImageRequest(CustomRequest):
         return self.output_format
 
 
-class TextToImageRequest(_ImageRequest):
+class TextToImageForm(_ImageForm):
     """Text to image."""
 
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
@@ -155,7 +155,7 @@ class TextToImageRequest(_ImageRequest):
         return RATIOS.get(self.aspect_ratio, Fraction(1))
 
 
-class _ChangeRequest(_ImageRequest):
+class _ChangeForm(_ImageForm):
     """A request whose result has the ratio of its first image."""
 
     strength: float | None = Field(default=None, description="How much of the image is replaced.")
@@ -169,7 +169,7 @@ class _ChangeRequest(_ImageRequest):
         return Fraction(*sizes[0])
 
 
-class EditRequest(_ChangeRequest):
+class EditForm(_ChangeForm):
     """Edit of images by words. The result has the ratio of the first one."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
@@ -177,7 +177,7 @@ class EditRequest(_ChangeRequest):
     strength: float | None = Field(default=None, description="How much of the image is replaced.")
 
 
-class InpaintRequest(_ChangeRequest):
+class InpaintForm(_ChangeForm):
     """Part of an image painted anew."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"image": "references", "mask": "mask"}
@@ -190,7 +190,7 @@ class InpaintRequest(_ChangeRequest):
         return images
 
 
-class _VideoRequest(CustomRequest):
+class _VideoForm(CustomRequest):
     makes_video: ClassVar[bool] = True
 
     duration: int = Field(default=5, description="Whole seconds.")
@@ -206,7 +206,7 @@ class _VideoRequest(CustomRequest):
         return "mp4"
 
 
-class TextToVideoRequest(_VideoRequest):
+class TextToVideoForm(_VideoForm):
     """Text to video."""
 
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
@@ -217,7 +217,7 @@ class TextToVideoRequest(_VideoRequest):
         return RATIOS.get(self.aspect_ratio, RATIOS["16:9"])
 
 
-class ImageToVideoRequest(_VideoRequest):
+class ImageToVideoForm(_VideoForm):
     """Image to video: the image is the first frame, and sets the ratio."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"image": "references"}
@@ -229,18 +229,18 @@ class ImageToVideoRequest(_VideoRequest):
 
 FORMS: Final[Mapping[str, type[CustomRequest]]] = MappingProxyType(
     {
-        "text-to-image": TextToImageRequest,
-        "edit": EditRequest,
-        "inpaint": InpaintRequest,
-        "text-to-video": TextToVideoRequest,
-        "image-to-video": ImageToVideoRequest,
+        "text-to-image": TextToImageForm,
+        "edit": EditForm,
+        "inpaint": InpaintForm,
+        "text-to-video": TextToVideoForm,
+        "image-to-video": ImageToVideoForm,
     }
 )
-"""By the names that the catalog has for them."""
+"""Custom forms by their catalog names."""
 
 
 def custom_request(form: str, name: str, settings: FormSettings) -> type[CustomRequest]:
-    """The form with the ranges of `settings`, as the request of the endpoint `name`."""
+    """Returns the form with the ranges of `settings`, as the request of the endpoint `name`."""
     return _custom_request(form, name, settings.model_dump_json())
 
 
@@ -251,16 +251,16 @@ def _custom_request(form: str, name: str, settings_json: str) -> type[CustomRequ
     fields: dict[str, Any] = {
         "width": side | None,
         "height": side | None,
-        "steps": _ranged(int, settings.steps),
-        "guidance": _ranged(float, settings.guidance),
-        "strength": _ranged(float, settings.strength),
-        "duration": _ranged(int, settings.duration),
+        "steps": _range_type(int, settings.steps),
+        "guidance": _range_type(float, settings.guidance),
+        "strength": _range_type(float, settings.strength),
+        "duration": _range_type(int, settings.duration),
         "images": Annotated[list[ImageInput], Field(min_length=1, max_length=settings.max_images)],
     }
     defaults = {"steps": settings.steps, "guidance": settings.guidance, "strength": settings.strength}
     defaults["duration"] = settings.duration
     changes: dict[str, Any] = {}
-    for field, kind in fields.items():
+    for field, field_type in fields.items():
         info = base.model_fields.get(field)
         if info is None:
             continue
@@ -268,14 +268,14 @@ def _custom_request(form: str, name: str, settings_json: str) -> type[CustomRequ
         if field in defaults:
             value = defaults[field].default
             info.default = value if value is None or field in ("guidance", "strength") else int(value)
-        changes[field] = (kind, info)
+        changes[field] = (field_type, info)
     title = "".join(part.capitalize() for part in name.replace("/", "-").replace(".", "-").split("-"))
     model = create_model(f"{title}Request", __base__=base, __doc__=base.__doc__, **changes)
     model.form = settings
     return model
 
 
-def _ranged(kind: type, allowed: FieldRange) -> Any:
-    number = JSON_NUMBER if kind is int else JSON_REAL
-    ranged: Any = Annotated[kind, Field(ge=allowed.min, le=allowed.max), number]
+def _range_type(number: type, allowed: FieldRange) -> Any:
+    marker = JSON_NUMBER if number is int else JSON_REAL
+    ranged: Any = Annotated[number, Field(ge=allowed.min, le=allowed.max), marker]
     return ranged | None if allowed.default is None else Annotated[ranged, NullIsUnset()]

@@ -1,4 +1,4 @@
-"""The values that a request leaves to its endpoint's model, or to the draft that it enhances."""
+"""Values that a request leaves to its endpoint's model, or to the draft that it enhances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serve_app.inputs.geometry import Size
 
 @dataclass(frozen=True, slots=True)
 class ModelDefaults:
-    """The model that does an endpoint's requests, and the values that it uses where a request has none."""
+    """Model of an endpoint, and its values for the fields that a request leaves open."""
 
     model: str = ""
     steps: int | None = None
@@ -20,13 +20,13 @@ class ModelDefaults:
     """Text that every prompt begins with."""
     fps: int = FPS
     image_prompts: bool = False
-    """Whether the model reads images as part of a prompt, where the endpoint takes any."""
+    """True if the model reads images as part of a prompt."""
     unsupported: frozenset[str] = frozenset()
     """Fields of requests that the model does not take."""
     one_image: bool = False
-    """Whether the model makes one result of one input image alone."""
+    """True if the model takes a single input image."""
     demo: bool = False
-    """Whether a bundled checkpoint does the work, which knows coloured shapes only."""
+    """True for a bundled checkpoint, which knows coloured shapes only."""
 
     def resolve(
         self,
@@ -39,7 +39,7 @@ class ModelDefaults:
         steps: int | None = None,
         guidance: float | None = None,
     ) -> ResolvedRequest:
-        """Returns the request with the defaults in place of None. The `area` is that of `size` unless given."""
+        """Returns the request with the defaults in place of None. `area` defaults to that of `size`."""
         steps = self.steps if steps is None else steps
         assert steps is not None, "the catalog gives steps to every model whose requests may leave them out"
         return ResolvedRequest(

@@ -12,16 +12,16 @@ import yaml
 from deployments.contract.job import media_type
 
 FINETUNE_FIELDS: Final = {"finetune_id": "4f0c1d2e9a7b6c5d", "finetune_strength": 1.1}
-"""What a body for a `-finetuned` endpoint has besides. The id is that of no tuned model."""
+"""Additional fields of a body for a `-finetuned` endpoint. No tuned model has this id."""
 DRAFT: Final = "DRAFT"
-"""Stands for the id of a draft's task."""
+"""Placeholder for the id of a draft's task."""
 
 _HERE: Final = Path(__file__).parent
 _FILE: Final = "file:"
 
 
 def examples(request: str, *, tuned: bool) -> dict[str, dict[str, Any]]:
-    """Bodies for a request of the catalog, by what they ask for. `tuned`: for its `-finetuned` endpoint."""
+    """Returns bodies for a request of the catalog by their titles. `tuned`: for its `-finetuned` endpoint."""
     return {name: _fill_in(body) | (FINETUNE_FIELDS if tuned else {}) for name, body in _load()[request].items()}
 
 

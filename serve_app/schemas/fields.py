@@ -38,7 +38,7 @@ from serve_app.inputs.url_guard import UrlRefused, parse_url
 from serve_app.schemas.defaults import Draft, ModelDefaults
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
-"""What an image is to the model, named as in GenerationJob. Only `references` may be several."""
+"""Role of an image for the model. Only `references` may hold several images."""
 
 
 class ImageField(NamedTuple):
@@ -55,7 +55,7 @@ class RequestImage(NamedTuple):
 
 
 class ImageProblem(ValueError):
-    """Images that are fine by themselves, but not together. The message is fit for the client's eyes."""
+    """The images are valid, but not together. Clients see the message."""
 
     def __init__(self, field: str, message: str, kind: LiteralString) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class ImageProblem(ValueError):
 
 
 def check_mask_size(mask: InputImage, image: InputImage) -> None:
-    """Raises ImageProblem when they differ in size."""
+    """Raises ImageProblem if the sizes differ."""
     if (mask.width, mask.height) != (image.width, image.height):
         sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"
         raise ImageProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")
@@ -86,24 +86,24 @@ Resolution: TypeAlias = Literal["768sq", "1k", "1.5k", "2k", "4k"]
 
 
 _LONGEST_NAME: Final = 100
-"""Longer names are not compared: whoever sends them chose how long that would take."""
+"""Longer names are not compared, since the comparison time grows with the length."""
 
 
-def nearest(name: str, names: Iterable[str], likeness: float = 0.8) -> str | None:
-    """The one of `names` whose name is nearly the same: `likeness` is how much of it must be, from 0 to 1."""
+def find_similar(name: str, names: Iterable[str], likeness: float = 0.8) -> str | None:
+    """Returns the most similar of `names`, or None if none has the `likeness`, from 0 to 1."""
     near = get_close_matches(name.lower(), names, n=1, cutoff=likeness) if len(name) <= _LONGEST_NAME else []
     return near[0] if near else None
 
 
 _COUNTS: Final = frozenset(("n", "num_images", "num_outputs", "num_images_per_prompt", "batch_size", "samples"))
-"""Of how many images are made, in the dialects of other services."""
+"""Other services' names for the number of images."""
 
 
 def advice(name: str, names: Iterable[str]) -> str | None:
-    """What to send in place of a field that is not known."""
+    """Returns the hint for an unknown field."""
     if name in _COUNTS:
         return "a task makes one image; send several, or n to /v1/images/generations"
-    near = nearest(name, names)
+    near = find_similar(name, names)
     return f"did you mean {near}?" if near else None
 
 
@@ -123,7 +123,7 @@ class NullIsUnset:
 def located_error(
     field: str | tuple[str | int, ...], kind: LiteralString, message: LiteralString, **context: Any
 ) -> ValidationError:
-    """An error that a validator of a whole request raises, yet that names one field of it, or a place in one.
+    """Returns an error for validators of a whole request that names one field or a location in it.
 
     `message` may refer to the context by `{name}`.
     """
@@ -139,7 +139,7 @@ def _default_for_null(value: Any) -> Any:
 
 
 def check_exact_size(width: int | None, height: int | None) -> None:
-    """Both or neither, and not too many pixels. Raises ValidationError at the field at fault."""
+    """Raises ValidationError if only one is set, or if their area is too large."""
     if width is None and height is None:
         return
     if width is None:
@@ -215,7 +215,7 @@ JSON_NUMBER: Final = BeforeValidator(_number)
 """Marks an integer that must be sent as a JSON number; it follows the limits, so that the schema shows them."""
 
 JSON_REAL: Final = BeforeValidator(_real)
-"""The same for a number that need not be whole."""
+"""Marks a number that must be sent as a JSON number."""
 
 LOWER_CASE: Final = BeforeValidator(_lower_case)
 """Marks a name that may be written in any case."""
@@ -230,12 +230,10 @@ Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARS)]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), JSON_NUMBER]
 
 WideSeed = Annotated[int, Field(le=MAX_WIDE_SEED), JSON_NUMBER, AfterValidator(_random_if_negative)]
-"""All that the models' random numbers can start from; it reaches them unchanged, and so it is reported. Negative ones,
--1 above all, are what clients send who want a random one: they mean the same as null.
-"""
+"""Seed that reaches the model unchanged. Clients send negative ones, mostly -1, for a random seed: they mean null."""
 
 ImageFormat = Annotated[request.ImageFormat, BeforeValidator(_format_name)]
-"""However it is written, and `jpg` for `jpeg`."""
+"""Format name in any case; `jpg` means `jpeg`."""
 
 WebhookUrl = Annotated[
     str,
@@ -248,21 +246,21 @@ WebhookSecret = Annotated[SecretStr, Field(min_length=1, max_length=512), AfterV
 User = Annotated[str, Field(min_length=1, max_length=256)]
 
 ImageInput = Annotated[str, Field(json_schema_extra={"minLength": 1}), AfterValidator(_not_empty)]
-"""Base64, a `data:` URI or an http(s) URL; what is behind it is checked when it is loaded."""
+"""Base64, a `data:` URI or an http(s) URL. The content is checked once it is loaded."""
 
 
 class GenerationRequest(BaseModel):
-    """What every generation endpoint takes, and what the way of a request needs to know of any of them."""
+    """Base of all generation requests."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     image_fields: ClassVar[Mapping[str, Role]] = {}
     """The fields that hold images, each one image or a list of them."""
     modes: ClassVar[tuple[str, ...]] = ()
-    """All that `chosen_mode` may answer; none on endpoints that have one way only."""
+    """All values of `chosen_mode`; empty on endpoints without modes."""
     makes_video: ClassVar[bool] = False
     finetunable: ClassVar[bool] = True
-    """Whether there may be an endpoint that takes tuned models with it."""
+    """True if an endpoint may take tuned models with it."""
 
     webhook_url: WebhookUrl | None = Field(
         default=None,
@@ -289,27 +287,27 @@ class GenerationRequest(BaseModel):
 
     @classmethod
     def highest_tolerance(cls) -> int:
-        """Of safety, that a request can name."""
+        """Returns the highest `safety_tolerance` that a request can name."""
         field = TypeAdapter(cls.model_fields["safety_tolerance"].rebuild_annotation())
         return max(each["maximum"] for each in field.json_schema()["anyOf"] if "maximum" in each)
 
     @classmethod
     def field_names(cls, body: Any) -> Collection[str]:
-        """What may be in a body like this one."""
+        """Returns the names of the fields that a body like this one may have."""
         return cls.model_fields
 
     @abstractmethod
     def resolve(
         self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
     ) -> ResolvedRequest:
-        """Fills in what the request leaves open. Resolve a request once: a missing seed is drawn here.
+        """Fills in the values that the request leaves open. Call it once: a missing seed is drawn here.
 
         `sizes` are width and height of each image that `prepare_images` returned, then of the video. `draft` is the
-        one that the request enhances.
+        draft that the request enhances.
         """
 
     def ignored_fields(self) -> tuple[str, ...]:
-        """Warnings about fields that were ignored, though they seem to be meant."""
+        """Returns warnings about ignored fields that seem to be meant."""
         return ()
 
     def asks_for_rewriting(self) -> bool:
@@ -317,15 +315,15 @@ class GenerationRequest(BaseModel):
         return False
 
     def finetune(self) -> tuple[str, float] | None:
-        """The id of the tuned model to use and its strength; None on endpoints without."""
+        """Returns the id of the tuned model and its strength; None on endpoints without."""
         return None
 
     def chosen_mode(self) -> str:
-        """Which of the endpoint's modes does the work; empty on endpoints that have one way only."""
+        """Returns the endpoint's mode that does the work; empty on endpoints without modes."""
         return ""
 
     def image_inputs(self) -> list[ImageField]:
-        """The images as sent, in the order the model is to see them."""
+        """Returns the images as sent, in the model's order."""
         inputs: list[ImageField] = []
         for name, role in self.image_fields.items():
             value: str | list[str] | None = getattr(self, name)
@@ -337,23 +335,22 @@ class GenerationRequest(BaseModel):
 
     @property
     def has_inputs(self) -> bool:
-        """Whether files have to be fetched or read before the request can be accepted."""
+        """True if files must be fetched or read before the request can be accepted."""
         return bool(self.image_inputs()) or self.video_input() is not None
 
     def video_input(self) -> str | None:
-        """The video as sent, in the field `start_video`; None on endpoints without."""
+        """Returns the video as sent, in the field `start_video`; None on endpoints without."""
         return None
 
     def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
-        """What the model is to get, given the images of `image_inputs` in the same order. Call it in a thread.
+        """Returns the model's images, given those of `image_inputs` in the same order. Call it in a thread.
 
-        Raises ImageProblem when they don't go together.
+        Raises ImageProblem if they don't go together.
         """
         return images
 
 
 def random_seed() -> int:
-    """A seed for a request that names none."""
     return randbelow(MAX_SEED + 1)
 
 
@@ -361,7 +358,7 @@ PREFIX: Final = "whsec_"
 
 
 def decode_secret(secret: str) -> bytes:
-    """Raises ValueError for what goes on after `whsec_` in anything but base64."""
+    """Returns the key. Raises ValueError if `whsec_` is not followed by valid base64."""
     if secret.startswith(PREFIX):
         return pybase64.b64decode(secret.removeprefix(PREFIX), validate=True)
     return secret.encode()

@@ -2,7 +2,7 @@
 
 `width` and `height` 0 mean "not set", as null does: then an edit has its first image's own size (held to the limits,
 its ratio kept), and text to image 1024x1024. The contract names no largest size, so it is that of `gen-3-image-klein`.
-Of the images, any may be left out; those that are sent keep their order.
+Any of the images may be left out; the others keep their order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from serve_app.schemas.tolerant import IMAGE_LIMITS, UPSAMPLING, TolerantRequest
 
 MAX_IMAGES: Final = 8
 MAX_SAFETY_TOLERANCE: Final = 6
-"""The last has to be approved by an operator: the catalog approves up to 5."""
+"""Highest level, which an operator has to approve: the catalog approves up to 5."""
 
 
 Side = Annotated[
@@ -68,8 +68,8 @@ Side = Annotated[
 ]
 
 
-def _further(place: str) -> Any:
-    return Field(default=None, repr=False, description=f"The {place} image to take from.")
+def _image(ordinal: str) -> Any:
+    return Field(default=None, repr=False, description=f"The {ordinal} image to take from.")
 
 
 class Gen2ProRequest(TolerantRequest):
@@ -90,13 +90,13 @@ class Gen2ProRequest(TolerantRequest):
         description=f"The image to edit ({IMAGE_LIMITS}). It sets the default size.",
         examples=["https://example.com/garden.jpeg"],
     )
-    input_image_2: ImageInput | None = _further("second")
-    input_image_3: ImageInput | None = _further("third")
-    input_image_4: ImageInput | None = _further("fourth")
-    input_image_5: ImageInput | None = _further("fifth")
-    input_image_6: ImageInput | None = _further("sixth")
-    input_image_7: ImageInput | None = _further("seventh")
-    input_image_8: ImageInput | None = _further("eighth")
+    input_image_2: ImageInput | None = _image("second")
+    input_image_3: ImageInput | None = _image("third")
+    input_image_4: ImageInput | None = _image("fourth")
+    input_image_5: ImageInput | None = _image("fifth")
+    input_image_6: ImageInput | None = _image("sixth")
+    input_image_7: ImageInput | None = _image("seventh")
+    input_image_8: ImageInput | None = _image("eighth")
     width: Side = Field(
         default=0,
         validate_default=True,
@@ -114,7 +114,7 @@ class Gen2ProRequest(TolerantRequest):
         description="How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out.",
         examples=[2],
     )
-    # No field of this endpoint, but some clients send it: only a plain true means anything.
+    # Not a field of this endpoint, but some clients send it: only a plain true means anything.
     disable_pup: SkipJsonSchema[Any] = None
 
     def asks_for_rewriting(self) -> bool:
@@ -131,7 +131,7 @@ class Gen2ProRequest(TolerantRequest):
         ).size
         assert size is not None
         resolved = defaults.resolve(
-            prompt=self.prompt, seed=self.chosen_seed(), output_format=self.output_format, size=size
+            prompt=self.prompt, seed=self.seed_or_random(), output_format=self.output_format, size=size
         )
         return replace(resolved, rewrite=self.disable_pup is not True)
 
@@ -147,7 +147,7 @@ class Gen2ProRequest(TolerantRequest):
 
 
 class Gen2MaxRequest(Gen2ProRequest):
-    """As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`."""
+    """Adds removal of the background to `gen-2-pro`. `prompt_upsampling` is the opposite of `disable_pup`."""
 
     disable_pup: Flag = Field(default=False, description="Takes the prompt as it is, not rewritten.", examples=[False])
     transparent_bg: Flag = Field(
@@ -172,7 +172,7 @@ _FORM: Final = f"^{_NUMBER}:{_NUMBER}$"
 
 
 def parse_ratio(text: str) -> Ratio:
-    """The ratio that a text of the right form names. Raises ZeroDivisionError."""
+    """Parses a text that matches RatioText's pattern. Raises ZeroDivisionError."""
     width, height = text.split(":")
     return Fraction(width) / Fraction(height)
 
@@ -193,8 +193,8 @@ def _in_range(text: str) -> str:
 RatioText = Annotated[str, Field(json_schema_extra={"pattern": _FORM}), AfterValidator(_in_range)]
 
 
-def _kontext_further(place: str) -> Any:
-    return Field(default=None, repr=False, description=f"The {place} image to take from. Experimental.")
+def _kontext_image(ordinal: str) -> Any:
+    return Field(default=None, repr=False, description=f"The {ordinal} image to take from. Experimental.")
 
 
 class KontextRequest(UpsamplingRequest):
@@ -216,9 +216,9 @@ class KontextRequest(UpsamplingRequest):
         description=f"The image to edit ({IMAGE_LIMITS}). It sets the default ratio.",
         examples=["https://example.com/garden.jpeg"],
     )
-    input_image_2: ImageInput | None = _kontext_further("second")
-    input_image_3: ImageInput | None = _kontext_further("third")
-    input_image_4: ImageInput | None = _kontext_further("fourth")
+    input_image_2: ImageInput | None = _kontext_image("second")
+    input_image_3: ImageInput | None = _kontext_image("third")
+    input_image_4: ImageInput | None = _kontext_image("fourth")
     aspect_ratio: RatioText | None = Field(
         default=None,
         description="Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the "
@@ -237,7 +237,7 @@ class KontextRequest(UpsamplingRequest):
         else:
             size = size_for(parse_ratio(self.aspect_ratio or "1:1"), AREA)
         resolved = defaults.resolve(
-            prompt=self.prompt, seed=self.chosen_seed(), output_format=self.output_format, size=size
+            prompt=self.prompt, seed=self.seed_or_random(), output_format=self.output_format, size=size
         )
         return replace(resolved, rewrite=self.prompt_upsampling)
 
@@ -280,7 +280,7 @@ class ProRequest(UpsamplingRequest):
     ) -> ResolvedRequest:
         resolved = defaults.resolve(
             prompt=self.prompt,
-            seed=self.chosen_seed(),
+            seed=self.seed_or_random(),
             output_format=self.output_format,
             size=Size(self.width, self.height),
             steps=self.steps,

@@ -1,4 +1,4 @@
-"""Requests of Fill, Canny and Erase: part of an image anew, or an image by edges.
+"""Requests of Fill, Canny and Erase: a part of an image repainted or removed, or an image from edges.
 
 The part is white in `mask`; without a mask, it is what the image's alpha channel makes transparent (half transparent:
 half repainted). With both, the mask counts. An image with neither, or whose alpha channel is opaque everywhere, is
@@ -84,7 +84,7 @@ class FillRequest(UpsamplingRequest):
     ) -> ResolvedRequest:
         resolved = defaults.resolve(
             prompt=self.prompt,
-            seed=self.chosen_seed(),
+            seed=self.seed_or_random(),
             output_format=self.output_format,
             size=fit(*sizes[0]),
             steps=self.steps,
@@ -104,7 +104,7 @@ Threshold = Annotated[int, Field(ge=0, le=500), JSON_NUMBER, NullIsUnset()]
 
 
 class EdgesRequest(UpsamplingRequest):
-    """What both forms share."""
+    """Base of the Canny requests."""
 
     prompt: Prompt = Field(description="What the image shows.", examples=["A marble statue of a cat"])
     canny_low_threshold: Threshold = Field(default=50, description="Weaker edges than this are dropped.", examples=[50])
@@ -122,7 +122,7 @@ class EdgesRequest(UpsamplingRequest):
 
     @property
     def shows_edges(self) -> bool:
-        """Whether the image shows edges already."""
+        """True if the image shows edges already."""
         return False
 
     def resolve(
@@ -131,7 +131,7 @@ class EdgesRequest(UpsamplingRequest):
         low, high = sorted((self.canny_low_threshold, self.canny_high_threshold))
         resolved = defaults.resolve(
             prompt=self.prompt,
-            seed=self.chosen_seed(),
+            seed=self.seed_or_random(),
             output_format=self.output_format,
             size=fit(*sizes[0]),
             steps=self.steps,
@@ -167,7 +167,7 @@ class CannyRequest(EdgesRequest):
         return super().image_inputs()[:1]
 
     @model_validator(mode="after")
-    def _has_a_image(self) -> Self:
+    def _has_an_image(self) -> Self:
         if self.control_image is None and self.preprocessed_image is None:
             raise located_error("control_image", "missing", "Field required, unless preprocessed_image is sent")
         return self

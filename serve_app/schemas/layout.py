@@ -27,18 +27,18 @@ MAX_COORDINATE: Final = 1000
 _GENERATE_KEYS: Final = ("id", "bbox", "desc")
 _EDIT_KEYS: Final = ("id", "from", "src_bbox", "tgt_bbox", "desc")
 _STARTS: Final = (re.compile(r"\[(?=\s*\{)"), re.compile(r"\[(?=\s*[^\s{\]])"))
-"""Of arrays that begin with an object, which are looked for first, and of others."""
+"""Starts of arrays: those whose first item is an object are tried first."""
 
 _MAX_STARTS: Final = 32
-"""How many places of each kind a prompt may have; bounds the work on hostile text."""
+"""Maximum starts of each pattern that are tried; bounds the work on hostile text."""
 
 
 class LayoutError(ValueError):
-    """A prompt ends with an array that is no valid layout. The message is fit for the client's eyes."""
+    """The prompt ends with an array that is no valid layout. Clients see the message."""
 
 
 def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
-    """The rows at the end of `prompt`, in their order; empty for plain text. Raises LayoutError."""
+    """Returns the rows at the end of `prompt` in their order; empty for plain text. Raises LayoutError."""
     _, items = _split(prompt)
     keys = _GENERATE_KEYS if items and isinstance(items[0], dict) and "bbox" in items[0] else _EDIT_KEYS
     rows: list[LayoutRow] = []
@@ -58,7 +58,7 @@ def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
 
 
 def check_references(rows: Sequence[LayoutRow], count: int) -> None:
-    """Raises LayoutError when a row takes its element from an image that is not one of the `count` sent."""
+    """Raises LayoutError if a row takes its element from an image that is not one of the `count` sent."""
     references = {f"ref_image_{index}" for index in range(count)}
     for index, row in enumerate(rows):
         if row.source is not None and row.source not in references:
@@ -67,12 +67,12 @@ def check_references(rows: Sequence[LayoutRow], count: int) -> None:
 
 
 def caption(prompt: str) -> str:
-    """The prompt without the array at its end, whether or not that array is valid."""
+    """Returns the prompt without the array at its end, valid or not."""
     return _split(prompt)[0]
 
 
 def _split(prompt: str) -> tuple[str, list[Any]]:
-    """The caption and the items of the array that ends the prompt."""
+    """Returns the caption and the items of the array that ends the prompt."""
     if prompt.rstrip().endswith("]"):
         for start in chain.from_iterable(islice(each.finditer(prompt), _MAX_STARTS) for each in _STARTS):
             try:

@@ -1,7 +1,7 @@
 """Requests of outpainting: an image extended beyond its borders.
 
-The image lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
-leaves open. So the result is the canvas.
+The image lies on a canvas of `width` x `height`, its top left corner at the offset. The model paints the rest, and
+the result is the canvas.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from serve_app.schemas.tolerant import IMAGE_LIMITS
 from serve_app.schemas.tools import MAX_PIXELS, ToolRequest
 
 MAX_OFFSET: Final = 100_000
-"""Either way. More than any image that is taken is wide, so it refuses nothing that could work."""
+"""Pixels in either direction. No accepted image is that wide, so it refuses nothing that could work."""
 
 Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER]
 Offset = Annotated[int, Field(ge=-MAX_OFFSET, le=MAX_OFFSET), JSON_NUMBER]
@@ -111,21 +111,21 @@ class OutpaintingRequest(ToolRequest):
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """How the reference lies on the canvas in one direction. Lengths in pixels."""
+    """Position of the reference on the canvas along one axis. Lengths are in pixels."""
 
     side: Literal["width", "height"]
-    """The field that gives the canvas its length."""
+    """Field with the canvas length."""
     offset: Literal["reference_offset_x", "reference_offset_y"]
-    """The field that places the reference."""
+    """Field that places the reference."""
     word: Literal["wide", "high"]
     canvas: int
     reference: int
     explicit_offset: int | None
-    """The offset, as sent."""
+    """Offset as sent; None centres the reference."""
 
     @property
     def start(self) -> int:
-        """Where on the canvas the reference begins. What can't be halved is less before it than after it."""
+        """Start of the reference on the canvas. Centred by an odd difference, it has less before it than after it."""
         return (self.canvas - self.reference) // 2 if self.explicit_offset is None else self.explicit_offset
 
     @property
@@ -134,11 +134,11 @@ class _Axis:
 
     @property
     def reach(self) -> int:
-        """The longest canvas that the reference covers, where it covers this one."""
+        """Longest canvas that the reference covers, given that it covers this one."""
         return self.reference + (self.explicit_offset or 0)
 
     def check(self, *, auto_crop: bool) -> None:
-        """Raises ImageProblem when the reference sticks out and may not, or lies outside altogether."""
+        """Raises ImageProblem if the reference sticks out without `auto_crop`, or lies outside altogether."""
         touches = -self.reference < self.start < self.canvas
         if 0 <= self.start <= self.canvas - self.reference or (auto_crop and touches):
             return

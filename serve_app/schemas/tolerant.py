@@ -1,4 +1,4 @@
-"""Base of tolerant requests: image endpoints before generation 3 and tools, whose unknown fields are ignored.
+"""Base of tolerant requests: image endpoints before generation 3, and tools.
 
 Unknown fields are ignored, and an explicit null means "not set", as a negative seed does.
 """
@@ -41,7 +41,7 @@ class TolerantRequest(GenerationRequest):
     model_config = ConfigDict(extra="ignore")
 
     other_names: ClassVar[frozenset[str]] = frozenset()
-    """Further fields that are read."""
+    """Names of further fields that are read."""
     _ignored: tuple[str, ...] = PrivateAttr(default=())
 
     seed: WideSeed | None = Field(
@@ -74,7 +74,7 @@ class TolerantRequest(GenerationRequest):
 
     @classmethod
     def _advice(cls, name: str) -> str | None:
-        """What to send in place of the field `name`."""
+        """Returns the hint for the unknown field `name`."""
         if name in _IMAGES_ELSEWHERE and cls.image_fields:
             fields = list(cls.image_fields)
             return f"did you mean {next((field for field in fields if field in name), fields[0])}?"
@@ -83,7 +83,7 @@ class TolerantRequest(GenerationRequest):
     def ignored_fields(self) -> tuple[str, ...]:
         return self._ignored
 
-    def chosen_seed(self) -> int:
+    def seed_or_random(self) -> int:
         return random_seed() if self.seed is None else self.seed
 
 
@@ -104,9 +104,9 @@ class UpsamplingRequest(TolerantRequest):
 
 
 def with_opposite(body: Any, own: str, other: str) -> Any:
-    """The body with `own` set from its opposite `other`, where only that was sent.
+    """Returns the body with `own` set from its opposite `other`, if only that was sent.
 
-    Of two that contradict each other, `own` counts: clients send the defaults of both without meaning either.
+    If both are sent, `own` counts: clients send the defaults of both without meaning either.
     """
     if isinstance(body, dict) and body.get(own) is None and isinstance(body.get(other), bool):
         return body | {own: not body[other]}
@@ -127,5 +127,5 @@ class FinetunedFields(BaseModel):
 
 @cache
 def with_finetune(base: type[GenerationRequest]) -> type[GenerationRequest]:
-    """The request of a base endpoint with the two fields added."""
+    """Returns the request of a base endpoint with the fields of FinetunedFields."""
     return create_model(f"Tuned{base.__name__}", __base__=(FinetunedFields, base))  # type: ignore[call-overload]

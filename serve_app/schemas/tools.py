@@ -1,7 +1,6 @@
 """Requests of tools: deblur and try-on, and their base.
 
-The result has the first image's own size, held to the service's limits, where a
-tool does not say otherwise.
+Unless a tool says otherwise, the result has the first image's own size, held to the service's limits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from serve_app.schemas.fields import ImageFormat, ImageInput, ImageProblem, Null
 from serve_app.schemas.tolerant import IMAGE_LIMITS, TolerantRequest
 
 MAX_PIXELS: Final = 4 * MEGAPIXEL
-"""Of the images of those tools that take no larger ones, and of what outpainting makes."""
+"""Maximum pixels of images that some tools take, and of outpainting's results."""
 
 SMALL_IMAGE_LIMITS: Final = (
     "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright"
@@ -36,16 +35,16 @@ class ToolRequest(TolerantRequest):
         self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None
     ) -> ResolvedRequest:
         return defaults.resolve(
-            prompt=self.words(), seed=self.chosen_seed(), output_format=self.output_format, size=fit(*sizes[0])
+            prompt=self.tool_prompt(), seed=self.seed_or_random(), output_format=self.output_format, size=fit(*sizes[0])
         )
 
-    def words(self) -> str:
+    def tool_prompt(self) -> str:
         """Returns the prompt of a tool that takes one."""
         return ""
 
 
 def check_pixels(field: str, image: InputImage) -> None:
-    """Raises ImageProblem at `field` for an image of more than `MAX_PIXELS`."""
+    """Raises ImageProblem at `field` for an image of more than MAX_PIXELS."""
     if image.width * image.height > MAX_PIXELS:
         raise ImageProblem(
             field,
@@ -88,7 +87,7 @@ def _garment(limits: str) -> Any:
 
 
 class TryOnRequest(ToolRequest):
-    """What both forms share."""
+    """Base of the try-on requests."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"person": "references", "garment": "references"}
 
@@ -99,7 +98,7 @@ class TryOnRequest(ToolRequest):
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 
-    def words(self) -> str:
+    def tool_prompt(self) -> str:
         return self.prompt
 
 

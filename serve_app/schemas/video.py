@@ -1,6 +1,6 @@
 """Requests of `gen-3-video`: four forms, told apart by `mode`; keyframes.
 
-Unknown fields are refused. Problems are those of the form that was chosen, at the fields as they were sent.
+Unknown fields are refused. Errors are those of the form that `mode` names, at the fields as they were sent.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ Keyframes = Annotated[ImageInput | Images | TimedImages, WrapValidator(_by_form)
 
 
 class Keyframe(NamedTuple):
-    """`second` is None where the request leaves it to the number of keyframes."""
+    """Image of a video. `second` is None if it follows from the number of keyframes."""
 
     loc: tuple[str, ...]
-    """Of the image, in the value of the field."""
+    """Location of the image in the field's value."""
     image: str
     second: float | None
 
 
 def parse_keyframes(value: str | list[str] | list[tuple[float, str]]) -> list[Keyframe]:
-    """The keyframes of a field, in the order of time."""
+    """Returns the keyframes of a field in the order of time."""
     if isinstance(value, str):
         return [Keyframe((), value, None)]
     return [
@@ -91,9 +91,9 @@ def parse_keyframes(value: str | list[str] | list[tuple[float, str]]) -> list[Ke
 
 
 def times(keyframes: list[Keyframe], duration: int) -> tuple[float, ...]:
-    """When each is to be seen in a video of `duration` seconds, whose last frame counts as its end.
+    """Returns the second of each keyframe in a video of `duration` seconds, whose last frame counts as its end.
 
-    Without times of their own one is the first frame, two are the first and the last, more are spread evenly.
+    Without times, one keyframe is the first frame, two are the first and the last, more are spread evenly.
     """
     spaces = max(1, len(keyframes) - 1)
     return tuple(
@@ -102,7 +102,7 @@ def times(keyframes: list[Keyframe], duration: int) -> tuple[float, ...]:
 
 
 def check_times(field: str, keyframes: list[Keyframe], longest: int) -> None:
-    """Raises ValidationError below `field` at the first time that is past `longest` seconds, or out of order."""
+    """Raises ValidationError below `field` at the first time past `longest` seconds or out of order."""
     seconds = [each.second for each in keyframes if each.second is not None]
     for index, second in enumerate(seconds):
         if second > longest:
@@ -118,26 +118,26 @@ MAX_SAFETY_TOLERANCE: Final = 6
 SHORTEST: Final = 5
 LONGEST: Final = 20
 LONGEST_CONTINUATION: Final = 15
-"""Durations in whole seconds of new video."""
+"""Limits of durations, in whole seconds of new video."""
 
 AspectRatio: TypeAlias = Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"]
 Resolution: TypeAlias = Literal["hd", "fhd"]
 DraftName = Annotated[str, Field(min_length=1, max_length=4096)]
-"""Links that object stores sign are long."""
+"""Id or link of a draft; signed links are long."""
 
 
 def _auto_or(seconds: Any) -> WrapValidator:
-    """What is no text must be a number of `seconds`, and errors speak of that alone."""
+    """Returns a validator for `auto` or a number of `seconds`. Errors of a number don't mention `auto`."""
     number = TypeAdapter[int](seconds)
 
-    def chosen(value: Any, _: ValidatorFunctionWrapHandler) -> Any:
+    def validate(value: Any, _: ValidatorFunctionWrapHandler) -> Any:
         if value == AUTO:
             return value
         if isinstance(value, str):
             raise PydanticCustomError("duration", "Input should be a number of seconds or 'auto'")
         return number.validate_python(value)
 
-    return WrapValidator(chosen)
+    return WrapValidator(validate)
 
 
 Seconds = Annotated[int, Field(ge=SHORTEST, le=LONGEST), JSON_NUMBER]
@@ -147,7 +147,7 @@ ShortDuration = Annotated[FewSeconds | Literal["auto"], _auto_or(FewSeconds), Nu
 
 
 class BaseVideoRequest(GenerationRequest):
-    """What all forms share."""
+    """Base of video requests."""
 
     model_config = ConfigDict(extra="forbid")
     modes: ClassVar[tuple[str, ...]] = ("full", "draft", "enhance")
@@ -160,7 +160,7 @@ class BaseVideoRequest(GenerationRequest):
 
 
 class NewVideoRequest(BaseVideoRequest):
-    """What the forms share that begin something new."""
+    """Base of the forms that make a new video."""
 
     prompt: Prompt = Field(
         description="What the video shows, and what is heard: speech, sounds, music.",
@@ -194,7 +194,7 @@ class NewVideoRequest(BaseVideoRequest):
     def _resolve(
         self, defaults: ModelDefaults, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()
     ) -> ResolvedRequest:
-        """A `ratio` of None is chosen from the prompt later."""
+        """Resolves the request. A `ratio` of None is chosen from the prompt later."""
         area = video_area(self.resolution, draft=self.draft)
         resolved = defaults.resolve(
             prompt=self.prompt,
@@ -331,7 +331,7 @@ FORMS: Final[Mapping[str, type[BaseVideoRequest]]] = MappingProxyType(
 
 
 class VideoRequest(BaseVideoRequest):
-    """Any of the forms: what is validated as this becomes an instance of one of them."""
+    """Union of the forms: validation returns an instance of one of them."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -346,14 +346,14 @@ class VideoRequest(BaseVideoRequest):
 
     @classmethod
     def _by_mode(cls, body: Any, _: ValidatorFunctionWrapHandler) -> BaseVideoRequest:
-        """The union itself would put the mode into every location."""
+        """Validates the form: the union itself would put the mode into every location."""
         if not isinstance(body, dict):
             raise PydanticCustomError("model_type", "Input should be an object")
         mode = body.get("mode")
         form = FORMS.get(mode) if isinstance(mode, str) else None
         if form is None:
-            kind, message = ("missing", "Field required") if mode is None else ("literal_error", "No such mode")
-            raise located_error("mode", kind, message + ": one of {modes}", modes=", ".join(FORMS))
+            error_type, message = ("missing", "Field required") if mode is None else ("literal_error", "No such mode")
+            raise located_error("mode", error_type, message + ": one of {modes}", modes=", ".join(FORMS))
         return form.model_validate(body)
 
 
@@ -362,5 +362,5 @@ def _seconds(duration: int | Literal["auto"], at_least: int = 0) -> int:
 
 
 def _ratio(aspect_ratio: AspectRatio, input_size: tuple[int, int]) -> Ratio:
-    """The one that is named, else the nearest to that of what was sent."""
+    """Returns the named ratio, else the nearest to that of the input."""
     return video_ratio(Fraction(*input_size)) if aspect_ratio == AUTO else RATIOS[aspect_ratio]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Invalid(Exception):
-    """A request that is well-formed but can't be done. `entry` is told as one of several such problems."""
+    """The request is well-formed but can't be done. `entry` is its item in the list of validation errors."""
 
     def __init__(self, loc: Sequence[str], message: str, kind: str = "value_error", **context: Any) -> None:
         """`loc` leads to the field at fault, from `body`, `query` or `header` on."""
@@ -17,7 +17,7 @@ class Invalid(Exception):
             self.entry["ctx"] = context
 
     def within(self, field: str) -> Invalid:
-        """The same of a request that is a field of another."""
+        """Returns the error of a request that is the `field` of another."""
         inner = self.entry
         return Invalid(["body", field, *inner["loc"][1:]], inner["msg"], inner["type"], **inner.get("ctx", {}))
 
@@ -27,4 +27,4 @@ class FinetuneUnusable(Exception):
 
 
 class StorageUnreachable(Exception):
-    """The object store is away, full or too slow: nothing was accepted."""
+    """The object store is unreachable, full or too slow: nothing was accepted."""

@@ -1,7 +1,7 @@
 """Storage of a submission's inputs and drafts, removed again when it is refused.
 
-They are reserved first (tasks/store.py): what can't be deleted at once, because the store is away or this process dies,
-is swept with its reservation.
+They are reserved first (tasks/reservations.py): if the store is away or this process dies, the sweep deletes them
+with their reservation.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ T = TypeVar("T")
 File: TypeAlias = InputImage | InputVideo
 
 
-_AT_A_TIME: Final = 8
-"""Of one submission."""
-_PATIENCE_S: Final = 60.0
-"""For all inputs of a submission together."""
+_MAX_CONCURRENT: Final = 8
+"""Files of one submission that are stored at a time."""
+_CALL_LIMIT_S: Final = 60.0
+"""Seconds for all inputs of a submission together."""
 _DISCARD_S: Final = 5.0
 
 
 UPLOAD: Final = "upload://"
-"""What references to uploads begin with."""
+"""Scheme of references to uploads."""
 _UPLOAD: Final = re.compile(rf"{UPLOAD}([0-9a-f-]{{36}})\.([a-z0-9]{{3,4}})")
 
 
@@ -49,7 +49,7 @@ def upload_key(upload_id: str, extension: str) -> str:
 async def read_upload(
     tasks: TaskStore, objects: ObjectStore, project: str, reference: str, limits: FileLimits
 ) -> bytes:
-    """The file that a client of the project has uploaded. Raises what `limits` refuses with, or StorageUnreachable."""
+    """Returns a file that a client of the project uploaded. Raises the error of `limits`, or StorageUnreachable."""
 
     def admit(size: int) -> None:
         if size > limits.max_bytes:
@@ -70,16 +70,15 @@ async def store(tasks: TaskStore, objects: ObjectStore, project: str, task_id: s
     if not files:
         return
     await tasks.reservations.reserve(task_id, project)
-    turns = asyncio.Semaphore(_AT_A_TIME)
+    slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def upload(key: str, file: File) -> None:
-        async with turns:
+        async with slots:
             await objects.put(key, file.data, file.content_type)
 
-    # All come to their end, so that nothing arrives after it was discarded. What is still on its way when the patience
-    # is over is swept.
-    ends = await call_object_store(asyncio.gather(*(upload(*each) for each in files.items()), return_exceptions=True))
-    failures = [end for end in ends if end is not None]
+    # All uploads end before the discard, so that none arrives after it. The sweep deletes those that exceed the limit.
+    errors = await call_object_store(asyncio.gather(*(upload(*each) for each in files.items()), return_exceptions=True))
+    failures = [error for error in errors if error is not None]
     for failure in failures:
         if not isinstance(failure, UNREACHABLE):
             raise failure
@@ -89,7 +88,7 @@ async def store(tasks: TaskStore, objects: ObjectStore, project: str, task_id: s
 
 
 async def discard(tasks: TaskStore, objects: ObjectStore, task_id: str, keys: Iterable[str]) -> None:
-    """Deletes what was stored for a task that was not submitted, or leaves it to the sweep."""
+    """Deletes the inputs of a task that was not submitted, or leaves them to the sweep."""
     try:
         async with asyncio.timeout(_DISCARD_S):
             await objects.delete(list(keys))
@@ -100,10 +99,9 @@ async def discard(tasks: TaskStore, objects: ObjectStore, task_id: str, keys: It
 
 
 async def call_object_store(call: Awaitable[T], missing: type[Exception] | tuple[()] = ()) -> T:
-    """What a call of the object store comes to. Raises StorageUnreachable where it fails or takes too long, but
-    `missing` as it is."""
+    """Awaits a call of the object store. Raises StorageUnreachable if it fails or takes too long; `missing` passes."""
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_CALL_LIMIT_S):
             return await call
     except missing:
         raise
@@ -125,7 +123,7 @@ UNKNOWN_DRAFT: Final = "There is no such task in this project, or it is no longe
 
 
 class DraftProblem(ValueError):
-    """There is no such draft to go on from. The message is fit for the client's eyes."""
+    """The draft can't be enhanced. Clients see the message."""
 
     def __init__(self, message: str, kind: LiteralString) -> None:
         super().__init__(message)
@@ -133,7 +131,7 @@ class DraftProblem(ValueError):
 
 
 def parse_draft_reference(draft: str) -> str | None:
-    """The id of the task that a request means by `draft`: an id, or a link to the draft's latents."""
+    """Returns the task id in `draft`: an id, or a link to the draft's latents."""
     text = draft.strip()
     if _TASK.fullmatch(text):
         return text.lower()

@@ -178,7 +178,7 @@ async def test_a_store_that_never_answers_is_out_of_reach(
     inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SlowStore(monkeypatch)
-    monkeypatch.setattr("serve_app.submission.input_storage._PATIENCE_S", 0.05)
+    monkeypatch.setattr("serve_app.submission.input_storage._CALL_LIMIT_S", 0.05)
     assert_unavailable(await inside.post(ENDPOINT, json={"prompt": "x", "images": [IMAGE]}))
 
 
