@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from deployments.contract.counts import ReplicaCounts
 from serve_app.api.single_flight import SingleFlightCache
-from serve_app.tasks.estimates import QueueForecast, estimate, find_place, read_forecast
+from serve_app.tasks.estimates import QueueForecast, eta_details, find_position, read_forecast
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.tasks.views import get_queue_load
@@ -121,10 +121,10 @@ class EtaReader:
         if queue not in self._forecasts:
             read = partial(read_forecast, self._tasks, self._windows, queue)
             self._forecasts[queue] = SingleFlightCache(read, _TTL_S)
-        forecast, place = await asyncio.gather(self._forecasts[queue].get(), find_place(self._tasks, task))
+        forecast, position = await asyncio.gather(self._forecasts[queue].get(), find_position(self._tasks, task))
         # Asking for replicas is a call of Serve's controller: a step of the last minute shows that one runs.
         state, fault = None, None
         if task.status is Status.PENDING and forecast.step_s is None:
             state, fault = await self._models.state(queue)
         starting = state not in (None, ModelState.READY)
-        return estimate(task, place, forecast, await self._tasks.reads.now(), starting=starting, fault=fault)
+        return eta_details(task, position, forecast, await self._tasks.reads.now(), starting=starting, fault=fault)

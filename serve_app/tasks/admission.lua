@@ -1,6 +1,6 @@
--- Answers to a submission that makes no task: in front of `precheck`, which only asks, and of `submit`, which decides.
+-- Rejections of submissions. Included by `precheck` and `submit`.
 
-local MAX_ACTIVE = 1000000  -- of any project: accounts/projects.py
+local MAX_ACTIVE = 1000000  -- of any project, as in accounts/projects.py
 
 local function reject(reason, fields)
   local answer = fields or {}
@@ -8,8 +8,7 @@ local function reject(reason, fields)
   return answer
 end
 
--- Returns the answer where a request came before with this idempotency key and made another task than this one, or is
--- about to; nil otherwise.
+-- Returns the answer if an earlier request with this idempotency key made another task, or is about to; nil otherwise.
 local function find_earlier(a)
   if not a.idempotency_key then return nil end
   local record = redis.call('HMGET', a.idempotency_key, 'body', 'reply', 'id')
@@ -18,7 +17,7 @@ local function find_earlier(a)
   return record[2] and { outcome = 'repeated', reply = record[2] } or reject('in_progress')
 end
 
--- Returns a rejection or nil; then how many more requests the key may send after this one, and when its next is due.
+-- Returns a rejection or nil, the requests that the key may still send, and the time at which its next is due.
 local function check_limits(a, now)
   local own = redis.call('HMGET', P .. 'project:' .. a.project, 'max_active', 'closed')
   if own[2] then return reject('project_closed') end

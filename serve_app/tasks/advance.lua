@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Notes how far a leased task has come: its phase only moves forward, its progress never falls.
--- Arguments: id, attempt, status, run_ms; progress, preview and resolved, the payload for later attempts, where they change.
+-- Records the progress of a leased task: its phase only moves forward, its progress never falls.
+-- Arguments: id, attempt, status, run_ms; progress, preview and resolved (the payload for later attempts) if they change.
 -- Answers `advanced` or `stale`.
 local RANK = { ['Pending'] = 0, ['Reasoning'] = 1, ['Generating'] = 2 }
 local a = cjson.decode(ARGV[3])

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Answers ages in ms: `waiting_ms` since the submission of the task that has waited longest, `lease_ms` and
--- `deadline_ms` since the lease and the deadline that are longest over.
--- No index has waiting tasks by their submission, but their deadlines follow it, until work begins. So it is looked for
--- among those that wait and whose deadlines are nearest; leased ones, which may be nearer, are bounded by max_leased.
+-- `deadline_ms` since the earliest expired lease and deadline.
+-- No index sorts waiting tasks by submission, but until work begins, their deadlines have the same order. So the script
+-- reads the waiting tasks with the nearest deadlines. Leased ones may be nearer; max_leased bounds them.
 local SCAN_LIMIT = 64
 local now, oldest, waiting = now_ms(), 0, 0
 

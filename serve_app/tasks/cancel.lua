@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Ends a task at its owner's wish.
+-- Cancels a task for its owner.
 -- Arguments: id, project, retention_ms
--- Answers `cancelled`, now or by an earlier call; `ended` otherwise; `unknown` where the project has no such task.
+-- Answers `cancelled`, now or by an earlier call; `ended` otherwise; `unknown` if the project has no such task.
 local a = cjson.decode(ARGV[3])
 local key = task_key(a.id)
 local h = redis.call('HMGET', key, 'project', 'status', 'cancelled')
@@ -9,7 +9,7 @@ if h[1] ~= a.project then return answer('unknown') end
 if TERMINAL[h[2]] then return answer(h[3] and 'cancelled' or 'ended') end
 virtual_time()
 if not redis.call('ZSCORE', LEASED, a.id) and redis.call('ZSCORE', FAIR, a.project) then
-  -- It took no turn, so its project gets the turn back.
+  -- It was never leased, so its project gets the share back.
   redis.call('ZINCRBY', FAIR, score(-tonumber(redis.call('HGET', key, 'share'))), a.project)
 end
 redis.call('HSET', key, 'cancelled', 1, 'details', '{"error":"Cancelled by the client"}')

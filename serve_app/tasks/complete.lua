@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- Publishes an attempt's outcome, once.
 -- Arguments: id, attempt, status, retention_ms, device_us, fields of the task's hash
--- Answers `published`; `repeated` where this attempt had published already; `refused` for a stale attempt, or a task
--- that ended otherwise.
--- A result that comes after the reaper took the lease back, but before anyone else leased the task, still counts:
--- the attempt only grows at lease, so nobody else can be working on it.
+-- Answers `published`; `repeated` if this attempt had published already; `refused` for a stale attempt, or a task that
+-- ended otherwise.
+-- A result still counts after the reaper took the lease back, until the task is leased again: the attempt only grows
+-- with a lease, so no other dispatcher works on it.
 local a = cjson.decode(ARGV[3])
 local key = task_key(a.id)
 local h = redis.call('HMGET', key, 'attempt', 'status', 'published_by', 'project', 'endpoint', 'work')
@@ -20,7 +20,7 @@ if a.device_us > 0 then
   redis.call('ZINCRBY', P .. 'device', a.device_us, h[4])
   local counts = { device_us = a.device_us }
   if h[6] then
-    -- What work takes of late: an older task counts 2 % less than the one after it.
+    -- Recent device time per work: a task counts 2 % less than the one after it.
     local sums = redis.call('HMGET', DEMAND, 'done', 'device_us')
     if tonumber(sums[1] or 0) > 0 then
       counts.error_us = math.abs(h[6] * sums[2] / sums[1] - a.device_us)

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Has an ended task go now, and not when its retention is over: it leaves the project's list, is `deleted` to its
--- readers, and the sweep deletes it. While others are made of it, the sweep keeps what they need.
+-- Deletes an ended task before its retention is over: it leaves the project's list, readers see it as `deleted`, and
+-- the sweep deletes it. While other tasks need its objects, the sweep keeps those.
 -- Arguments: id, project, late_ms
 -- A task that failed less than late_ms ago goes that much later: a worker that does not know of the end may still write.
--- Answers `deleted`; `unfinished`; `unknown` where the project has no such task.
+-- Answers `deleted`; `unfinished`; `unknown` if the project has no such task.
 local a = cjson.decode(ARGV[3])
 local h = redis.call('HMGET', task_key(a.id), 'project', 'status', 'finished')
 if h[1] ~= a.project then return answer('unknown') end

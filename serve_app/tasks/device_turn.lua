@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Decides which model has its turn on a device that has room for one of several at a time.
+-- Chooses the queue whose model uses a device that holds one of several models at a time.
 -- Arguments: device, turn_ms, queues
--- A queue keeps its turn while it has tasks, and for turn_ms where another waits. Then it is that of the queue that has
--- waited longest for one. Answers the `queue`; none while none had a turn.
+-- A queue keeps its turn while it has tasks, but only for turn_ms if another waits. The next turn is that of the queue
+-- that has waited longest. Answers the `queue`; none before the first turn.
 local a = cjson.decode(ARGV[3])
 local TURN, now, busy, first, longest = P .. 'turn:' .. a.device, now_ms(), false, nil, nil
 local holder, since = redis.call('HGET', TURN, 'queue'), tonumber(redis.call('HGET', TURN, 'since') or 0)
@@ -13,8 +13,8 @@ for _, queue in ipairs(a.queues) do
     busy = waits or redis.call('EXISTS', LEASED) > 0
   elseif waits then
     redis.call('HSETNX', TURN, waiting_since, now)
-    local began = tonumber(redis.call('HGET', TURN, waiting_since))
-    if not longest or began < longest then first, longest = QUEUE, began end
+    local started_at = tonumber(redis.call('HGET', TURN, waiting_since))
+    if not longest or started_at < longest then first, longest = QUEUE, started_at end
   else
     redis.call('HDEL', TURN, waiting_since)
   end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Notes how large an uploaded file is, which counted until now with the most that it might have had.
+-- Records the size of an uploaded file, which counted with its maximum until now.
 -- Arguments: id, project, bytes
 local a = cjson.decode(ARGV[3])
 local sizes = P .. 'uploads:' .. a.project

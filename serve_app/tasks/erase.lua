@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Ends tasks of a project whose data is being erased, and forgets their webhooks: nobody is told any more.
+-- Ends tasks of a project whose data is being erased, and forgets their webhooks without sending them.
 -- Arguments: project, ids, retention_ms
 local a = cjson.decode(ARGV[3])
 for _, id in ipairs(a.ids) do

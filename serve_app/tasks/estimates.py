@@ -11,17 +11,17 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.tasks.windows import BUCKET_ERROR, WINDOWS, Window, WindowReader
 
-_LEAST_PROGRESS: Final = 0.1
+_MIN_PROGRESS: Final = 0.1
 """Progress from which the remaining time is derived from it."""
 _WRITE_S: Final = 0.2
 """Seconds between two writes of progress, which is also as old as the last step."""
 _OVERRUN: Final = 0.25
-"""Share of the elapsed time that a task may still take at least, once it takes longer than expected."""
+"""Minimum remaining time of a task that takes longer than expected, as a share of the elapsed time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds that a unit of `Plan.work` runs. One task in ten is faster than `fast`, one in ten slower than `slow`."""
+    """Seconds that a unit of `ResolvedRequest.work` runs. One task in ten is below `fast`, one above `slow`."""
 
     mean: float
     fast: float
@@ -45,17 +45,17 @@ class QueueForecast:
     """Pace in the shortest window in which a task became ready; None if none did within a day."""
     running: int = 0
     mean_work: float = 0.0
-    """Compute units of an unfinished task, the mean."""
+    """Mean compute units of an unfinished task."""
     load_s: float | None = None
-    """Seconds to load the model, the mean; None before the first report."""
+    """Mean seconds to load the model; None before the first report."""
     step_s: float | None = None
     """Seconds of the last step; None if no replica reported one within a minute."""
 
 
-class Place(NamedTuple):
-    """Place of an unfinished task; a quarantined one is neither queued nor leased."""
+class QueuePosition(NamedTuple):
+    """Position of an unfinished task; a quarantined one is neither queued nor leased."""
 
-    position: int | None = None
+    number: int | None = None
     """Position in the queue; 1 is next."""
     leased: bool = False
 
@@ -83,38 +83,46 @@ async def read_forecast(tasks: TaskStore, windows: WindowReader, queue: str) -> 
     )
 
 
-async def find_place(tasks: TaskStore, task: Task) -> Place:
+async def find_position(tasks: TaskStore, task: Task) -> QueuePosition:
     """Finds a task that has not ended. Raises RedisError."""
     if task.status is not Status.PENDING:
-        return Place(leased=True)
+        return QueuePosition(leased=True)
     rank = await tasks.redis.zrank(f"{tasks.prefix}queued:{task.queue}", task.id)
     if rank is not None:
-        return Place(cast(int, rank) + 1)
+        return QueuePosition(cast(int, rank) + 1)
     lease = await tasks.redis.zscore(f"{tasks.prefix}leased:{task.queue}", task.id)
-    return Place(leased=lease is not None)
+    return QueuePosition(leased=lease is not None)
 
 
-def estimate(
-    task: Task, place: Place, forecast: QueueForecast, now: float, *, starting: bool = False, fault: str | None = None
+def eta_details(
+    task: Task,
+    position: QueuePosition,
+    forecast: QueueForecast,
+    now: float,
+    *,
+    starting: bool = False,
+    fault: str | None = None,
 ) -> dict[str, Any] | None:
-    """`details` of a task that has not ended: `eta` and `eta_range`, an interval that holds it four times in five, in
-    seconds from `now` (epoch seconds); `queue_position` while it waits; a `message` while its model is `starting`, as
-    no replica runs, or with the `fault` that keeps it from starting. None where nothing is known."""
+    """Returns the `details` of a task that has not ended; None if nothing is known.
+
+    `eta` and `eta_range`, an interval that holds it four times in five, are in seconds from `now` (epoch seconds). A
+    waiting task has a `queue_position`. A `message` says that the model is `starting`, or the `fault` that prevents it.
+    """
     details: dict[str, Any] = {}
     load_s, pace = forecast.load_s if starting else 0.0, forecast.pace
-    if pace and load_s is not None and (place.leased or place.position):
-        eta, least, most = (
+    if pace and load_s is not None and (position.leased or position.number):
+        eta, lower, upper = (
             load_s + wait_s + run_s
             for wait_s, run_s in zip(
-                _wait(place.position, pace, forecast), _run(task, pace, forecast, now), strict=True
+                _wait(position.number, pace, forecast), _run(task, pace, forecast, now), strict=True
             )
         )
         details = {
             "eta": round(eta, 1),
-            "eta_range": [math.floor(round(10 * least, 6)) / 10, math.ceil(round(10 * most, 6)) / 10],
+            "eta_range": [math.floor(round(10 * lower, 6)) / 10, math.ceil(round(10 * upper, 6)) / 10],
         }
-    if place.position:
-        details["queue_position"] = place.position
+    if position.number:
+        details["queue_position"] = position.number
     if fault is not None:
         details["message"] = fault
     elif starting:
@@ -123,9 +131,11 @@ def estimate(
 
 
 def _wait(position: int | None, pace: Pace, forecast: QueueForecast) -> tuple[float, float, float]:
-    """Seconds until its turn, the mean and the ends of the interval. By Little's law: as many as run now get on at a
-    time, each at the mean pace. Of those that run the first to end is on average half a run from there. What differs
-    from task to task evens out over those ahead."""
+    """Returns the seconds until the task's lease: the mean and the ends of the interval.
+
+    By Little's law, as many tasks as run now proceed at a time, each at the mean pace. The first of them ends after
+    half a run on average. Differences between tasks even out over those ahead.
+    """
     if position is None:
         return 0.0, 0.0, 0.0
     ahead = position - 1
@@ -139,18 +149,18 @@ def _wait(position: int | None, pace: Pace, forecast: QueueForecast) -> tuple[fl
 
 
 def _run(task: Task, pace: Pace, forecast: QueueForecast, now: float) -> tuple[float, float, float]:
-    """Seconds of its own work that are left, as of `_wait`."""
-    # Since when an attempt runs is known of the first one only.
+    """Returns the remaining seconds of the task's own work: the mean and the ends of the interval."""
+    # Only the start of the first attempt is known.
     if task.started is None or task.status is Status.PENDING or task.attempt > 1:
         return task.work * pace.mean, task.work * pace.fast, task.work * pace.slow
     elapsed, expected = max(0.0, now - task.started), task.work * pace.mean
     progress = task.progress or 0.0
-    if progress >= _LEAST_PROGRESS:
-        # What progress says, elapsed * (1 - progress) / progress, and what the pace says, the rest of `expected`: the
-        # further the work is, the more counts the former.
+    if progress >= _MIN_PROGRESS:
+        # Mean of two forecasts, weighted by progress: elapsed * (1 - progress) / progress by progress, and by pace
+        # max(0, expected - elapsed).
         left, lag = (1 - progress) * max(expected, elapsed), _WRITE_S + (forecast.step_s or 0.0)
-        least, most = max(0.0, left * pace.fast / pace.mean - lag), left * pace.slow / pace.mean
+        lower, upper = max(0.0, left * pace.fast / pace.mean - lag), left * pace.slow / pace.mean
         left = max(0.0, left - lag / 2)
     else:
-        left, least, most = (max(0.0, task.work * each - elapsed) for each in (pace.mean, pace.fast, pace.slow))
-    return left, least, max(most, _OVERRUN * elapsed) if elapsed > expected else most
+        left, lower, upper = (max(0.0, task.work * each - elapsed) for each in (pace.mean, pace.fast, pace.slow))
+    return left, lower, max(upper, _OVERRUN * elapsed) if elapsed > expected else upper

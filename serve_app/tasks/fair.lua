@@ -1,24 +1,24 @@
--- Whose turn it is in a queue, by start-time fair queueing: in front of every script that gives a turn, takes one back or
--- goes by one (scripts.py). In virtual time a task starts where its project's last one ends, but never in the past, and
--- takes its share: its work, divided by its project's weight.
+-- Start-time fair queueing over projects. Included by the scripts that schedule tasks (scripts.py). In virtual time, a
+-- task starts at the end of its project's last one, but never in the past, and takes its share: its work divided by its
+-- project's weight.
 
--- A share without bounds would stop the clock for everyone. The bounds of weights are those of accounts/projects.py.
+-- An unbounded share would stop the clock for all projects. The bounds of weights are those of accounts/projects.py.
 local MIN_WEIGHT, MAX_WEIGHT = 0.01, 100
 local MIN_WORK, MAX_WORK = 0.001, 1e6  -- megapixel-steps
-local FAR = 1e12  -- further on, numbers get too coarse for small shares: virtual time begins anew
+local FAR = 1e12  -- beyond it, doubles are too coarse for small shares: the clock restarts
 
--- The number, or the nearest that is in bounds; the least for what is no number.
-local function within(x, least, most)
-  if not (x and x >= least) then return least end
-  return math.min(x, most)
+-- Returns the nearest number in bounds; the minimum for nil and NaN.
+local function clamp(x, minimum, maximum)
+  if not (x and x >= minimum) then return minimum end
+  return math.min(x, maximum)
 end
 
 local function compute_share(work, weight)
-  return within(work, MIN_WORK, MAX_WORK) / within(weight, MIN_WEIGHT, MAX_WEIGHT)
+  return clamp(work, MIN_WORK, MAX_WORK) / clamp(weight, MIN_WEIGHT, MAX_WEIGHT)
 end
 
--- Sets the clock to 0 and gives turns to all that wait as if they came now, one after the other. Those that had a turn,
--- and may come back, are before them.
+-- Sets the clock to 0 and queues the waiting tasks anew, in their order. Leased and quarantined tasks, which may be
+-- requeued, come before them.
 local function restart_clock()
   for _, id in ipairs(redis.call('ZRANGE', LEASED, 0, -1)) do redis.call('HSET', task_key(id), 'vt', 0) end
   for _, id in ipairs(redis.call('ZRANGE', QUARANTINED, 0, -1)) do
@@ -49,7 +49,7 @@ local function restart_clock()
   for project, tail in pairs(ends) do redis.call('ZADD', FAIR, score(tail), project) end
 end
 
--- The virtual time now, in [0, FAR). It begins anew when it has come that far.
+-- Returns the virtual time in [0, FAR); restarts the clock at FAR.
 local function virtual_time()
   local clock = tonumber(redis.call('GET', CLOCK) or 0)
   local sound = clock < FAR

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Forgets ended tasks of a project whose data is being erased, and reservations; their objects are gone.
 -- Arguments: project, ids, late_ms
--- A worker that does not know yet may still write an object of a task that ended less than late_ms ago: its id stays in
--- `retention`, and so does that of a reservation, for the sweep to delete what came.
+-- A worker that does not know of the end may still write an object of a task that ended less than late_ms ago. So its id
+-- stays in `retention`, as does that of a reservation, and the sweep deletes late objects.
 local a, now = cjson.decode(ARGV[3]), now_ms()
 for _, id in ipairs(a.ids) do
   local key = task_key(id)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Prolongs the leases a dispatcher still holds.
+-- Prolongs the leases that a dispatcher still holds.
 -- Arguments: lease_ms, leases {id, attempt}
 -- Answers those that are `lost`, by their positions from 0: their work must stop.
 local a, lost = cjson.decode(ARGV[3]), {}

@@ -1,10 +1,10 @@
--- Hands waiting tasks to a dispatcher.
+-- Leases waiting tasks to a dispatcher.
 -- Arguments: call, n, max_leased, lease_ms, max_exclusive, max_memory, dispatcher (its name, if it wants to be woken)
--- A dispatcher that has room for more than there is, or may be leased, waits in `idle` to be woken; any other leaves it, and
--- wakes the next one if tasks are left. So it asks with an `n` of 0 where it was woken and has no room.
--- Nothing is handed out while the queue is `cold`: its first replica is on its way, and would be all that Ray starts.
+-- A dispatcher that gets fewer than `n` tasks waits in `idle` to be woken; any other leaves `idle`, and wakes the next one
+-- if tasks are left. So a woken dispatcher without capacity calls with an `n` of 0.
+-- No task is leased while the queue is `cold`: its first replica is starting, and would be the only one that Ray starts.
 -- Answers `leases`, each with id, attempt, exclusive, created, payload, project, traceparent, now, and `remaining_ms`
--- until the deadline where work has begun before; the same call gets the same again.
+-- until the deadline if work has begun before. A repeated call gets the same answer.
 local a = cjson.decode(ARGV[3])
 local cached = cached_reply(a.call)
 if cached then return cached end
@@ -43,12 +43,12 @@ while #out < n do
   if latest > clock then
     clock = latest
     redis.call('SET', CLOCK, score(latest))
-    -- A project whose last task starts in the past has no claim left to remember.
+    -- A project whose last task ends in the past starts at the clock anyway.
     redis.call('ZREMRANGEBYSCORE', FAIR, '-inf', score(latest))
   end
 end
 if #out > 0 and redis.call('EXISTS', QUEUED) == 0 then
-  -- End of a busy period: nobody waits, so nobody's past matters any more.
+  -- End of a busy period: no project waits, so their past no longer matters.
   local last = redis.call('ZRANGE', FAIR, -1, -1, 'WITHSCORES')
   if #last > 0 then
     redis.call('SET', CLOCK, last[2])

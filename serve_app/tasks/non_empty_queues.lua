@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Answers those of the `queues` in which tasks wait. Arguments: queues
+-- Answers the `queues` in which tasks wait. Arguments: queues
 local a, non_empty = cjson.decode(ARGV[3]), {}
 for _, queue in ipairs(a.queues) do
   enter(queue)

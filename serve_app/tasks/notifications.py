@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from serve_app.background import Loops, idle
 
 _WATCH_S: Final = 60
+"""Seconds for which the store sends the changes of a watched task."""
 _MAX_PER_TASK: Final = 32
 """Requests that wait for one task in this process."""
 
@@ -36,7 +37,7 @@ class TaskNotifications:
 
     @contextlib.contextmanager
     def expect(self, task_id: str, *, changes: bool = False) -> Iterator[asyncio.Event]:
-        """Yields an event that is set when the task ends, or with `changes` changes, or when a message may be lost.
+        """Yields an event that is set when the task ends, with `changes` when it changes, or when messages may be lost.
 
         Enter first, then read the task, then wait.
         """
@@ -94,7 +95,7 @@ class WatcherLimit:
 
     @contextlib.contextmanager
     def acquire(self, task_id: str) -> Iterator[bool]:
-        """Yields whether the request may wait; if not, it is to be answered at once."""
+        """Yields whether the request may wait; if not, answer it at once."""
         if self._by_task[task_id] >= _MAX_PER_TASK or self._total >= self._limit:
             yield False
             return

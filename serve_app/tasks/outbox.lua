@@ -1,4 +1,4 @@
--- The webhook outbox, whose structures webhooks/outbox.py names: in front of every script that changes it.
+-- The webhook outbox; webhooks/outbox.py documents its keys. Included by the scripts that change it.
 
 local function delivery_key(id) return P .. 'delivery:' .. id end
 local function attempts_key(id) return P .. 'attempts:' .. id end
@@ -30,7 +30,7 @@ end
 
 local function destination_key(destination) return P .. 'destination:' .. destination end
 
--- Notes a claim until `until_ms`; with `only_if_there` prolongs one that has not run out.
+-- Records a claim until `until_ms`; with `only_if_there`, only prolongs one that has not expired.
 local function note_sending(destination, id, until_ms, only_if_there)
   for _, key in ipairs({ sending_key(destination), calls_key(organization_of(destination)) }) do
     if only_if_there then

@@ -1,4 +1,4 @@
-"""The payload of a task: the part of its record that says what to make. The store never reads it."""
+"""Payloads of tasks: the resolved request and its inputs. The store never reads them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class NewerPayload(Exception):
 class TaskPayload:
     """A resolved request with its inputs, and the moderation that applies to it.
 
-    `warnings` were returned by the submission and stand beside the result again. An attempt that has settled what
-    submission left open stores the payload anew with `is_moderated`: later attempts take it as it is.
+    The result repeats the submission's `warnings`. An attempt that resolved the open fields stores the payload
+    anew with `is_moderated`, and later attempts use it unchanged.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -58,7 +58,7 @@ _PAYLOAD: Final = TypeAdapter(TaskPayload)
 
 
 def _from_version_1(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the flat record of 0.2, whose tasks are kept for `tasks.retention_s`; goes with 0.4."""
+    """Converts the flat record of 0.2. Goes with 0.4: by then, `tasks.retention_s` of its tasks is over."""
     request: dict[str, Any] = {
         name: value
         for name, value in job.items()

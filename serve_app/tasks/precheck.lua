@@ -1,6 +1,6 @@
--- Answers what `submit` would answer now, whatever the task is, or `admissible`. Changes nothing, but that the
--- idempotency key is kept for the task `id` for claim_ms.
--- Arguments: those of `submit` that admission.lua reads, claim_ms; `price` is the least that the task can cost.
+-- Answers the rejection that `submit` would answer now to any task, or `admissible`. Only claims the idempotency key for
+-- the task `id` for claim_ms.
+-- Arguments: those of `submit` that admission.lua reads, claim_ms; `price` is the minimum cost of the task.
 local a = cjson.decode(ARGV[3])
 local obstacle = find_earlier(a) or check_limits(a, now_ms())
 if obstacle then return cjson.encode(obstacle) end

@@ -1,7 +1,7 @@
--- The rate limit of a key: generic cell rate algorithm. In front of `consume_rate_limit` and the scripts that admit tasks.
+-- Rate limit of a key: generic cell rate algorithm. Included by `consume_rate_limit` and the scripts that admit tasks.
 
--- For a key that may send one request every `every_ms`, and `burst` at once. Returns how long to wait in ms, 0 for not at
--- all; how many more requests there may be after this one; and when the next is due, which `record_rate` notes.
+-- Checks a key that may send one request every `every_ms`, and `burst` at once. Returns the ms to wait, the requests that
+-- it may send after this one, and the time at which the next is due, for `record_rate`.
 local function check_rate(key_id, every_ms, burst, now)
   local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
   local early = due + every_ms - burst * every_ms - now

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes back tasks whose lease ran out: their dispatcher is gone, and where work had begun, perhaps the worker with it.
+-- Requeues tasks whose lease expired: their dispatcher is gone, and if work had begun, perhaps the worker with it.
 -- Arguments: queues, limit of each, retry (retry_and_end.lua)
 -- Answers the `count`.
 local a, now, count = cjson.decode(ARGV[3]), now_ms(), 0

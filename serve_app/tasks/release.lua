@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives a leased task back.
+-- Releases a lease and requeues its task.
 -- Arguments: id, attempt, cause and retry (retry_and_end.lua); resolved, the payload for later attempts, if it is new
 -- Answers `requeued`; `ended`; `stale`.
 local a = cjson.decode(ARGV[3])

@@ -1,7 +1,7 @@
--- Reserves room for a file that a client of a project is about to upload, or changes nothing.
--- Arguments: id, project, organization, bytes, due_ms, max_uploads, max_bytes, price (the least that a task can cost)
+-- Reserves an upload of a project, or changes nothing.
+-- Arguments: id, project, organization, bytes, due_ms, max_uploads, max_bytes, price (the minimum cost of a task)
 -- Answers `reserved`, or `rejected` with a reason: that of `find_obstacle`, or `too_many_uploads` with `wait_ms` until the
--- first of the project's goes.
+-- project's first upload expires.
 local a, now = cjson.decode(ARGV[3]), now_ms()
 local reserved, sizes = P .. 'reserved:' .. a.project, P .. 'uploads:' .. a.project
 if redis.call('HEXISTS', sizes, a.id) == 1 then return answer('reserved') end

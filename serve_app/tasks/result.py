@@ -1,4 +1,4 @@
-"""The result of a task: the part of its record that says what came of it."""
+"""Results of tasks, as their records store them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DraftResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
-    """Object keys of a finished image or video, and the fields of it that clients see. Times in epoch seconds."""
+    """Object keys of a finished image or video, and its fields that clients see. Times are in epoch seconds."""
 
     key: str
     prompt: str
@@ -30,7 +30,7 @@ class GenerationResult:
     duration: float
     """Seconds from the start of work to the end."""
     files: tuple[str, ...] | None = None
-    """Names of all objects beside `key`; None in records of 0.1, which did not list them."""
+    """Names of all objects beside `key`; None in records of 0.1."""
     thumbnail: str | None = None
     draft: DraftResult | None = None
 
@@ -52,6 +52,6 @@ class GenerationResult:
 
     @property
     def object_keys(self) -> list[str] | None:
-        """Keys of all objects that the attempt stored; None as `files`."""
+        """Keys of all objects that the attempt stored; None without `files`."""
         folder = self.key.rpartition("/")[0]
         return None if self.files is None else [f"{folder}/{name}" for name in self.files]

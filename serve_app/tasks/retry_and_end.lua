@@ -1,7 +1,7 @@
--- How tasks end, or go back to wait: in front of every script that may do so (scripts.py).
+-- Ends and requeues tasks. Included by the scripts that may do so (scripts.py).
 
--- The one way into a terminal status: every index lets go of the task, its money is settled and its webhook is due, all
--- in the same step.
+-- Sets a terminal status; nothing else does. In the same step, the task leaves every index, its money is settled and its
+-- webhook is due.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
   local h = redis.call('HMGET', key, 'project', 'webhook_destination', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled', 'work', 'needs')
@@ -17,20 +17,20 @@ local function finish(id, status, retention_ms)
   local was_leased = redis.call('ZREM', LEASED, id) == 1
   redis.call('ZREM', DEADLINES, id)
   if redis.call('EXISTS', QUEUED, QUARANTINED, LEASED) == 0 then
-    redis.call('HSET', DEMAND, 'unfinished', 0) -- exactly, whatever sums of fractions lost
+    redis.call('HSET', DEMAND, 'unfinished', 0) -- drops rounding errors
   elseif h[10] then
     redis.call('HINCRBYFLOAT', DEMAND, 'unfinished', '-' .. h[10])
   end
   redis.call('ZREM', P .. 'active:' .. project, id)
   if h[11] then
     redis.call('SREM', needed_key(h[11]), id)
-    -- Its owner deleted it meanwhile, and it was kept for the last time.
+    -- Its owner deleted it meanwhile, and no other task needs it.
     if redis.call('EXISTS', needed_key(h[11])) == 0 and redis.call('HEXISTS', task_key(h[11]), 'deleted') == 1 then
       redis.call('ZADD', RETENTION, 'XX', 'LT', now, h[11])
     end
   end
   redis.call('ZADD', RETENTION, now + retention_ms, id)
-  -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
+  -- The sweep removes the record, which it needs to find the index entries. The record expires if no sweep runs.
   redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
   redis.call('HINCRBY', STATS, status, 1)
   if status == 'Error' and not h[9] then
@@ -50,8 +50,8 @@ local function finish(id, status, retention_ms)
   if was_leased and redis.call('EXISTS', QUEUED, QUARANTINED) > 0 then wake() end
 end
 
--- Quarantined wait for one another, each for a worker to itself: that is no time of theirs. What is left of the time that
--- a task may run counts from its next lease on (lease.lua); until then it may wait as long as any task.
+-- Stores the remaining run time of a quarantined task, which waits for a worker of its own: the time counts from its next
+-- lease on (lease.lua). Until then it may wait as long as any task.
 local function stop_the_clock(id, queue_ms)
   local key = task_key(id)
   local h = redis.call('HMGET', key, 'started', 'created')
@@ -61,11 +61,11 @@ local function stop_the_clock(id, queue_ms)
   redis.call('ZADD', DEADLINES, math.max(deadline, tonumber(h[2]) + queue_ms), id)
 end
 
--- Takes a task back from a worker. Causes: `requeue`, nothing speaks against the task; `crash`, the worker died with it;
--- `crash_alone`, it had that worker to itself; `interruption`, the worker had begun with it and gave up, without blame.
+-- Requeues a leased task. Causes: `requeue`, without blame; `crash`, the worker died with it; `crash_alone`, it was the
+-- only task of that worker; `interruption`, the worker started it and gave up, without blame.
 -- `retry` has max_crashes, max_losses, max_interruptions, retention_ms, queue_ms, and `details` for a task that ends.
--- A shared crash can quarantine a task but never end it; only a crash it suffered alone does, or too many losses.
--- What is interrupted often becomes a quarantined task, too: if others break its worker, it gets through alone.
+-- A shared crash can quarantine a task but never end it; a crash alone or too many losses can. A task that is interrupted
+-- often is quarantined, too: if others break its worker, it gets through alone.
 -- Returns `requeued` or `ended`.
 local function requeue(id, cause, retry)
   local key = task_key(id)
@@ -91,8 +91,8 @@ local function requeue(id, cause, retry)
   redis.call('SREM', EXCLUSIVE, id)
   redis.call('HSET', key, 'status', 'Pending')
   local quarantined = crashes >= retry.max_crashes - 1 or 2 * interruptions >= retry.max_interruptions
-  -- It had its turn, so it is not behind the clock's.
-  local vt = within(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
+  -- It was leased before, so it is not behind the clock.
+  local vt = clamp(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
   redis.call('ZADD', quarantined and QUARANTINED or QUEUED, score(vt), id)
   if quarantined then stop_the_clock(id, retry.queue_ms) end
   redis.call('HINCRBY', STATS, 'requeued', 1)

@@ -2,18 +2,18 @@
 -- Arguments: id, project, organization, endpoint, key_id, price, work, weight, queue_ms, not_after_ms, fields of the task's
 -- hash; max_memory, every_ms, burst, max_queued, max_active as in admission.lua; idempotency_key, idempotency_ms,
 -- body_hash and reply for a request that has such a key; needs, the ended task whose objects this one needs until it ends
--- and at least for keep_ms.
+-- and for at least keep_ms.
 -- Answers `created` with `requests_left`; `repeated` with the `reply` to the same request; `rejected` with a reason.
 local a, now = cjson.decode(ARGV[3]), now_ms()
 local key, share = task_key(a.id), compute_share(a.work, a.weight)
 
--- Of two that are both on their way, as the first took longer than its key was kept, the first to come here counts.
+-- If the first request took longer than its claim of the key, two are in progress: the first to come here counts.
 local earlier = find_earlier(a)
 if earlier and earlier.reason ~= 'in_progress' then return cjson.encode(earlier) end
 -- A client library that repeats the call after a lost answer finds its own task.
 if redis.call('EXISTS', key) == 1 then return answer('created', { requests_left = 0 }) end
 
--- Whoever asked may have gone by the time that a server which stood still gets to it.
+-- The client may have given up while the server stood still.
 if now > a.not_after_ms then return cjson.encode(reject('expired')) end
 if a.needs then
   local needs = redis.call('HMGET', task_key(a.needs), 'id', 'deleted')
@@ -21,7 +21,7 @@ if a.needs then
 end
 local rejection, remaining, due = check_limits(a, now)
 if rejection then return cjson.encode(rejection) end
--- First, so that a server which may not publish refuses before anything is written. Nobody hears of it before the end.
+-- Publishes first, so that a server which may not publish fails before any write. Messages go out after the script.
 wake()
 hold(a.organization, a.project, a.id, a.endpoint, a.price, now)
 record_rate(a.key_id, due, now)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Names tasks whose retention is over, so that their objects can be deleted, and forgets those deleted before.
--- A task whose webhook is still on its way stays until that has ended. One that others are made of stays, too, until
--- they have; it is named only if its owner `deleted` it, for what they don't need to go.
+-- Claims tasks whose retention is over, so that their objects can be deleted, and forgets those deleted before.
+-- A task stays until its webhook has ended, and until the tasks that need its objects have ended. If its owner `deleted`
+-- it, it is claimed before, for the objects that they don't need.
 -- Arguments: deleted (ids whose objects are gone), limit, claim_ms
 -- Answers `ids`, and whether there may be `more`. A claim that is never confirmed comes up again after claim_ms.
 local SCAN_LIMIT = 2000
@@ -15,7 +15,7 @@ for _, id in ipairs(a.deleted) do
   forget_delivery(id)
 end
 local function is_kept(id)
-  -- A dispatcher of an earlier release ends tasks without taking them out here.
+  -- Dispatchers of an earlier release don't remove ended tasks here.
   for _, each in ipairs(redis.call('SMEMBERS', needed_key(id))) do
     local status = redis.call('HGET', task_key(each), 'status')
     if not status or TERMINAL[status] then redis.call('SREM', needed_key(id), each) end

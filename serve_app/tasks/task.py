@@ -40,22 +40,22 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.GENERATING: frozenset({Status.PENDING}) | TERMINAL,
     **dict.fromkeys(TERMINAL, frozenset[Status]()),
 }
-"""Which status may follow which. The way back to `Pending` is a lost worker: the next lease counts a new attempt.
+"""Statuses that may follow each status. A lost worker leads back to `Pending`; the next lease counts a new attempt.
 `Pending` may end at once: by moderation, cancellation, a deadline, or a result that came after the lease was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where to send a task's webhook."""
+    """Destination of a task's webhook."""
 
     url: str
-    """Empty where the key that it was sealed with is gone."""
+    """Empty if the key that sealed it is gone."""
     destination: str
     """Scheme, host and port of the URL; once stored, an encoded WebhookDestination."""
     base: str
-    """The service's own address, as the submission reached it: links begin with it."""
+    """The service's own origin, as the submission reached it. Links begin with it."""
     secret: str = field(default="", repr=False)
-    """Encrypted; empty: unsigned."""
+    """Encrypted; empty for unsigned webhooks."""
 
     def sealed(self, at_rest: AtRest, organization: str) -> Webhook:
         """Returns the webhook as it is stored."""
@@ -78,20 +78,20 @@ class NewTask:
     endpoint: str
     payload: TaskPayload
     reply: str
-    """JSON of the submission's answer, repeated to a client that repeats its request."""
+    """JSON of the submission's answer; a repeated request gets it again."""
     price: int = 0
-    """Milli-credits that are held until the task ends."""
+    """Milli-credits held until the task ends."""
     weight: float = 1.0
-    """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
+    """The project's share of the queue against others; the store clamps it to the bounds of `accounts/projects.py`."""
     key_id: str = ""
     user: str = ""
     webhook: Webhook | None = None
     idempotency_key: str = ""
     body_hash: str = ""
     traceparent: str = ""
-    """Traceparent of the submission's span; empty where nothing is traced."""
+    """Traceparent of the submission's span; empty without tracing."""
     needs: str = ""
-    """Id of the ended task whose objects this one is made of: they stay for as long as this one may take."""
+    """Id of the ended task whose objects this one needs; they are kept until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class AcceptedTask:
 
     reply: str
     created: bool
-    """False for the repeat of an earlier request, whose reply it is."""
+    """False if `reply` is that of an earlier request."""
     requests_left: int | None = None
     """Requests that the key may send right now; None for a repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One attempt at a task, held by one dispatcher until its lease runs out. Times in epoch seconds of one clock."""
+    """One attempt at a task, held by one dispatcher until it expires. Times are in epoch seconds of one clock."""
 
     id: str
     attempt: int
@@ -115,17 +115,17 @@ class Lease:
     created: float
     """Time of the submission."""
     payload: str
-    """The encoded TaskPayload; empty where the key that it was sealed with is gone."""
+    """The encoded TaskPayload; empty if the key that sealed it is gone."""
     project: str = ""
     traceparent: str = ""
     leased_at: float = 0.0
     remaining_s: float | None = None
-    """Seconds from the lease to the deadline; None before the first start of work, which sets it."""
+    """Seconds from lease to deadline; None before the first start of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as stored. Times in epoch seconds, None when not reached; `cost` in milli-credits once settled."""
+    """A task as stored. Times are in epoch seconds, None if not reached; `cost` is in milli-credits once settled."""
 
     id: str
     project: str
@@ -143,16 +143,16 @@ class Task:
     details: dict[str, Any] | None = None
     cost: int | None = None
     payload: str = ""
-    """The encoded TaskPayload of the submission; empty where the key that it was sealed with is gone."""
+    """The encoded TaskPayload of the submission; empty if the key that sealed it is gone."""
     webhook: Webhook | None = None
     traceparent: str = ""
     work: float = 1.0
     """Compute units, `ResolvedRequest.work`."""
     shared: str = ""
-    """Token of links to its page; empty where it is not shared."""
+    """Token of links to its page; empty if it is not shared."""
 
     def read_payload(self) -> TaskPayload | None:
-        """Returns None where the payload can't be read: the key that sealed it is gone, or a later release wrote it."""
+        """Returns None if the key that sealed the payload is gone, or if a later release wrote it."""
         try:
             return TaskPayload.decode(self.payload) if self.payload else None
         except (NewerPayload, ValueError):
@@ -160,7 +160,7 @@ class Task:
 
     @property
     def prompt(self) -> str | None:
-        """The prompt as the client sent it; None as `read_payload`."""
+        """The prompt as sent; None if the payload can't be read."""
         payload = self.read_payload()
         return None if payload is None else payload.request.prompt
 
@@ -182,7 +182,7 @@ def from_record(raw: Mapping[str, str]) -> Task:
         created=int(raw["created"]) / 1000,
         started=seconds("started"),
         finished=seconds("finished"),
-        # The last progress that was written may be less.
+        # The last written progress may be lower.
         progress=1.0 if raw["status"] == Status.READY else float(raw["progress"]) if "progress" in raw else None,
         preview=Preview(**json.loads(raw["preview"])) if "preview" in raw else None,
         result=GenerationResult.decode(raw["result"]) if "result" in raw else None,

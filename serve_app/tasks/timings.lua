@@ -1,4 +1,4 @@
--- How long things took, as histograms that tasks/views.py names: in front of every script that ends a wait.
+-- Histograms of durations, read by tasks/views.py. Included by the scripts that observe one.
 local BUCKETS_MS = { 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000, 3600000 }
 
 local function observe_in(key, name, ms)
@@ -13,5 +13,5 @@ local function observe_in(key, name, ms)
   redis.call('HINCRBY', key, name .. ':sum', ms)
 end
 
--- Of tasks of this queue.
+-- Observes a duration of this queue's tasks.
 local function observe(name, ms) observe_in(TIMINGS, name, ms) end

@@ -23,22 +23,22 @@ from serve_app.tasks.windows import WindowReader
 Vocabulary = Literal["full", "basic"]
 _BASIC = {Status.REASONING, Status.GENERATING}
 _PUBLIC = ("prompt", "seed", "start_time", "end_time", "duration")
-"""Of a result, what clients see beside links. It also holds where its objects are, and what a draft is gone on from."""
+"""Fields of a result that clients see beside links."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultSerializer:
-    """Makes the contract's result body of a task."""
+    """Serializes tasks into the contract's result body."""
 
     objects: ObjectStore
     links: LinkSigner
     image_life_s: float
-    """Of a signed link, like the following."""
+    """Seconds that a signed link to an image is valid."""
     video_life_s: float = 3600.0
-    """Of a video, and of a draft's latents."""
+    """Seconds that a signed link to a video or to a draft's latents is valid."""
 
     async def body(self, task: Task, base: str, vocabulary: Vocabulary = "full") -> dict[str, Any]:
-        """With links freshly signed, on the origin `base`."""
+        """Returns the body with freshly signed links on the origin `base`."""
         status = Status.PENDING if vocabulary == "basic" and task.status in _BASIC else task.status
         body: dict[str, Any] = {
             "id": task.id,
@@ -58,7 +58,7 @@ class ResultSerializer:
         return body
 
     async def thumbnail(self, task: Task, base: str) -> str | None:
-        """A link, as in `body`, to a small image of the result, or of how far it is; None where there is none."""
+        """Returns a link to a small image of the result, or to the preview of an unfinished task; None without one."""
         if task.status is Status.READY:
             key = task.result.thumbnail if task.result else None
         else:
@@ -76,14 +76,14 @@ class ResultSerializer:
         return await self.link(key, base, self.image_life_s if is_image else self.video_life_s)
 
     async def link(self, key: str, base: str, life_s: float, *, exact: bool = False) -> str:
-        """One that opens the object for `life_s` seconds, or somewhat longer unless it is `exact`."""
+        """Returns a link that opens the object for `life_s` seconds, or somewhat longer unless `exact`."""
         if self.objects.can_sign:
             return await self.objects.sign(key, timedelta(seconds=life_s))
         return base + self.links.sign(key, life_s, time.time(), exact=exact)
 
 
 def encode_body(body: dict[str, Any]) -> bytes:
-    """The very bytes that polling answers and webhooks carry."""
+    """Returns the bytes of polling answers and webhooks alike."""
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -95,16 +95,16 @@ def not_found(task_id: str) -> dict[str, Any]:
 BUCKETS: Final = Buckets(
     (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000), per_unit=1000
 )
-"""Upper bounds, as in `timings.lua`."""
+"""Upper bounds in milliseconds, as in `timings.lua`."""
 
 WAIT: Final = "wait"
-"""From submission to the first start of work."""
+"""Time from submission to the first start of work."""
 WORK: Final = "work"
-"""From the first start of work to the result, of tasks that became ready."""
+"""Time from the first start of work to the result, of tasks that became ready."""
 
 
 async def timings(redis: Redis, prefix: str, queue: str) -> dict[str, Histogram]:
-    """The histograms WAIT and WORK of a queue."""
+    """Returns the histograms WAIT and WORK of a queue."""
     raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{queue}"))
     return {name: BUCKETS.read(name, raw) for name in (WAIT, WORK)}
 
@@ -115,26 +115,26 @@ class QueueLoad:
     quarantined: int
     running: int
     counts: Mapping[str, int]
-    """Of tasks by how they ended, and of what else happened to them."""
+    """Numbers of tasks by outcome, and of other events."""
     histograms: Mapping[str, Histogram]
-    """Since the store began, by the names of `timings.lua`."""
+    """Histograms since the store began, by their names in `timings.lua`."""
     run_s: float | None
-    """Of a task, the mean of the last hour; else of the day, else since the store began. None where none has ended."""
+    """Mean seconds of a run in the last hour, else the last day, else since the store began; None before the first."""
 
     @property
     def queued_s(self) -> float | None:
-        """The work that waits, in seconds of one task after the other; None as `run_s`."""
+        """Seconds that the waiting tasks take one after the other; None without `run_s`."""
         return None if self.run_s is None else (self.queued + self.quarantined) * self.run_s
 
     @property
     def wait_s(self) -> float | None:
-        """Of a task submitted now, if as many run at a time as do now; None as `queued_s`."""
+        """Seconds that a task submitted now waits, if as many run at a time as now; None without `run_s`."""
         return None if self.queued_s is None else self.queued_s / max(self.running, 1)
 
 
 async def get_queue_load(tasks: TaskStore, windows: WindowReader, queue: str) -> QueueLoad:
     counts = await tasks.reads.counts(queue)
-    queued, quarantined, running = (counts.pop(kind) for kind in ("queued", "quarantined", "leased"))
+    queued, quarantined, running = (counts.pop(name) for name in ("queued", "quarantined", "leased"))
     histograms = await timings(tasks.redis, tasks.prefix, queue)
     run_s = (await windows.read(queue, "1h")).run_s
     if run_s is None:

@@ -1,7 +1,7 @@
--- Counts of recent time, a hash a minute and a hash a quarter of an hour: tasks/windows.py reads them. In front of every
--- script that tells of one.
-local PERIODS = { m = { 60000, 62 }, q = { 900000, 98 } }  -- ms, and how many are kept
-local GROWTH = 1.1  -- of a bucket's bound over that of the one below, as in windows.py
+-- Counts of recent time: a hash for each minute and one for each quarter of an hour, read by tasks/windows.py. Included
+-- by the scripts that count.
+local PERIODS = { m = { 60000, 62 }, q = { 900000, 98 } }  -- ms, and the number that are kept
+local GROWTH = 1.1  -- bound of a bucket over that of the one below, as in windows.py
 
 local function count_recently(counts)
   local now = now_ms()

@@ -1,4 +1,4 @@
-"""Recent time of a queue: counts and quantiles of the last five minutes, hour and day.
+"""Windows of a queue's recent time: counts and quantiles of the last five minutes, hour and day.
 
 `windows.lua` counts in Redis, in one hash for each minute and one for each quarter of an hour. Times are kept in
 buckets whose bounds grow by a tenth, so a quantile is right to within five percent. A window ends now and begins with a
@@ -16,17 +16,17 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 _GROWTH: Final = 1.1
-"""As in `windows.lua`."""
+"""Bound of a bucket over that of the one below, as in `windows.lua`."""
 BUCKET_ERROR: Final = _GROWTH**0.5
-"""By what factor a quantile may be too large or too small."""
+"""Factor by which a quantile may be too large or too small."""
 _PERIODS_S: Final = {"m": 60, "q": 900}
 WINDOWS: Final = {"5m": ("m", 5), "1h": ("m", 60), "24h": ("q", 96)}
-"""By the name of a window, its period and how many of them it has."""
+"""Period and number of periods of each window, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What happened in so many `seconds`."""
+    """Counts of a span of `seconds`."""
 
     seconds: float = 1.0
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Window:
 
     @property
     def errors(self) -> int:
-        """Without cancelled tasks."""
+        """Number of failed tasks, without cancelled ones."""
         return round(self.counts.get(Status.ERROR, 0))
 
     @property
@@ -58,31 +58,30 @@ class Window:
 
     @property
     def task_device_s(self) -> float | None:
-        """Device seconds of a task that was not cancelled, the mean; None where none ended."""
+        """Mean device seconds of a task that was not cancelled; None if none ended."""
         ended = self.ready + self.errors + self.moderated
         return self.device_s / ended if ended else None
 
     @property
     def run_s(self) -> float | None:
-        """From the first start of work to the result, the mean; None where no task became ready."""
+        """Mean seconds from the first start of work to the result; None if no task became ready."""
         return self.counts.get("run_ms", 0) / 1000 / self.ready if self.ready else None
 
     @property
     def prediction_error(self) -> float | None:
-        """By how much device seconds of tasks differed from what was predicted by their work, as a share; None where
-        nothing was predicted."""
+        """Mean error of device seconds predicted from work, as a share of them; None without predictions."""
         predicted = self.counts.get("predicted_us", 0)
         return self.counts["error_us"] / predicted if predicted else None
 
     @property
     def pace(self) -> float | None:
-        """Seconds that a unit of `Plan.work` runs, the mean; None where no task became ready."""
+        """Mean seconds that a unit of `ResolvedRequest.work` runs; None if no task became ready."""
         work = self.counts.get("work", 0)
         return self.counts["run_ms"] / 1000 / work if work else None
 
     def quantile(self, name: str, fraction: float) -> float | None:
-        """Of `wait` (submission to the first start of work), `run` (that to the result), `pace` (run for a unit of
-        work), in seconds; None where there is none."""
+        """Returns a quantile in seconds, None without data, of `wait` (submission to the first start of work), `run`
+        (from there to the result) or `pace` (run for a unit of work)."""
         prefix = f"{name}:"
         buckets = sorted(
             (int(key.removeprefix(prefix)), count) for key, count in self.counts.items() if key.startswith(prefix)
@@ -96,14 +95,14 @@ class Window:
 
 
 class WindowReader:
-    """Reads windows, and what is over only once."""
+    """Reads windows; caches periods that are over."""
 
     def __init__(self, tasks: TaskStore) -> None:
         self._tasks = tasks
         self._closed: dict[tuple[str, str], dict[int, Mapping[str, float]]] = {}
 
     async def read(self, queue: str, window: str) -> Window:
-        """The window of WINDOWS. Raises RedisError."""
+        """Reads a window of WINDOWS. Raises RedisError."""
         period, count = WINDOWS[window]
         total = Counter[str]()
         for counts in await self.periods(queue, window):
@@ -112,7 +111,7 @@ class WindowReader:
         return Window((count - 1) * _PERIODS_S[period] + elapsed_s, dict(total))
 
     async def periods(self, queue: str, window: str) -> list[Mapping[str, float]]:
-        """Counts of each period of the window, the oldest first. Raises RedisError."""
+        """Returns the counts of each period of the window, oldest first. Raises RedisError."""
         period, count = WINDOWS[window]
         last = int(await self._tasks.reads.now() // _PERIODS_S[period])
         numbers = range(last - count + 1, last + 1)

@@ -1,9 +1,9 @@
--- The circuit breaker of a destination: how many calls it gets at a time, and when the next one is due.
--- Between outbox.lua and the scripts that claim deliveries and record attempts; `circuit` is a CircuitPolicy (webhooks/policy.py).
+-- The circuit breaker of a destination: its calls at a time, and the time of the next one.
+-- Included after outbox.lua by the scripts that claim deliveries and record attempts; `circuit` is a CircuitPolicy (webhooks/policy.py).
 local MAX_ATTEMPTS_LISTED = 50
 local DELIVERED = P .. 'delivered'
 
--- Returns how many more calls a destination may get now, and until when its circuit is open, 0 if it is closed.
+-- Returns the further calls that a destination may get now, and the time until which its circuit is open, 0 if closed.
 -- Once that time is over, a single call finds out whether the destination is back.
 local function capacity_of(destination, circuit, now)
   local h = redis.call('HMGET', destination_key(destination), 'failures', 'open_until', 'concurrency')
@@ -14,7 +14,7 @@ local function capacity_of(destination, circuit, now)
   return limit - redis.call('ZCARD', sending_key(destination)), 0
 end
 
--- Schedules the next check of the destination: for a delivery that is due, or for a claim that runs out.
+-- Schedules the next check of the destination: for a delivery that is due, or for a claim that expires.
 local function reschedule(destination, circuit, now)
   local first = redis.call('ZRANGE', waiting_key(destination), 0, 0, 'WITHSCORES')
   local first_claim = redis.call('ZRANGE', sending_key(destination), 0, 0, 'WITHSCORES')

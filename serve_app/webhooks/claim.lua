@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Claims deliveries that are due, fairly among destinations, within the limit of each organization.
 -- Takes {call_id, limit, claim_ms, schedule_ms, max_age_ms, lost_entry, expired_entry, circuit}.
--- Answers a list of {id, number, attempt, organization}. An attempt is recorded before its claim runs out, or it is lost.
+-- Answers a list of {id, number, attempt, organization}. An attempt is recorded before its claim expires, or it is lost.
 -- A repeated call gets the same answer.
 local a = cjson.decode(ARGV[3])
 local cached = cached_reply(a.call_id)
@@ -20,8 +20,8 @@ local function requeue_lost(destination)
   end
 end
 
--- Fails old deliveries of a destination that is never back, which gets too few calls to try each. Returns whether there
--- may be more of them.
+-- Fails old deliveries of a destination that stays down and gets too few calls to try each. Returns true if there may be
+-- more of them.
 local function fail_expired(destination)
   local failures = tonumber(redis.call('HGET', destination_key(destination), 'failures') or 0)
   if failures < a.circuit.failure_threshold then return false end
@@ -36,7 +36,7 @@ local function fail_expired(destination)
   return count == MAX_EXPIRED
 end
 
--- Returns how many more calls the organization of a destination may make. Claims that ran out do not count.
+-- Returns the further calls that the organization of a destination may make. Expired claims do not count.
 local capacities = {}
 local function capacity_of_organization(organization)
   if not capacities[organization] then

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Prolongs the claims that have not run out. Takes {claim_ms, claims = {{id, number}, ...}}.
+-- Prolongs the claims that have not expired. Takes {claim_ms, claims = {{id, number}, ...}}.
 local a = cjson.decode(ARGV[3])
 local until_ms = now_ms() + a.claim_ms
 for _, claim in ipairs(a.claims) do

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Records an attempt at a claimed delivery. Takes {id, claim, outcome, wait_ms, entry, health, is_quick, circuit}.
 -- outcome: delivered | retry | failed. health of the destination: up | down | unknown, without a call.
--- Answers {outcome}: recorded; claim_lost, and changes nothing, if another sender has the delivery or had it.
+-- Answers {outcome}: recorded; claim_lost, without a change, if another sender has or had the delivery.
 local a, now = cjson.decode(ARGV[3]), now_ms()
 local key = delivery_key(a.id)
 local h = redis.call('HMGET', key, 'destination', 'claim', 'state', 'since')

@@ -1,4 +1,4 @@
--- Starts a delivery again from its first attempt, now, whatever its state and that of its destination. Takes {id}.
+-- Restarts a delivery now, from its first attempt, in any state of it and of its destination. Takes {id}.
 -- Answers {outcome}: due; after_attempt, if it is being sent and starts again should that fail; not_found.
 local a = cjson.decode(ARGV[3])
 local h = redis.call('HMGET', delivery_key(a.id), 'destination', 'state')

@@ -13,7 +13,7 @@ from support.worker import QUEUE as KLEIN
 
 from deployments.contract.counts import ReplicaCounts
 from serve_app.api.model_status import EtaReader, ModelStatusReader
-from serve_app.tasks.estimates import Pace, Place, QueueForecast, estimate, find_place, read_forecast
+from serve_app.tasks.estimates import Pace, QueueForecast, QueuePosition, eta_details, find_position, read_forecast
 from serve_app.tasks.reads import StepTiming
 from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.store import TaskStore
@@ -23,7 +23,7 @@ from serve_app.tasks.windows import Window, WindowReader
 NOW = 1000.0
 PACE = Pace(mean=2.0, fast=1.0, slow=4.0)
 OUTLOOK = QueueForecast(PACE, running=2, mean_work=10.0, load_s=30.0, step_s=0.8)
-LEASED = Place(leased=True)
+LEASED = QueuePosition(leased=True)
 
 
 def generating(elapsed: float, progress: float, attempt: int = 1) -> Task:
@@ -49,7 +49,7 @@ def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
     position: int, running: int, eta: float, eta_range: list[float]
 ) -> None:
     outlook = QueueForecast(PACE, running, mean_work=10.0)
-    details = estimate(waiting(), Place(position), outlook, NOW)
+    details = eta_details(waiting(), QueuePosition(position), outlook, NOW)
     assert details == {"eta": eta, "eta_range": pytest.approx(eta_range, abs=0.1), "queue_position": position}
 
 
@@ -69,24 +69,24 @@ def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
 )
 def test_what_is_left_of_a_task_that_runs(task: Task, eta: float, eta_range: list[float]) -> None:
     """Progress is as old as the last step of 0.8 s and the last note of it, 0.2 s."""
-    assert estimate(task, LEASED, OUTLOOK, NOW) == {"eta": eta, "eta_range": pytest.approx(eta_range)}
+    assert eta_details(task, LEASED, OUTLOOK, NOW) == {"eta": eta, "eta_range": pytest.approx(eta_range)}
 
 
 def test_a_model_that_starts_takes_the_time_to_load() -> None:
-    assert estimate(waiting(), LEASED, OUTLOOK, NOW, starting=True) == {
+    assert eta_details(waiting(), LEASED, OUTLOOK, NOW, starting=True) == {
         "eta": 40.0,
         "eta_range": [35.0, 50.0],
         "message": "starting model, about 30 s",
     }
     unknown = QueueForecast(PACE)
-    assert estimate(waiting(), LEASED, unknown, NOW, starting=True, fault="gone") == {"message": "gone"}
+    assert eta_details(waiting(), LEASED, unknown, NOW, starting=True, fault="gone") == {"message": "gone"}
     details: dict[str, Any] = {"queue_position": 1, "message": "starting model"}
-    assert estimate(waiting(), Place(1), unknown, NOW, starting=True) == details
+    assert eta_details(waiting(), QueuePosition(1), unknown, NOW, starting=True) == details
 
 
 def test_where_nothing_became_ready_there_is_but_a_position() -> None:
-    assert estimate(waiting(), Place(3), QueueForecast(), NOW) == {"queue_position": 3}
-    assert estimate(waiting(), LEASED, QueueForecast(), NOW) is None
+    assert eta_details(waiting(), QueuePosition(3), QueueForecast(), NOW) == {"queue_position": 3}
+    assert eta_details(waiting(), LEASED, QueueForecast(), NOW) is None
     assert Pace.from_window(Window()) is None
 
 
@@ -104,13 +104,13 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     assert (outlook.running, outlook.mean_work, outlook.load_s, outlook.step_s) == (1, 4.0, 25.0, 0.1)
     assert outlook.pace is not None
     assert outlook.pace.mean == pytest.approx(2.0, rel=0.1)
-    places = [await find_place(store, await get_task(store, task.id)) for task in tasks[2:]]
-    assert sorted(places) == [Place(1), Place(2)]
-    assert await find_place(store, await get_task(store, running.id)) == LEASED
+    places = [await find_position(store, await get_task(store, task.id)) for task in tasks[2:]]
+    assert sorted(places) == [QueuePosition(1), QueuePosition(2)]
+    assert await find_position(store, await get_task(store, running.id)) == LEASED
 
     await with_limits(store, max_crashes=2).release(QUEUE, running.id, running.attempt, ReleaseCause.CRASH)
     quarantined = await get_task(store, running.id)
-    assert estimate(quarantined, await find_place(store, quarantined), outlook, NOW) is None
+    assert eta_details(quarantined, await find_position(store, quarantined), outlook, NOW) is None
 
 
 @pytest.mark.parametrize(
