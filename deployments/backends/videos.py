@@ -29,7 +29,7 @@ from deployments.contract.request import FPS, VideoParams
 from deployments.families.canvas import lead_frames
 from deployments.families.device_errors import translate_device_errors
 from deployments.families.vae import LONG_SIDE as PREVIEW_SIDE
-from deployments.families.video_family import Draft, VideoFamily, VideoInputs, VideoState
+from deployments.families.video_family import DraftLatents, VideoFamily, VideoInputs, VideoState
 from deployments.images import Pixels, fit, open_image
 from deployments.outputs import Outputs
 from deployments.video import reader
@@ -299,10 +299,10 @@ class VideoBackend:
             audio = Audio(audio.samples[:, before:], audio.rate)
         return VideoInputs(keyframes, lead, audio, draft)
 
-    def _draft(self, data: bytes) -> Draft:
+    def _draft(self, data: bytes) -> DraftLatents:
         try:
             tensors, metadata = unpack_latents(data)
-            draft = Draft(tensors["video"], tensors["audio"])
+            draft = DraftLatents(tensors["video"], tensors["audio"])
         except (BrokenLatentsError, KeyError):
             raise JobError("the draft can't be read: make it again") from None
         if metadata.get("model") != self._model:

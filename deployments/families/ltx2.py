@@ -33,7 +33,7 @@ from deployments.families.ltx2_latents import AudioLatents, VideoLatents
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import draw_noise, tensor_bytes
 from deployments.families.vae import finite
-from deployments.families.video_family import Draft, PromptEmbeds, Stream, VideoInputs, VideoState
+from deployments.families.video_family import DraftLatents, PromptEmbeds, Stream, VideoInputs, VideoState
 from deployments.images import Pixels
 from deployments.lru_cache import MB, ByteCache
 from deployments.torch_process import wait_for
@@ -187,8 +187,8 @@ class Ltx2:
     def preview_frame(self, state: VideoState) -> Pixels | None:
         return None if state.denoised is None else self._video_latents.first_frame(state.shape, state.denoised)
 
-    def draft(self, state: VideoState) -> Draft:
-        return Draft(
+    def draft(self, state: VideoState) -> DraftLatents:
+        return DraftLatents(
             self._video_latents.latents(state.shape, state.video.x), self._audio_latents.latents(state.audio.x)
         )
 
@@ -294,7 +294,7 @@ class Ltx2:
         level = (1 - stream.conditioning_mask) * float(sigma)
         stream.x = noise * level + stream.x * (1 - level)
 
-    def _enlarge_draft(self, draft: Draft, shape: VideoShape) -> Draft:
+    def _enlarge_draft(self, draft: DraftLatents, shape: VideoShape) -> DraftLatents:
         """The draft's image in the shape of this video."""
         fits = draft.video.ndim == 5 and draft.video.shape[:3] == (1, self._video_latents.channels, shape.latents)
         if not fits or tuple(draft.audio.shape) != self._audio_latents.latent_shape(shape):
@@ -304,7 +304,7 @@ class Ltx2:
             video = self._upsampler(video.to(self._upsampler.dtype)).float()
         if tuple(video.shape[2:]) != shape.grid:
             video = self._video_latents.reencode(video, shape)
-        return Draft(video, draft.audio.to(self._device))
+        return DraftLatents(video, draft.audio.to(self._device))
 
 
 def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:

@@ -70,7 +70,7 @@ class VideoState:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftLatents:
     """The latents of a video, (1, C, F, h, w) of the image and (1, C, L, bands) of the sound, float32."""
 
     video: Tensor
@@ -89,7 +89,7 @@ class VideoInputs:
     lead: Pixels | None = None
     """(F, H, W, 3)."""
     lead_audio: Audio | None = None
-    draft: Draft | None = None
+    draft: DraftLatents | None = None
 
 
 @runtime_checkable
@@ -134,7 +134,7 @@ class VideoFamily(Protocol):
         """The first new frame, as far as it can be seen by now; None before the first step."""
         ...
 
-    def draft(self, state: VideoState) -> Draft:
+    def draft(self, state: VideoState) -> DraftLatents:
         """What another pass can begin from."""
         ...
 

@@ -26,7 +26,7 @@ from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.tolerant import with_finetune
 
 
-class Price(StrictSettings):
+class EndpointPrice(StrictSettings):
     """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input.
 
     `per_second` makes the price of output that of one second of it.
@@ -94,7 +94,7 @@ class Mode(StrictSettings):
     model: str | None = None
     steps: int | None = Field(default=None, ge=1)
     guidance: float | None = None
-    price: Price | None = None
+    price: EndpointPrice | None = None
 
 
 class Endpoint(StrictSettings):
@@ -104,7 +104,7 @@ class Endpoint(StrictSettings):
     """The form of its requests: one of the service's own, or a custom one (`schemas/custom.py`)."""
     fields: FormSettings = FormSettings()
     """Ranges and defaults of a custom form."""
-    price: Price
+    price: EndpointPrice
     safety: Safety
     name: str = Field(default="", exclude=True)
     """Its name in the catalog; never set in a file."""
@@ -145,7 +145,7 @@ class Endpoint(StrictSettings):
         """Its modes, or the only one there is, under the empty name."""
         return self.modes or {"": Mode()}
 
-    def get_price(self, mode: str) -> Price:
+    def get_price(self, mode: str) -> EndpointPrice:
         own = self.modes[mode].price if mode else None
         return own or self.price
 

@@ -30,7 +30,7 @@ from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.clients import ModelClient, ModerationClient, RewriterClient
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.maintenance import Maintenance
-from serve_app.dispatcher.queue import DeviceTurn, ModelQueue
+from serve_app.dispatcher.queue import DeviceTurn, QueueConsumer
 from serve_app.moderation.gate import Gate, ModeratorLimiter
 from serve_app.storage import connection
 from serve_app.storage.pages import LogLevels
@@ -104,7 +104,7 @@ class Dispatcher:
             if (sharing := settings.model(name).sharing) and sharing.turn_s:
                 turns[sharing.device].append(name)
         limits = settings.dispatcher
-        self._queues: dict[str, ModelQueue] = {}
+        self._queues: dict[str, QueueConsumer] = {}
         for name, handle in models.items():
             model, turn = settings.model(name), None
             if (sharing := model.sharing) and sharing.turn_s:
@@ -124,7 +124,7 @@ class Dispatcher:
             max_leased = (
                 model.max_running * model.max_replicas + (limits.headroom + limits.max_preparing) * limits.num_replicas
             )
-            self._queues[name] = ModelQueue(context, max_leased, turn, self._id)
+            self._queues[name] = QueueConsumer(context, max_leased, turn, self._id)
         self._drain_s = limits.drain_s
         maintenance = Maintenance(store, objects, list(models))
         self._loops = Loops(

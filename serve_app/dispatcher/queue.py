@@ -36,7 +36,7 @@ class DeviceTurn:
         return await self.store.device_turn(self.device, self.turn_s, self.queues) == queue
 
 
-class ModelQueue:
+class QueueConsumer:
     def __init__(
         self, context: AttemptContext, max_leased: int, turn: DeviceTurn | None = None, dispatcher: str = ""
     ) -> None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _HERE: Final = Path(__file__).parent
 
 
-class ProjectClosed(Exception):
+class FinetunesClosed(Exception):
     """The project takes no more tuned models until it is opened again."""
 
 
@@ -69,12 +69,12 @@ class FinetuneRegistry:
         )
 
     async def begin(self, name: str, project: str, endpoint: str, queue: str) -> Finetune:
-        """A new entry, `Pending`, that says where its file is to be stored. Raises ProjectClosed."""
+        """A new entry, `Pending`, that says where its file is to be stored. Raises FinetunesClosed."""
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
         finetune = Finetune(finetune_id, name, project, endpoint, queue, key, round(time.time(), 3))
         if not await self._write(finetune, new=True):
-            raise ProjectClosed
+            raise FinetunesClosed
         return finetune
 
     async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:

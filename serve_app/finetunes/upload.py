@@ -141,7 +141,7 @@ class Uploads:
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: Project, endpoint: str) -> Finetune:
         """Takes the file's bytes as they come.
 
-        Raises ProjectClosed, Removed, or an error of refusals.py; then nothing is kept.
+        Raises FinetunesClosed, Removed, or an error of refusals.py; then nothing is kept.
         """
         most = self._settings.finetunes.max_per_project
         if await self._registry.count(project.id) >= most:

@@ -11,8 +11,8 @@ configuration is changed where Ray's serves clients worse, or strangers better, 
   what a replica's server says of a request that never came to the app.
 - A GET whose replica died before it answered is sent to another one; Ray does so only for what was never sent. A POST
   is never repeated: that would be two tasks.
-- Slow connections end (`Limits`), and there is room for thousands of them. They never reach a replica: headers and the
-  beginning of a body are waited for here. The app bounds the rest of a large body (`api/bodies.py`).
+- Slow connections end (`ProxyLimits`), and there is room for thousands of them. They never reach a replica: headers
+  and the beginning of a body are waited for here. The app bounds the rest of a large body (`api/bodies.py`).
 - One key can't fill all places of a replica with bodies that come slowly.
 - What names no path, a method that no route has, or too much in its URL or headers, is answered here. (What is no HTTP
   at all, or has not sent its headers in time, gets a page that is built into HAProxy.)
@@ -47,8 +47,8 @@ _BUFFER_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Times are in seconds."""
+class ProxyLimits:
+    """Limits of the proxy. Times are in seconds."""
 
     request: int = 10
     """For a request's headers, and again for the beginning of its body: 32 KiB, or all if it is smaller."""
@@ -132,9 +132,9 @@ _NO_REQUEST = (
 )
 
 
-def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits: Limits | None = None) -> str:
+def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits: ProxyLimits | None = None) -> str:
     """HAProxy's configuration, as Ray wrote it, with the changes above. `errors` is the folder of the error files."""
-    limits = limits or Limits()
+    limits = limits or ProxyLimits()
     defaults = (
         f"timeout http-request {limits.request}s",
         f"timeout client {limits.idle}s",

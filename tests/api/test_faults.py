@@ -38,7 +38,7 @@ from serve_app.config.settings import TaskSettings, WebhookSettings
 from serve_app.dispatcher import attempt, failures
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
-from serve_app.dispatcher.queue import ModelQueue
+from serve_app.dispatcher.queue import QueueConsumer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation import gate as gates
 from serve_app.moderation.gate import Gate
@@ -189,7 +189,7 @@ class FaultScene:
             fake_rewriter(ratios=faulty("rewriter", type("Writer", (), {"write": staticmethod(choose_ratio)})).write),
             Gate(classifiers, Thresholds({"violence": (0.5,)}), call_s=SLOW_S / 3, wait_s=PATIENCE_S),
         )
-        self.queue = ModelQueue(context, max_leased=100)
+        self.queue = QueueConsumer(context, max_leased=100)
         self.outbox = Outbox(redis, prefix, settings.webhooks, settings.at_rest())
         serializer = faulty("serializer", ResultSerializer(objects, service.app.state.services.links, 100_000))
         guard = UrlGuard([HOOK_HOST], resolve_to_loopback)

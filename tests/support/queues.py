@@ -16,7 +16,7 @@ from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.clients import EventStream, ModelClient, RewriterClient, RewriterTask
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
-from serve_app.dispatcher.queue import DeviceTurn, ModelQueue
+from serve_app.dispatcher.queue import DeviceTurn, QueueConsumer
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -64,15 +64,15 @@ class Scene:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
         self.objects = ObjectStore("memory:///")
         self.model = SimulatedModel()
-        self.queues: list[ModelQueue] = []
+        self.queues: list[QueueConsumer] = []
         self.call: Callable[[GenerationJob], EventStream] = self.model.generate
         self.rewriter = fake_rewriter()
         self.gate: Gate | None = None
         self.tracer: Tracer = OFF
         self.turn: DeviceTurn | None = None
-        self._loops: dict[ModelQueue, list[asyncio.Task[None]]] = {}
+        self._loops: dict[QueueConsumer, list[asyncio.Task[None]]] = {}
 
-    def dispatcher(self, **settings: Any) -> ModelQueue:
+    def dispatcher(self, **settings: Any) -> QueueConsumer:
         config = DispatcherSettings(**settings)
         context = AttemptContext(
             QUEUE,
@@ -85,20 +85,20 @@ class Scene:
             self.gate,
             self.tracer,
         )
-        queue = ModelQueue(context, max_leased=500, turn=self.turn)
+        queue = QueueConsumer(context, max_leased=500, turn=self.turn)
         self.queues.append(queue)
         self._loops[queue] = [
             asyncio.create_task(loop) for loop in (queue.lease(), queue.heartbeat(), self._poll(queue))
         ]
         return queue
 
-    async def _poll(self, queue: ModelQueue) -> None:
+    async def _poll(self, queue: QueueConsumer) -> None:
         while True:
             if await self.store.reads.non_empty_queues(queue.name):
                 queue.wake.set()
             await asyncio.sleep(0.05)
 
-    async def kill(self, queue: ModelQueue) -> None:
+    async def kill(self, queue: QueueConsumer) -> None:
         """Stops the queue's loops and calls, as `kill -9` does."""
         while remaining := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
             for task in remaining:

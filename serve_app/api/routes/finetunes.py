@@ -15,7 +15,7 @@ from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import PROJECT_CLOSED, errors
 from serve_app.api.services import Deps
-from serve_app.finetunes.registry import CheckFailed, Finetune, ProjectClosed, Refused, Removed, TooMany, TooSlow
+from serve_app.finetunes.registry import CheckFailed, Finetune, FinetunesClosed, Refused, Removed, TooMany, TooSlow
 from serve_app.submission.errors import Invalid
 
 router = APIRouter(prefix="/v1", tags=["tuned models"], route_class=JsonRoute)
@@ -87,7 +87,7 @@ async def upload_finetune(
         raise HTTPException(408, str(reason), {"Connection": "close"}) from None
     except TooMany as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
-    except ProjectClosed:
+    except FinetunesClosed:
         raise ApiError(403, "project_closed", PROJECT_CLOSED) from None
     except Removed:
         raise HTTPException(409, "This tuned model was deleted while it was being uploaded") from None

@@ -184,7 +184,7 @@ async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_t
     assert first.done is None
     with pytest.raises(ProjectClosed):
         await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
-    with pytest.raises(registry.ProjectClosed):
+    with pytest.raises(registry.FinetunesClosed):
         await house.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
     assert await ProjectDeletion(house.redis, house.prefix, house.objects).is_running(PROJECT.id)

@@ -27,7 +27,7 @@ from deployments.telemetry.tracing import create_tracer
 from serve_app.config.settings import TracingSettings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
-from serve_app.dispatcher.queue import ModelQueue
+from serve_app.dispatcher.queue import QueueConsumer
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
@@ -98,7 +98,7 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
         gate=gate,
         tracer=dispatching,
     )
-    queue = ModelQueue(context, max_leased=100)
+    queue = QueueConsumer(context, max_leased=100)
     serializer = ResultSerializer(objects, service.app.state.services.links, settings.links.image_life_s)
     guard = UrlGuard([HOOK_HOST], here)
     sender = Sender(outbox, tasks, serializer, Sealer(settings.sealing_keys), guard, tracer=telling)

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
-from serve_app.config.catalog import Price
+from serve_app.config.catalog import EndpointPrice
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.inputs.settings import IMAGES, VIDEOS
@@ -203,7 +203,7 @@ def test_names_are_known_and_single_words() -> None:
 
 def test_only_output_is_priced_by_the_second() -> None:
     for per_second, output in ((True, 12), (False, 3)):
-        price = Price(first=2, out=1, input=0.5, per_second=per_second)
+        price = EndpointPrice(first=2, out=1, input=0.5, per_second=per_second)
         assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (output + 1.5)
 
 

