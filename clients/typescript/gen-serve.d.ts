@@ -206,7 +206,7 @@ export interface FinetuneList {
   finetunes: Array<FinetuneDetails>;
 }
 
-/** As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`. */
+/** Adds removal of the background to `gen-2-pro`. `prompt_upsampling` is the opposite of `disable_pup`. */
 export interface Gen2MaxRequest {
   /** Takes the prompt as it is, not rewritten. Default: `false`. */
   disable_pup?: boolean | null;
@@ -538,9 +538,9 @@ export interface ProtectedResource {
 export interface ResultLink {
   /** Epoch seconds: as was asked for, or when the result is not kept any more */
   expires: number;
-  /** Of a page with it and its prompt, until `expires` or until it is revoked */
+  /** Link to a page with it and its prompt, until `expires` or until it is revoked */
   page: string;
-  /** Of the file */
+  /** Link to the file */
   url: string;
 }
 
@@ -565,7 +565,7 @@ export interface Submission {
   webhook_url?: string | null;
 }
 
-/** How a task's webhook fares. */
+/** State of a task's webhook. */
 export interface TaskDelivery {
   /** The latest 50, oldest first */
   attempts: Array<DeliveryAttempt>;
@@ -613,7 +613,7 @@ export interface TaskPage {
   tasks: Array<TaskSummary>;
 }
 
-/** What polling answers. */
+/** Status of a task and, once it is `Ready`, its result. */
 export interface TaskResult {
   /** Settled cost in credits, once known */
   cost?: number | null;
@@ -974,7 +974,7 @@ export interface TunedProRequest {
 export interface Upload {
   /** When the file goes, epoch seconds */
   expires: number;
-  /** Of the PUT */
+  /** Headers of the PUT */
   headers: Record<string, string>;
   max_bytes: number;
   /** To be sent in place of an image or a video, by keys of the same project */

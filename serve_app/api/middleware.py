@@ -62,21 +62,21 @@ class HeadAsGet:
 FAMILY = "gen"
 
 
-def real(path: str, tokens: Sequence[str]) -> str:
-    """What begins with `/v1/<token>-` as `/v1/gen-…`; any other path as it is."""
+def resolve_alias(path: str, tokens: Sequence[str]) -> str:
+    """Returns `/v1/gen-…` for a path that begins with `/v1/<token>-`, and any other path unchanged."""
     alias = re.match(f"/v1/(?:{'|'.join(map(re.escape, tokens))})-", path) if tokens else None
     return f"/v1/{FAMILY}-{path[alias.end() :]}" if alias else path
 
 
 class PathAliases:
-    """ASGI middleware: requests to an alias go on to the real path."""
+    """ASGI middleware: resolves path aliases."""
 
     def __init__(self, app: ASGIApp, tokens: Sequence[str]) -> None:
         self.app = app
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (path := real(scope["path"], self.tokens)) != scope["path"]:
+        if scope["type"] == "http" and (path := resolve_alias(scope["path"], self.tokens)) != scope["path"]:
             scope = {**scope, "path": path, "raw_path": path.encode()}
         await self.app(scope, receive, send)
 

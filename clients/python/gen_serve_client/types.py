@@ -204,7 +204,7 @@ class FinetuneList(TypedDict):
 
 
 class Gen2MaxRequest(Request):
-    """As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`."""
+    """Adds removal of the background to `gen-2-pro`. `prompt_upsampling` is the opposite of `disable_pup`."""
 
     disable_pup: NotRequired[bool | None]
     """Takes the prompt as it is, not rewritten. Default: `false`."""
@@ -527,9 +527,9 @@ class ResultLink(TypedDict):
     expires: float
     """Epoch seconds: as was asked for, or when the result is not kept any more"""
     page: str
-    """Of a page with it and its prompt, until `expires` or until it is revoked"""
+    """Link to a page with it and its prompt, until `expires` or until it is revoked"""
     url: str
-    """Of the file"""
+    """Link to the file"""
 
 
 Status: TypeAlias = Literal[
@@ -560,7 +560,7 @@ class Submission(TypedDict):
 
 
 class TaskDelivery(TypedDict):
-    """How a task's webhook fares."""
+    """State of a task's webhook."""
 
     attempts: list[DeliveryAttempt]
     """The latest 50, oldest first"""
@@ -610,7 +610,7 @@ class TaskPage(TypedDict):
 
 
 class TaskResult(TypedDict):
-    """What polling answers."""
+    """Status of a task and, once it is `Ready`, its result."""
 
     cost: NotRequired[float | None]
     """Settled cost in credits, once known"""
@@ -932,7 +932,7 @@ class Upload(TypedDict):
     expires: float
     """When the file goes, epoch seconds"""
     headers: dict[str, str]
-    """Of the PUT"""
+    """Headers of the PUT"""
     max_bytes: int
     upload: str
     """To be sent in place of an image or a video, by keys of the same project"""

@@ -24,9 +24,9 @@ from starlette.requests import ClientDisconnect
 
 from serve_app.api.bodies import MAX_TEXT_BYTES
 from serve_app.api.json_files import NUL, NUL_MESSAGE
-from serve_app.api.middleware import FAMILY, real
+from serve_app.api.middleware import FAMILY, resolve_alias
 from serve_app.api.openai.schema import MediaRequest, Refusal
-from serve_app.api.routes.schemas import elsewhere
+from serve_app.api.routes.schemas import other_regions_message
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.inputs.masks import alpha_mask
@@ -75,12 +75,12 @@ class OpenAIEndpoints:
 
     def find(self, model: str) -> ServedEndpoint:
         """Raises Refusal."""
-        name = real(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
+        name = resolve_alias(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
         for candidate in (name, f"{FAMILY}-{name}"):
             if served_endpoint := self._served_endpoints.get(candidate):
                 return served_endpoint
             own = self._catalog.names.get(candidate)
-            if own and (message := elsewhere(own, self._catalog.served[own], self._service)):
+            if own and (message := other_regions_message(own, self._catalog.served[own], self._service)):
                 raise _unknown(message)
         raise _unknown(f"No such model: {model}; GET /v1/models lists those that there are")
 

@@ -110,7 +110,7 @@ async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
     wait_s = services.settings.openai.wait_s
 
     async def last(task_id: str) -> Task | None:
-        *_, task = [look async for look in task_views(services, task_id, wait_s)]
+        *_, task = [view async for view in task_views(services, task_id, wait_s)]
         return task
 
     tasks_or_none = await asyncio.gather(*map(last, ids))

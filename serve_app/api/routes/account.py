@@ -16,9 +16,9 @@ from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.api.auth import CreditReader, MoneyReader
 from serve_app.api.bodies import FilesRoute
 from serve_app.api.errors import suggest_fields
-from serve_app.api.middleware import real
+from serve_app.api.middleware import resolve_alias
 from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, resolve_organization
-from serve_app.api.routes.schemas import elsewhere, errors, rate_limit_headers, rejection_error
+from serve_app.api.routes.schemas import errors, other_regions_message, rate_limit_headers, rejection_error
 from serve_app.api.services import Deps
 from serve_app.inputs.geometry import megapixels
 from serve_app.submission.errors import Invalid
@@ -28,7 +28,7 @@ from serve_app.tasks.rejections import RateLimited
 router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
 
 PRICING = "/v1/pricing"
-_MOST_WORDS: Final = 10
+_MAX_WORDS: Final = 10
 
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
@@ -63,19 +63,19 @@ class UsageReport(BaseModel):
 
 @router.get("/credits", responses=errors(403, 503))
 async def get_credits(services: Deps, caller: CreditReader) -> Credits:
-    """What the key's organization has left."""
+    """Returns the credits of the key's organization."""
     return Credits(credits=(await services.accounts.credits.balance(caller.organization)).balance / 1000)
 
 
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
 async def get_price(services: Deps, caller: CreditReader, request: PriceRequest, response: Response) -> Price:
-    """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
-    path = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
+    """Returns a request's cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
+    path = resolve_alias(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
     name = services.catalog.names.get(path)
     if name is None:
         raise HTTPException(404, "Not Found")
     endpoint = services.catalog.served[name]
-    if message := elsewhere(name, endpoint, services.settings.service):
+    if message := other_regions_message(name, endpoint, services.settings.service):
         raise HTTPException(404, message)
     limits = services.tasks.store.limits
     try:
@@ -96,11 +96,11 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
         raise problem.within("body") from None
     response.headers.update(rate_limit_headers(limits, remaining))
     resolved, warnings = prepared.payload.request, list(prepared.payload.warnings)
-    prompt: str = getattr(body, "prompt", None) or ""  # without what the endpoint begins it with
+    prompt: str = getattr(body, "prompt", None) or ""  # without the endpoint's instruction
     is_demo = served_endpoint.defaults[body.chosen_mode()].demo
     if is_demo and prepared.payload.adapter is None and (words := unknown(prompt)):
-        named = ", ".join(words[:_MOST_WORDS])
-        warnings.append(f"The demo model draws coloured shapes only. It does not know: {named}")
+        unknown_words = ", ".join(words[:_MAX_WORDS])
+        warnings.append(f"The demo model draws coloured shapes only. It does not know: {unknown_words}")
     return Price(
         cost=prepared.price / 1000,
         input_mp=megapixels(resolved.input_pixels),
@@ -119,7 +119,7 @@ async def get_usage(
     project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Any:
-    """What was used, by day, project and endpoint."""
+    """Returns the usage by day, project and endpoint."""
     first, last = days_between(since, until, datetime.now(UTC).date())
     usage = await services.accounts.credits.usage(
         await resolve_organization(services, caller, organization), first, last

@@ -1,8 +1,7 @@
-"""`POST /v1/<endpoint>`: submission under every name that an endpoint has.
+"""`POST /v1/<endpoint>`: submission under every name of an endpoint.
 
-An endpoint that the catalog gives to other regions only is a 404 here, which names the addresses that serve it. Tasks
-have no region: every address answers for every task that its store knows. What is not served anywhere any more is a
-410.
+An endpoint of other regions is a 404 that names the addresses that serve it. Tasks have no region: every address
+answers for every task that its store knows. A withdrawn endpoint is a 410.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from serve_app.api.openapi import camel_case
 from serve_app.api.routes.schemas import (
     ErrorResponse,
     Submission,
-    elsewhere,
     errors,
+    other_regions_message,
     rate_limit_headers,
     rejection_error,
 )
@@ -40,22 +39,22 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 
 def served_endpoints(catalog: Catalog, settings: Settings) -> dict[str, ServedEndpoint]:
-    """What is served here, by path."""
+    """Returns the endpoints that this region serves, by path."""
     here = {
         name: ServedEndpoint(name, endpoint, catalog.defaults(endpoint, settings))
         for name, endpoint in catalog.served.items()
-        if not elsewhere(name, endpoint, settings.service)
+        if not other_regions_message(name, endpoint, settings.service)
     }
     return {f"/v1/{name}": here[own] for name, own in catalog.names.items() if own in here}
 
 
 def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]) -> APIRouter:
-    """One route per name of the catalog."""
+    """Returns one route per name of the catalog."""
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, own in catalog.names.items():
         path, endpoint = f"/v1/{name}", catalog.served[own]
-        if message := elsewhere(own, endpoint, settings.service):
-            routes.add_api_route(path, _refusing(404, message), methods=["POST"], include_in_schema=False)
+        if message := other_regions_message(own, endpoint, settings.service):
+            routes.add_api_route(path, _refuse(404, message), methods=["POST"], include_in_schema=False)
             continue
         routes.add_api_route(
             path,
@@ -66,13 +65,13 @@ def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, 
             summary=endpoint.summary or name,
             operation_id=camel_case(name),
             deprecated=name in catalog.deprecated or None,
-            openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
+            openapi_extra={**_example_bodies(endpoint), "x-prices": _prices(endpoint)},
             responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 409, 413, 429, 503),
         )
     for name, withdrawn in catalog.withdrawn.items():
         routes.add_api_route(
             f"/v1/{name}",
-            _refusing(410, _farewell(name, withdrawn)),
+            _refuse(410, _gone_message(name, withdrawn)),
             methods=["POST"],
             status_code=410,
             response_model=ErrorResponse,
@@ -85,28 +84,28 @@ def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, 
 
 
 def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """In credits: the first megapixel, each further one, each one sent; for each mode, where there are several."""
+    """Returns the price of each mode in credits: the first megapixel, each further one, each input one."""
     return [
         {**({"mode": mode} if mode else {}), **endpoint.get_price(mode).model_dump(mode="json")}
         for mode in endpoint.modes_or_default
     ]
 
 
-def _to_try(endpoint: Endpoint) -> dict[str, Any]:
-    """Bodies for the description, which it offers to send."""
+def _example_bodies(endpoint: Endpoint) -> dict[str, Any]:
+    """Returns the bodies that the API's description offers to send."""
     bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
     bodies_by_name = {name: {"value": body} for name, body in bodies.items()}
     return {"requestBody": {"content": {"application/json": {"examples": bodies_by_name}}}}
 
 
-def _farewell(name: str, withdrawn: Withdrawn) -> str:
+def _gone_message(name: str, withdrawn: Withdrawn) -> str:
     gone = f"{name} is not served any more"
     if withdrawn.successors:
         return f"{gone}: use {' or '.join(withdrawn.successors)}"
     return f"{gone}, and nothing succeeds it" + (f": {withdrawn.advice}" if withdrawn.advice else "")
 
 
-def _refusing(status: int, message: str) -> Callable[[], Awaitable[None]]:
+def _refuse(status: int, message: str) -> Callable[[], Awaitable[None]]:
     async def refuse() -> None:
         raise HTTPException(status, message)
 
@@ -121,7 +120,7 @@ async def submit_body(
     request: Request,
     idempotency_key: str | None,
 ) -> AcceptedTask:
-    """Accepts a task. Raises HTTPException where the task store rejects it."""
+    """Submits a task. Raises HTTPException if the task store rejects it."""
     try:
         return await submit(
             services.inputs.submission,
@@ -149,6 +148,6 @@ def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[Respons
         headers = rate_limit_headers(services.tasks.store.limits, accepted.requests_left)
         return Response(accepted.reply, media_type="application/json", headers=headers)
 
-    # The endpoint's own type, for validation and for the API's description.
+    # FastAPI validates by the annotation and describes it.
     handle.__annotations__["body"] = served_endpoint.endpoint.request_type
     return handle

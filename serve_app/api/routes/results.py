@@ -33,14 +33,14 @@ from serve_app.tasks.views import Vocabulary, encode_body, not_found
 
 
 async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:
-    """The contract's result body, in the words that the client knows; without an estimate."""
+    """Returns the contract's result body in the client's vocabulary, without an eta."""
     vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
     base = public_base(request, services.settings.service)
     return await services.tasks.serializer.body(task, base, vocabulary)
 
 
-async def encode_with_estimate(services: Services, task: Task, body: dict[str, Any]) -> bytes:
-    """The body as clients get it: `details` of a task that has not ended are an estimate, if there is one."""
+async def encode_with_eta(services: Services, task: Task, body: dict[str, Any]) -> bytes:
+    """Encodes the body for clients; an unfinished task gets its eta as `details`."""
     if not task.status.terminal:
         body = body | {"details": await services.tasks.etas.details(task)}
     return encode_body(body)
@@ -49,9 +49,9 @@ async def encode_with_estimate(services: Services, task: Task, body: dict[str, A
 async def task_views(
     services: Services, task_id: str, give_up_s: float, *, changes: bool = False
 ) -> AsyncIterator[Task | None]:
-    """The task at once and as soon as it ends, or with `changes` gets on; None where there is none.
+    """Yields the task at once and when it ends, with `changes` also when it changes; None if there is none.
 
-    The last look is at its end, or when the wait is over. In between there are a few for messages that got lost.
+    Yields it last at its end or after `give_up_s`, and now and then in between, as messages can be lost.
     """
     give_up = time.monotonic() + give_up_s
     with services.tasks.notifications.expect(task_id, changes=changes) as event:
@@ -64,9 +64,9 @@ async def task_views(
             remaining = give_up - time.monotonic()
             if task is None or task.status.terminal or remaining <= 0:
                 return
-            look_s = _LOOK_EVERY_S * random.uniform(0.8, 1.2)
+            poll_s = _POLL_EVERY_S * random.uniform(0.8, 1.2)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(look_s if look_s + _LOOK_EVERY_S / 2 < remaining else remaining):
+                async with asyncio.timeout(poll_s if poll_s + _POLL_EVERY_S / 2 < remaining else remaining):
                     await event.wait()
 
 
@@ -79,13 +79,13 @@ async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vo
 router = APIRouter(tags=["results"])
 
 FILES = "/v1/results/"
-"""Path of result files, which need a signed link only."""
-_LOOK_EVERY_S: Final = 25.0
-"""Mean seconds between two reads of a task that is waited for, in case a message was lost."""
+"""Path of result files, which need only a signed link."""
+_POLL_EVERY_S: Final = 25.0
+"""Mean seconds between two reads of a task that a client waits for, in case a message was lost."""
 _QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
 """Query of a link, and the text before it."""
 _CONDITIONS = StaticFiles(check_dir=False)
-"""Knows when a file is unchanged; serves none."""
+"""Evaluates conditional requests; serves no files."""
 _OPEN = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",
@@ -108,16 +108,16 @@ async def get_result(
         float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
     ] = 0,
 ) -> Response:
-    """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
+    """Returns a task's status and, once `Ready`, its result with a fresh link. Needs no key: the id is enough."""
     task_id = task_id.lower()  # some clients write ids in capitals
     with services.tasks.watchers.acquire(task_id) if wait else nullcontext(False) as may_wait:
-        *_, task = [look async for look in task_views(services, task_id, wait if may_wait else 0)]
+        *_, task = [view async for view in task_views(services, task_id, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(not_found(task_id), status_code=404)
 
     body = await make_body(services, task, request)
     content = encode_body(body)
-    # An estimate, which changes all the time, is no news.
+    # The ETag leaves out the eta, which changes all the time.
     etag = _etag(content, services.settings.links.image_life_s)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
@@ -127,7 +127,7 @@ async def get_result(
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if not task.status.terminal:
-        content = await encode_with_estimate(services, task, body)
+        content = await encode_with_eta(services, task, body)
     return Response(content, media_type="application/json", headers=headers)
 
 
@@ -139,7 +139,7 @@ async def get_result(
     include_in_schema=False,
 )
 async def get_file(request: Request, services: Deps, key: str, se: str = "", sig: str = "") -> Response:
-    """A result file of the local object store, by a signed link. Ranges, `If-None-Match` and `If-Modified-Since`."""
+    """Serves a file of the local object store by a signed link: ranges, `If-None-Match` and `If-Modified-Since`."""
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
         raise ApiError(403, "link_expired", "This link is not valid or has expired; poll again for a fresh one", _OPEN)
     path = services.objects.root / key
@@ -165,14 +165,14 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 class _ResultFile(FileResponse):
-    """Answers ranges it can't serve as the contract and RFC 9110 have it, where its base answers in plain text."""
+    """Answers ranges it can't serve by the contract and RFC 9110; its base answers in plain text."""
 
     @classmethod
     def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
         try:
             return super()._parse_range_header(http_range, file_size)
         except MalformedRangeHeader:
-            return []  # as if none was asked for: the whole file
+            return []  # serves the whole file
         except RangeNotSatisfiable:
             headers = _OPEN | {"Content-Range": f"bytes */{file_size}"}
             raise HTTPException(416, f"No such range: the file has {file_size} bytes", headers) from None
@@ -184,8 +184,8 @@ async def preflight(key: str) -> Response:
 
 
 def _etag(content: bytes, life_s: float) -> str:
-    """Changes with whatever a client can see, but for signatures of links, which some stores make anew at each poll;
-    and before a link of an earlier answer ends."""
+    """Returns a tag that changes with the body, and before a link of an earlier answer expires. Signatures don't count:
+    some stores make them anew at each poll."""
     stable_content, links = _QUERY.subn(rb"\1", content)
     until = str(time.time() // (life_s / 2)) if links else ""
     return f'"{hashlib.sha256(stable_content + until.encode()).hexdigest()[:24]}"'
@@ -194,12 +194,12 @@ def _etag(content: bytes, life_s: float) -> str:
 events_router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
 _LONGEST_S: Final = 300.0
-"""Then the stream ends, and the client, as browsers do by themselves, comes back: a replica that drains gets empty."""
+"""Seconds until a stream ends. Clients reconnect, browsers by themselves, so a draining replica becomes empty."""
 _STREAM: Final[dict[str, Any]] = {
     "description": "Events `status` and, last, `end`; `data` is what `get_result` answers",
     "content": {"text/event-stream": {}},
 }
-# By its model alone FastAPI would describe an error as a stream, too.
+# From its model alone, FastAPI would describe an error as a stream.
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     code: {
         "description": response["description"],
@@ -212,7 +212,7 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 async def _require_task(
     services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
 ) -> str:
-    """Before the stream begins: afterwards no status could be told."""
+    """Checks the task before the stream begins: afterwards, an error can't have a status."""
     if await services.tasks.store.reads.get(task_id) is None:
         raise ApiError(404, "task_not_found", "Task not found")
     return task_id
@@ -222,7 +222,7 @@ async def _require_task(
 async def stream_task_events(
     request: Request, services: Deps, task_id: Annotated[str, Depends(_require_task)]
 ) -> AsyncIterator[ServerSentEvent]:
-    """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
+    """Streams a task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
     last: object = None
     with services.tasks.watchers.acquire(task_id) as may_wait:
         async for task in task_views(services, task_id, _LONGEST_S if may_wait else 0, changes=True):
@@ -230,7 +230,7 @@ async def stream_task_events(
                 return
             if (fingerprint := _fingerprint(task)) != last:
                 last = fingerprint
-                content = await encode_with_estimate(services, task, await make_body(services, task, request))
+                content = await encode_with_eta(services, task, await make_body(services, task, request))
                 yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=content.decode())
 
 

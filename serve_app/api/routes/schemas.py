@@ -1,4 +1,4 @@
-"""Types and response bodies that several routes share, and responses to refused submissions."""
+"""Types and response bodies that several routes share, and responses to rejected submissions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from serve_app.tasks.task import Status
 
 
 def _is_text(secret: SecretStr) -> SecretStr:
-    """Raises ValueError for halves of surrogate pairs, which are JSON."""
+    """Raises ValueError for unpaired surrogates, which JSON allows."""
     try:
         secret.get_secret_value().encode()
     except UnicodeEncodeError:
@@ -86,7 +86,7 @@ MEANINGS = {
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
+    """Returns the `responses=` of a route with these codes and 422. 403 adds 401: a key may be a token instead."""
     all_codes = (401, *codes) if 403 in codes else codes
     responses: dict[int | str, dict[str, Any]] = {
         code: {"model": ErrorResponse, "description": MEANINGS[code]} for code in all_codes
@@ -116,7 +116,7 @@ class Submission(BaseModel):
 
 
 class TaskResult(BaseModel):
-    """What polling answers."""
+    """Status of a task and, once it is `Ready`, its result."""
 
     id: str
     status: Status
@@ -133,7 +133,7 @@ class TaskResult(BaseModel):
 
 
 def conceal_id(task_id: str) -> str:
-    """Returns what stands for the id of a task whose result the caller may not read: the id alone opens it."""
+    """Returns the substitute for a task's id to callers who may not read its result: the id alone opens it."""
     return f"sha256:{hashlib.sha256(task_id.encode()).hexdigest()[:16]}"
 
 
@@ -172,7 +172,7 @@ class DeliveryAttempt(BaseModel):
 
 
 class TaskDelivery(BaseModel):
-    """How a task's webhook fares."""
+    """State of a task's webhook."""
 
     id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
     destination: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
@@ -194,13 +194,13 @@ class TaskPage(BaseModel):
 PROJECT_CLOSED: Final = "Not allowed: this project is closed"
 
 _SWEEP_S = 30
-"""Tasks are swept every few seconds, once their retention is over."""
+"""Seconds until a sweep has freed memory; it runs every few seconds."""
 _SOON = 5
-"""Seconds until another try is worth it, where nothing better is known."""
+"""Seconds until a retry, if no better value is known."""
 
 
 def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) -> Exception:
-    """The exception that the client is to see as an answer. Counts it among the metrics."""
+    """Returns the exception that answers the client. Counts it for the metrics."""
     services.tally.count(CounterName.REFUSALS, f"{_reason(refusal)} {endpoint}")
     limits = services.tasks.store.limits
     match refusal:
@@ -219,7 +219,7 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
             return HTTPException(402, "Insufficient credits")
         case SpendingLimitReached():
             headers = {"Retry-After": _seconds(refusal.resets - time.time())}
-            return ApiError(402, "spending_limit_reached", _over_limit(refusal), headers)
+            return ApiError(402, "spending_limit_reached", _spending_message(refusal), headers)
         case RateLimited(wait_s=wait_s):
             headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, remaining=0, wait_s=wait_s)}
             return HTTPException(
@@ -232,9 +232,9 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
             )
             return ApiError(429, "too_many_uploads", message, {"Retry-After": _seconds(wait_s)})
         case TooManyActive(limit=limit):
-            return _later("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
+            return _soon("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
         case QueueFull():
-            return _later("queue_full", f"The queue of {endpoint} is full")
+            return _soon("queue_full", f"The queue of {endpoint} is full")
         case StoreFull():
             message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
             return ApiError(503, "store_full", message, {"Retry-After": str(_SWEEP_S)})
@@ -245,12 +245,12 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
 
 
 def _reason(refusal: TaskRejected) -> str:
-    """The name of its kind: `queue_full`."""
+    """Returns the name of its class in snake case: `queue_full`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
 
 
 def rate_limit_headers(limits: Limits, remaining: int | None, wait_s: float = 0.0) -> dict[str, str]:
-    """Returns headers for a key with `remaining` more requests, the next after `wait_s`; none for a repeated reply."""
+    """Returns the headers for a key with `remaining` requests, the next in `wait_s`; none for a repeated reply."""
     if remaining is None:
         return {}
     until_more = wait_s or 1 / limits.requests_per_s
@@ -260,7 +260,7 @@ def rate_limit_headers(limits: Limits, remaining: int | None, wait_s: float = 0.
     }
 
 
-def _over_limit(refusal: SpendingLimitReached) -> str:
+def _spending_message(refusal: SpendingLimitReached) -> str:
     resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         f"Spending limit reached: this project may spend {format_credits(refusal.limit)} credits a {refusal.window} "
@@ -268,7 +268,7 @@ def _over_limit(refusal: SpendingLimitReached) -> str:
     )
 
 
-def _later(code: Code, message: str) -> ApiError:
+def _soon(code: Code, message: str) -> ApiError:
     return ApiError(429, code, message, {"Retry-After": str(_SOON)})
 
 
@@ -276,8 +276,8 @@ def _seconds(wait_s: float) -> str:
     return str(max(1, math.ceil(wait_s)))
 
 
-def elsewhere(name: str, endpoint: Endpoint, service: ServiceSettings) -> str | None:
-    """Where an endpoint is served that is not served here, as clients are told; None where it is."""
+def other_regions_message(name: str, endpoint: Endpoint, service: ServiceSettings) -> str | None:
+    """Returns a message with the addresses of an endpoint that only other regions serve; None if this one does."""
     if service.region is None or not endpoint.regions or service.region in endpoint.regions:
         return None
     addresses = ", ".join(f"{service.regions[region].rstrip('/')}/v1/{name}" for region in endpoint.regions)

@@ -22,14 +22,14 @@ from serve_app.tasks.task import Status, Task
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=JsonRoute)
 
 _PROMPT_CHARS: Final = 500
-"""Of a prompt in a list."""
+"""Maximum characters of a prompt in a list."""
 
 
 NO_CURSOR: Final = "Not a cursor: pass `next` of the page before, unchanged"
 
 
 class TaskQuery(BaseModel):
-    """Which tasks are listed."""
+    """Filters and page of a list of tasks."""
 
     limit: int = Field(default=20, ge=1, le=100)
     cursor: str | None = Field(default=None, max_length=80, description="`next` of the page before")
@@ -42,7 +42,7 @@ class TaskQuery(BaseModel):
 
 
 class PromptQuery(TaskQuery):
-    """The same, for those who may read prompts."""
+    """TaskQuery of callers who may read prompts."""
 
     prompt: str = Field(default="", max_length=200, description="Only tasks whose prompt contains this, in any case")
 
@@ -51,7 +51,7 @@ class PromptQuery(TaskQuery):
 async def list_tasks(
     request: Request, services: Deps, caller: TaskReader, query: Annotated[PromptQuery, Query()]
 ) -> TaskPage:
-    """The tasks of the key's project that are still kept, newest first."""
+    """Lists the tasks of the key's project that are still kept, newest first."""
     tasks, following = await list_page(services, caller.project.id, query, query.prompt)
     base = public_base(request, services.settings.service)
     thumbnails = [await services.tasks.serializer.thumbnail(task, base) for task in tasks]
@@ -65,7 +65,7 @@ async def list_tasks(
 async def get_task(
     request: Request, services: Deps, caller: TaskReader, task_id: Annotated[str, Path(max_length=64)]
 ) -> TaskDetails:
-    """What is kept of a task of the key's project: what was asked for, how it is made, when, and what it cost."""
+    """Returns a task of the key's project: its prompt, parameters, times and cost."""
     task = await _find(services, caller.project.id, task_id)
     thumbnail = await services.tasks.serializer.thumbnail(task, public_base(request, services.settings.service))
     payload = task.read_payload()
@@ -103,7 +103,7 @@ def _parameters(request: ResolvedRequest) -> dict[str, str | int | float | bool]
 async def list_page(
     services: Services, project: str, query: TaskQuery, text: str = ""
 ) -> tuple[list[Task], str | None]:
-    """The tasks of a page, and the cursor of the next one."""
+    """Returns the tasks of a page, and the cursor of the next one."""
     try:
         return await services.tasks.store.reads.list_tasks(
             project,
@@ -120,7 +120,7 @@ async def list_page(
 
 
 def without_content(services: Services, tasks: list[Task], following: str | None) -> TaskPage:
-    """A page for those who may know of the tasks, but not what was asked and made."""
+    """Returns a page for callers who may see the tasks, but not their prompts and results."""
     return TaskPage(tasks=[_summary(services, task, None, None) for task in tasks], next=following)
 
 
@@ -161,11 +161,10 @@ def _summary(services: Services, task: Task, prompt: str | None, thumbnail: str 
 
 @router.delete("/{task_id}/result", status_code=204, responses=errors(403, 404, 409, 503))
 async def delete_result(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
-    """Deletes what is kept of an ended task before its retention is over: its result, its inputs and its record.
+    """Deletes an ended task before its retention is over: its result, its inputs and its record.
 
-    It can't be read any more. A result is gone within seconds, or once its webhook was delivered; what is kept of a
-    task without one within an hour. What a video that is being made of it needs goes with the end of that video.
-    Charges stay in the ledger.
+    It can't be read any more. A result is gone within seconds, or once its webhook was delivered; a task without one
+    within an hour. Objects that a video in progress needs go with the end of that video. Charges stay in the ledger.
     """
     outcome = await services.tasks.store.delete(task_id, caller.project.id)
     if outcome is DeleteOutcome.UNKNOWN:
@@ -175,7 +174,7 @@ async def delete_result(services: Deps, caller: Generator, task_id: Annotated[st
 
 
 _LONGEST_S = 7 * 24 * 3600
-"""Object stores sign for no longer."""
+"""Maximum seconds for which object stores sign."""
 
 
 class CreateLinkRequest(BaseModel):
@@ -185,8 +184,8 @@ class CreateLinkRequest(BaseModel):
 
 
 class ResultLink(BaseModel):
-    url: str = Field(description="Of the file")
-    page: str = Field(description="Of a page with it and its prompt, until `expires` or until it is revoked")
+    url: str = Field(description="Link to the file")
+    page: str = Field(description="Link to a page with it and its prompt, until `expires` or until it is revoked")
     expires: float = Field(description="Epoch seconds: as was asked for, or when the result is not kept any more")
 
 
@@ -198,7 +197,7 @@ async def create_link(
     task_id: Annotated[str, Path(max_length=64)],
     request_body: CreateLinkRequest,
 ) -> ResultLink:
-    """A link to the result of a ready task of the key's project."""
+    """Creates a link to the result of a ready task of the key's project."""
     task = await _find(services, caller.project.id, task_id)
     if task.status is not Status.READY or task.result is None or task.finished is None:
         raise ApiError(409, "no_result", f"The task has no result: it is {task.status.value}")
@@ -207,14 +206,14 @@ async def create_link(
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
     url = await services.tasks.serializer.link(task.result.key, base, life_s, exact=True)
     if not (token := await services.tasks.store.share(task_id, caller.project.id)):
-        raise _not_found()  # deleted since
+        raise _not_found()  # deleted meanwhile
     page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")
     return ResultLink(url=url, page=page, expires=expires)
 
 
 @router.delete("/{task_id}/links", status_code=204, responses=errors(403, 404, 503))
 async def revoke_links(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
-    """Revokes all links to the page of a task of the key's project. Links to its file end by themselves: pages that
-    were opened before have one that ends within an hour."""
+    """Revokes all links to the page of a task of the key's project. Links to its file expire by themselves: pages that
+    were opened before have one that expires within an hour."""
     await _find(services, caller.project.id, task_id)
     await services.tasks.store.unshare(task_id, caller.project.id)

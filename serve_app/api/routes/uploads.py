@@ -26,9 +26,9 @@ from serve_app.tasks.rejections import TaskRejected
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], route_class=JsonRoute)
 
 _LIFE_S: Final = 900
-"""Of an address."""
+"""Seconds for which an address is valid."""
 _CLOSE: Final = {"Connection": "close"}
-"""What is left of the body stays unread, so the connection can't be used again."""
+"""The rest of the body stays unread, so the connection can't be reused."""
 
 
 class CreateUploadRequest(BaseModel):
@@ -41,23 +41,23 @@ class CreateUploadRequest(BaseModel):
 class Upload(BaseModel):
     upload: str = Field(description="To be sent in place of an image or a video, by keys of the same project")
     url: str = Field(description="Takes the file by one PUT, within 15 minutes, and needs no key")
-    headers: dict[str, str] = Field(description="Of the PUT")
+    headers: dict[str, str] = Field(description="Headers of the PUT")
     max_bytes: int
     expires: float = Field(description="When the file goes, epoch seconds")
 
 
 @router.post("", responses=errors(402, 403, 429, 503))
 async def create_upload(request: Request, services: Deps, caller: Generator, body: CreateUploadRequest) -> Upload:
-    """An address for a large image or video; what is stored there can be sent by its reference instead of as base64.
+    """Creates an address for a large image or video. Requests name the stored file by its reference.
 
     The service takes the file itself, whatever the object store: an address of the store would take any size.
     """
     if caller.project.closed:
         raise ApiError(403, "project_closed", PROJECT_CLOSED)
-    most = (VIDEOS if body.content_type.startswith("video/") else IMAGES).max_bytes
-    if body.size is not None and body.size > most:
-        raise Invalid(["body", "size"], f"at most {most} bytes for {body.content_type}", "less_than_equal")
-    upload_id, max_bytes = str(uuid.uuid4()), body.size or most
+    limit = (VIDEOS if body.content_type.startswith("video/") else IMAGES).max_bytes
+    if body.size is not None and body.size > limit:
+        raise Invalid(["body", "size"], f"at most {limit} bytes for {body.content_type}", "less_than_equal")
+    upload_id, max_bytes = str(uuid.uuid4()), body.size or limit
     key = upload_key(upload_id, body.content_type.rpartition("/")[2])
     try:
         await services.tasks.store.consume_rate_limit(caller.id)
@@ -80,7 +80,7 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
 @router.put("/{key:path}", status_code=204, include_in_schema=False)  # addresses that 0.2.0 made, until they expire
 @router.put("/{key:path}/{max_bytes:int}", status_code=204, include_in_schema=False)
 async def store_upload(request: Request, services: Deps, key: str, max_bytes: int = IMAGES.max_bytes) -> None:
-    """Stores the file of an upload, once."""
+    """Stores the file of an upload once."""
     check_signature(services, request)
     upload_id = key.split("/")[1]
     project = await services.tasks.store.reservations.begin_upload(upload_id)
@@ -94,13 +94,13 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     except BaseException as problem:
         await services.tasks.store.reservations.abort_upload(upload_id)
         if isinstance(problem, ClientDisconnect):
-            raise HTTPException(400, "The body ended early") from None  # that nobody hears
+            raise HTTPException(400, "The body ended early") from None  # never sent
         raise
     await services.tasks.store.reservations.end_upload(upload_id, project, body.size)
 
 
 def check_signature(services: Services, request: HTTPConnection) -> None:
-    """Raises ApiError."""
+    """Raises ApiError if the signature is not valid."""
     key = request.scope["path"].removeprefix(PREFIXES["PUT"])
     se, sig = (request.query_params.get(name, "") for name in ("se", "sig"))
     if not services.links.verify(key, se, sig, time.time(), "PUT"):
@@ -108,7 +108,7 @@ def check_signature(services: Services, request: HTTPConnection) -> None:
 
 
 class _CountedBody:
-    """A body, of which at most so many bytes are taken."""
+    """Request body of at most `max_bytes`."""
 
     def __init__(self, stream: AsyncIterator[bytes], max_bytes: int) -> None:
         self._stream = stream
@@ -116,7 +116,7 @@ class _CountedBody:
         self.size = 0
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Raises ApiError."""
+        """Yields the body. Raises ApiError if it is too large."""
         async for chunk in self._stream:
             self.size += len(chunk)
             if self.size > self._max_bytes:

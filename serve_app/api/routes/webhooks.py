@@ -22,21 +22,21 @@ TaskId = Annotated[str, Path(max_length=64)]
 
 @router.get("", responses=errors(403, 404, 503))
 async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) -> TaskDelivery:
-    """The state of a task's webhook, and every attempt at it."""
-    task = await _with_webhook(services, caller.project.id, task_id)
+    """Returns the state of a task's webhook and its attempts."""
+    task = await _find(services, caller.project.id, task_id)
     return _view(task, await services.webhooks.get(task_id))
 
 
 @router.post("/replay", responses=errors(403, 404, 409, 503))
 async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
     """Sends a task's webhook again, at once and with all its attempts, whether it was delivered or given up."""
-    task = await _with_webhook(services, caller.project.id, task_id)
+    task = await _find(services, caller.project.id, task_id)
     if not await services.webhooks.replay(task_id):
         raise HTTPException(409, "There is nothing to send yet: the task has not ended")
     return _view(task, await services.webhooks.get(task_id))
 
 
-async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
+async def _find(services: Services, project: str, task_id: str) -> Task:
     task = await services.tasks.store.reads.get(task_id)
     if task is None or task.project != project:
         raise ApiError(404, "task_not_found", "There is no such task")
