@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 UNREADABLE: Final = "This task can't be read any more: the key that it was encrypted with is gone"
 """Error of a task whose payload or result can't be read, for its client."""
 _SCAN_LIMIT: Final = 1000
-"""Most tasks that one page of a filtered list looks at."""
+"""Limit of the tasks that one page of a filtered list looks at."""
 _SCAN_BATCH: Final = 200
 """Tasks that a filtered list looks at together."""
 _READ_BATCH: Final = 10

@@ -63,7 +63,7 @@ class CompleteOutcome(StrEnum):
 
 class ReleaseCause(StrEnum):
     REQUEUE = "requeue"
-    """Nothing speaks against the task."""
+    """The task is not to blame."""
     CRASH = "crash"
     """The worker was lost with the task."""
     CRASH_ALONE = "crash_alone"

@@ -16,7 +16,7 @@ Structures (`gen:` stands for the configured prefix, `{queue}` for the queue of 
 | `gen:timings:{queue}` | hash | histograms of how long tasks waited and took: `timings.lua` |
 | `gen:recent:{queue}:{period}:{n}` | hash | counts of one minute (`m`) or quarter of an hour (`q`): `windows.py` |
 | `gen:turn:{device}` | hash | `queue since` of the model whose turn it is; `waits:{queue}`: others wait since, ms |
-| `gen:pace:{queue}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
+| `gen:pace:{queue}` | hash | `batch step_s` of the last reported step; expires after a minute |
 | `gen:work:{queue}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
 | `gen:device:{queue}` | hash | microseconds of a device that tasks took which have ended, by endpoint |
 | `gen:device` | zset | the same by project |
@@ -114,7 +114,7 @@ from serve_app.tasks.task import AcceptedTask, Lease, NewTask, Status
 SUBMIT_S: Final = 4.0
 """Seconds after which a submission that was sent is no longer carried out; less than its client is made to wait."""
 CLAIM_S: Final = 30.0
-"""Seconds that an idempotency key is kept for a request that is being checked. Repetitions wait for so long when the
+"""Lifetime of an idempotency key while its request is checked, in seconds. Repetitions wait for so long when the
 process that handled the first died, or lost the task store.
 """
 LATE_S: Final = 3600.0
@@ -161,7 +161,7 @@ class TaskStore:
         """Returns the reply to an earlier submission with this idempotency key, None when there was none.
 
         Raises the kind of TaskRejected that `submit` would raise now; `price` is the least that the task can cost. It
-        spares a request that comes to nothing its work. The key is kept for the task until it is submitted or
+        spares a request that comes to nothing its work. The task keeps the key until it is submitted or
         `release_idempotency_key` is called; nothing else changes. `submit` decides all the same, so that parallel
         repeats make one task.
         """
@@ -308,8 +308,8 @@ class TaskStore:
         """Leases up to `n` tasks, such that at most `max_leased` of the queue are leased in all.
 
         A `dispatcher` that gets fewer than `n` is woken by its channel when there is one more; one that gets `n` is not
-        and asks again once it has room. What is queued goes on while nothing new is accepted for want of memory, until
-        half of what was left is used up.
+        and asks again once it has room. While nothing new is accepted for want of memory, queued tasks go on until half of the
+        remaining memory is used up.
         """
         limits = self.limits
         answer = await self._scripts.call(
