@@ -51,9 +51,10 @@ What processes count in memory comes to `gen:tally:{name}`: `storage/tally.py`.
 A task's hash: who and what (`id queue organization project endpoint key_id user job traceparent`), where it stands
 (`status attempt begun crashes losses interruptions published_by`; `begun` is the last attempt that a worker began
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
-while it is quarantined), what came of it (`progress preview resolved result details cancelled`), its price while it is
-`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_destination webhook_base webhook_secret`), by
-which token its result is `shared`, whether its owner `deleted` it, and the task whose objects it `needs`.
+while it is quarantined), how far it is and how it ended (`progress preview resolved result details cancelled`), its
+price while it is `held` and its `cost` once it is ready, where to send its end (`webhook_url webhook_destination
+webhook_base webhook_secret`), the token by which its result is `shared`, whether its owner `deleted` it, and the task
+whose objects it `needs`.
 `job` is the encoded `TaskPayload`, `resolved` that of later attempts; `preview`, `result` and `details` are JSON; money
 is in milli-credits. What clients wrote is sealed where the settings say so: `job resolved user webhook_url`, `result`
 and what an attempt says in `details`, and `reply` of an idempotency key; the origin in `webhook_destination` is a keyed
@@ -308,8 +309,8 @@ class TaskStore:
         """Leases up to `n` tasks, such that at most `max_leased` of the queue are leased in all.
 
         A `dispatcher` that gets fewer than `n` is woken by its channel when there is one more; one that gets `n` is not
-        and asks again once it has room. While nothing new is accepted for want of memory, queued tasks go on until half of the
-        remaining memory is used up.
+        and asks again once it has room. While nothing new is accepted for want of memory, queued tasks go on until half
+        of the remaining memory is used up.
         """
         limits = self.limits
         answer = await self._scripts.call(
