@@ -33,7 +33,7 @@ from serve_app.config.settings import RedisSettings, Settings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.clients import EventStream, ModelClient
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
-from serve_app.dispatcher.queue import ModelQueue
+from serve_app.dispatcher.queue import QueueConsumer
 from serve_app.encryption import new_key
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage.pages import LogLevels
@@ -192,7 +192,7 @@ async def trace_attempt(services: Services) -> CallPath:
                 ConcurrencyLimiter(8, 8),
                 Timeouts(60, 60),
             )
-            queue = ModelQueue(context, max_leased=1)
+            queue = QueueConsumer(context, max_leased=1)
             await store.lease(name, 0, 0)  # loads the script
             path.active = True
             leasing = asyncio.create_task(queue.lease())

@@ -55,7 +55,7 @@ class Demand:
     tasks: int = 0
     """Waiting and running."""
     unfinished: float = 0.0
-    """Work in them, in units of `Plan.work`."""
+    """Work in them, in units of `ResolvedRequest.work`."""
     accepted: float = 0.0
     """Work that ever came."""
     accepted_tasks: int = 0
