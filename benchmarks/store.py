@@ -37,6 +37,7 @@ from serve_app.storage.connection import connect
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.result import GenerationResult
+from serve_app.tasks.scripts import CancelOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
 
@@ -202,7 +203,9 @@ class Side:
         await self._measure(costs, "complete", [lambda one=one: self._complete(one) for one in leases])
         await _in_groups([lambda task=task: store.submit(task) for task in more])
         cancels = [lambda task=task: store.cancel(task.id, task.project) for task in more]
-        _demand(set(await self._measure(costs, "cancel", cancels)) == {1}, "a task was not cancelled")
+        _demand(
+            set(await self._measure(costs, "cancel", cancels)) == {CancelOutcome.CANCELLED}, "a task was not cancelled"
+        )
         retention = f"{_PREFIX}retention"
         oldest = [str(each) for each in await self.redis.zrange(retention, 0, 2 * n - 1)]
         await self.redis.zadd(retention, dict.fromkeys(oldest, 1))

@@ -7,7 +7,12 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
-from deployments.contract.request import ResolvedRequest, restore_fields
+from deployments.contract.request import (
+    LayoutRow,  # noqa: F401  # by this name in jobs that 0.2 pickled, as the next one; goes with 0.4
+    ResolvedRequest,
+    VideoParams,  # noqa: F401
+    restore_fields,
+)
 
 RESULTS: Final = "results/"
 """Folder of the object store where models put results."""

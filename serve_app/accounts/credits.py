@@ -15,7 +15,7 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
 killed before, since each step is one script. Tasks move money in those that make and end them (`tasks/money.lua`).
 Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it. Days are
-numbered from 1970-01-01. Entries and days are kept as `history.py` says.
+numbered from 1970-01-01. Entries and days are kept as `audit.py` says.
 """
 
 from __future__ import annotations

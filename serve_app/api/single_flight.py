@@ -32,16 +32,19 @@ class SingleFlightCache(Generic[T]):
         return await asyncio.shield(self._refreshing)
 
     def clear(self) -> None:
-        self._cached = None
+        """Forgets the answer, and that of a call which is on its way."""
+        self._cached = self._refreshing = None
 
     async def _refresh(self) -> T:
-        started_at = self._clock()
+        started_at, this = self._clock(), asyncio.current_task()
         try:
             value = await self._call()
+            if self._refreshing is this:
+                self._cached = (started_at, value)
+            return value
         finally:
-            self._refreshing = None
-        self._cached = (started_at, value)
-        return value
+            if self._refreshing is this:
+                self._refreshing = None
 
 
 def _retrieve(task: asyncio.Task[T]) -> None:

@@ -438,10 +438,10 @@ class Attempt:
 
     async def _delete_leftovers(self) -> None:
         """Deletes the files that nothing refers to. The sweep deletes later what can't be deleted now."""
-        keys, self._leftovers = self._leftovers, []
         try:
-            if keys:
-                await self.context.objects.delete(keys)
+            if self._leftovers:
+                await self.context.objects.delete(self._leftovers)
+            self._leftovers = []
         except UNREACHABLE as problem:
             logger.warning("files of %s are not deleted yet: %s", self.lease.id, type(problem).__name__)
 

@@ -20,7 +20,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import TimeoutError
 
 PRELUDE: Final = Path(__file__).with_name("prelude.lua")
-"""Names of keys, the time and the rate limit; a script begins with it."""
+"""Names of keys, the time and helpers; every script begins with it."""
 
 
 def concat_scripts(*files: Path) -> str:

@@ -94,11 +94,11 @@ async def submit(
             if prepared.files:
                 return await _store_and_submit(context, task, prepared)
             return await context.tasks.submit(task)
-        except NeededTaskGone:
-            raise Invalid(["body", "draft_cache"], UNKNOWN_DRAFT, "draft_unknown") from None
-        except BaseException:
+        except BaseException as problem:
             if idempotency_key:
                 await _release_key(context, project.id, idempotency_key, task_id)
+            if isinstance(problem, NeededTaskGone):
+                raise Invalid(["body", "draft_cache"], UNKNOWN_DRAFT, "draft_unknown") from None
             raise
 
 

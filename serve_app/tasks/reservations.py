@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from serve_app.storage.scripts import RedisClock, Scripts, milliseconds
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import rejection
-from serve_app.tasks.scripts import SubmitOutcome, source
+from serve_app.tasks.scripts import CheckOutcome, source
 
 RESERVATION_S: Final = 3600
 """Seconds that inputs may wait for their submission."""
@@ -59,7 +59,7 @@ class Reservations:
             max_bytes=limits.max_uploads_mb * 2**20,
             price=price,
         )
-        if answer["outcome"] == SubmitOutcome.REJECTED:
+        if CheckOutcome(answer["outcome"]) is CheckOutcome.REJECTED:
             raise rejection(answer)
         return due / 1000
 

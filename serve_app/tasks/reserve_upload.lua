@@ -1,10 +1,10 @@
 -- Reserves an upload of a project, or changes nothing.
 -- Arguments: id, project, organization, bytes, due_ms, max_uploads, max_bytes, price (the minimum cost of a task)
--- Answers `reserved`, or `rejected` with a reason: that of `find_obstacle`, or `too_many_uploads` with `wait_ms` until the
+-- Answers `passed`, or `rejected` with a reason: that of `find_obstacle`, or `too_many_uploads` with `wait_ms` until the
 -- project's first upload expires.
 local a, now = cjson.decode(ARGV[3]), now_ms()
 local reserved, sizes = P .. 'reserved:' .. a.project, P .. 'uploads:' .. a.project
-if redis.call('HEXISTS', sizes, a.id) == 1 then return answer('reserved') end
+if redis.call('HEXISTS', sizes, a.id) == 1 then return answer('passed') end
 local obstacle = find_obstacle(a.organization, a.project, a.price, now)
 if obstacle then return answer('rejected', obstacle) end
 
@@ -28,4 +28,4 @@ redis.call('HSET', sizes, a.id, a.bytes)
 redis.call('PEXPIREAT', reserved, a.due_ms)
 redis.call('PEXPIREAT', sizes, a.due_ms)
 redis.call('SET', P .. 'upload:' .. a.id, a.project, 'PXAT', a.due_ms)
-return answer('reserved')
+return answer('passed')

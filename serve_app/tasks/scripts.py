@@ -48,6 +48,14 @@ class SubmitOutcome(StrEnum):
     REJECTED = "rejected"
 
 
+class CheckOutcome(StrEnum):
+    """Outcome of a script that may reject a request, and creates no task."""
+
+    PASSED = "passed"
+    REPEATED = "repeated"
+    REJECTED = "rejected"
+
+
 class AdvanceOutcome(StrEnum):
     ADVANCED = "advanced"
     STALE = "stale"

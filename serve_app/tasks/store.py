@@ -93,7 +93,7 @@ from redis.asyncio import Redis
 from deployments.contract.events import Preview
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.connection import NO_ANSWER
-from serve_app.storage.scripts import UNREPLICATED, Replication, Scripts, call_id, milliseconds
+from serve_app.storage.scripts import UNREPLICATED, Replication, Scripts, call_id, flat, milliseconds
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.reads import StepTiming, TaskReads
@@ -103,6 +103,7 @@ from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.scripts import (
     AdvanceOutcome,
     CancelOutcome,
+    CheckOutcome,
     CompleteOutcome,
     DeleteOutcome,
     ReleaseCause,
@@ -179,13 +180,13 @@ class TaskStore:
             body_hash=body_hash,
             **self._admission_limits,
         )
-        match answer["outcome"]:
-            case SubmitOutcome.REPEATED:
-                return self._open_reply(answer["reply"])
-            case SubmitOutcome.REJECTED:
-                raise rejection(answer)
-            case _:
+        match CheckOutcome(answer["outcome"]):
+            case CheckOutcome.PASSED:
                 return None
+            case CheckOutcome.REPEATED:
+                return self._open_reply(answer["reply"])
+            case CheckOutcome.REJECTED:
+                raise rejection(answer)
 
     async def release_idempotency_key(self, project: str, idempotency_key: str, task_id: str) -> None:
         """Frees the key that `precheck` kept for the task, which is not to be. Once it is made, nothing changes."""
@@ -198,7 +199,7 @@ class TaskStore:
         answer = await self._scripts.call(
             "consume_rate_limit", key_id=key_id, every_ms=1000 / limits.requests_per_s, burst=limits.burst
         )
-        if answer["outcome"] == SubmitOutcome.REJECTED:
+        if CheckOutcome(answer["outcome"]) is CheckOutcome.REJECTED:
             raise rejection(answer)
         return answer["requests_left"]
 
@@ -216,6 +217,7 @@ class TaskStore:
             fields["traceparent"] = task.traceparent
         if task.webhook is not None:
             fields |= task.webhook.sealed(at_rest, task.organization).to_fields()
+        not_after_ms = milliseconds(await self.reads.clock.now() + SUBMIT_S)
         try:
             answer = await self._scripts.call(
                 "submit",
@@ -231,7 +233,7 @@ class TaskStore:
                 weight=task.weight,
                 fields=fields,
                 queue_ms=milliseconds(limits.queue_s),
-                not_after_ms=milliseconds(await self.reads.now() + SUBMIT_S),
+                not_after_ms=not_after_ms,
                 idempotency_key=self._idempotency_key(task.project, task.idempotency_key),
                 idempotency_ms=milliseconds(limits.idempotency_s),
                 body_hash=task.body_hash,
@@ -242,7 +244,7 @@ class TaskStore:
             )
         except NO_ANSWER as problem:
             raise SubmissionUnknown from problem
-        match answer["outcome"]:
+        match SubmitOutcome(answer["outcome"]):
             case SubmitOutcome.CREATED:
                 return AcceptedTask(task.reply, created=True, requests_left=answer["requests_left"])
             case SubmitOutcome.REPEATED:
@@ -484,10 +486,10 @@ class TaskStore:
             pipe.hincrbyfloat(f"{self.prefix}work:{queue}", name, count)
         if setup:
             pipe.delete(f"{self.prefix}setup:{queue}")
-            pipe.hset(f"{self.prefix}setup:{queue}", items=[part for pair in setup.items() for part in pair])
+            pipe.hset(f"{self.prefix}setup:{queue}", items=flat(setup))
         if last_step:
-            pace: dict[str, int | str] = {"batch": last_step.batch, "step_s": f"{last_step.step_s:.4f}"}
-            pipe.hset(f"{self.prefix}pace:{queue}", items=[part for pair in pace.items() for part in pair])
+            pace = {"batch": last_step.batch, "step_s": f"{last_step.step_s:.4f}"}
+            pipe.hset(f"{self.prefix}pace:{queue}", items=flat(pace))
             pipe.expire(f"{self.prefix}pace:{queue}", 60)
         await pipe.execute()
 

@@ -269,8 +269,7 @@ class Outbox:
             return replace(attempt, error=_UNREADABLE, text="")
 
     async def _run(self, name: str, **fields: Any) -> Any:
-        """Runs a script, which takes one JSON object and answers with JSON."""
-        return json.loads(await self._scripts.run(name, ["", json.dumps(fields)]))
+        return await self._scripts.call(name, **fields)
 
 
 def _source(name: str) -> str:

@@ -6,4 +6,3 @@ for _, claim in ipairs(a.claims) do
   local h = redis.call('HMGET', delivery_key(claim.id), 'destination', 'claim', 'state')
   if tonumber(h[2]) == claim.number and h[3] == 'sending' then note_sending(h[1], claim.id, until_ms, true) end
 end
-return '{"outcome":"prolonged"}'

@@ -6,7 +6,7 @@ local a, now = cjson.decode(ARGV[3]), now_ms()
 local key = delivery_key(a.id)
 local h = redis.call('HMGET', key, 'destination', 'claim', 'state', 'since')
 local destination = h[1]
-if tonumber(h[2]) ~= a.claim or h[3] ~= 'sending' then return '{"outcome":"claim_lost"}' end
+if tonumber(h[2]) ~= a.claim or h[3] ~= 'sending' then return answer('claim_lost') end
 
 note_attempt(a.id, a.entry)
 end_sending(destination, a.id)
@@ -40,4 +40,4 @@ adapt(destination, a.is_quick, is_down, a.circuit)
 reschedule(destination, a.circuit, now)
 -- Other deliveries of the destination may wait for the end of this one.
 if tonumber(redis.call('ZSCORE', OUTBOX, destination) or now + 1) <= now then redis.call('PUBLISH', OUTBOX, '1') end
-return '{"outcome":"recorded"}'
+return answer('recorded')

@@ -19,6 +19,8 @@ from support.worker import Worker
 from video_requests import FILE, IMAGE, MODES, VIDEO, create_draft, minimal, problem, video_file
 
 from serve_app.config.settings import TaskSettings
+from serve_app.tasks.rejections import NeededTaskGone
+from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
@@ -313,6 +315,21 @@ def test_what_it_was_made_of_is_used_again(client: Client, service: Service) -> 
     assert pinned_job["references"] == service.worker.job(pinned)["references"]
     assert (len(pinned_job["references"]), pinned_job["video"].times) == (2, (0.5, 4))
     assert extended_job["start_video"] == service.worker.job(going_on)["start_video"] is not None
+
+
+def test_draft_that_goes_meanwhile_frees_the_idempotency_key(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reject(*_: object) -> None:
+        raise NeededTaskGone
+
+    body = {"mode": "draft_enhance", "draft_cache": create_draft(client, service)}
+    headers = {"Idempotency-Key": str(uuid.uuid4())}
+    with monkeypatch.context() as patches:
+        patches.setattr(TaskStore, "submit", reject)
+        [(loc, kind)] = problems(client.post(f"/v1/{VIDEO}", json=body, headers=headers))
+        assert (loc, kind) == (["body", "draft_cache"], "draft_unknown")
+    assert client.post(f"/v1/{VIDEO}", json=body, headers=headers).status_code == 200
 
 
 def test_a_foreign_draft_is_told_as_an_unknown_one(client: Client, other_client: Client, service: Service) -> None:

@@ -11,17 +11,19 @@ from dataclasses import fields
 import pytest
 from support.jobs import make_job
 
+from deployments.contract import job
 from deployments.contract.counts import Buckets, sum_field
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
 from deployments.contract.model import ModelSpec, Quantization
+from deployments.contract.request import LayoutRow, VideoParams
 
 
 def test_job_of_a_release_with_fewer_fields_has_defaults() -> None:
-    job = make_job("one", remaining_s=12.5, steps=7)
-    assert pickle.loads(pickle.dumps(job)) == job
+    newer = make_job("one", remaining_s=12.5, steps=7)
+    assert pickle.loads(pickle.dumps(newer)) == newer
     older = object.__new__(GenerationJob)
-    older.__setstate__([getattr(job, field.name) for field in fields(job)][:4])
+    older.__setstate__([getattr(newer, field.name) for field in fields(newer)][:4])
     assert older == make_job("one", steps=7)
 
 
@@ -29,6 +31,7 @@ def test_job_of_release_0_2_is_not_readable() -> None:
     older = object.__new__(GenerationJob)
     older.__setstate__(["one", 1, "a red circle", 64, 64, 4, 7, "png", "results/one/1", ("inputs/t/0.png",)])
     assert not older.is_readable
+    assert {job.LayoutRow, job.VideoParams} == {LayoutRow, VideoParams}, "0.2 pickles them by the names of this module"
     assert make_job().is_readable
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -72,7 +73,7 @@ async def get_task(
     return TaskDetails(
         **dict(_summary(services, task, task.prompt, thumbnail)),
         parameters={} if payload is None else _parameters(payload.request),
-        inputs=0 if payload is None else len(payload.inputs.keys),
+        inputs=0 if payload is None else len(replace(payload.inputs, draft=None).keys),
         shared=bool(task.shared),
     )
 
