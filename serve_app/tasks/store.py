@@ -97,7 +97,7 @@ from serve_app.storage.scripts import UNREPLICATED, Replication, Scripts, call_i
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.reads import StepTiming, TaskReads
-from serve_app.tasks.rejections import ReplyUnreadable, SubmissionUnknown, SubmitExpired, rejection
+from serve_app.tasks.rejections import ReplyUnreadable, SubmissionUnknown, SubmitExpired, TaskRejected, rejection
 from serve_app.tasks.reservations import Reservations
 from serve_app.tasks.result import GenerationResult
 from serve_app.tasks.scripts import (
@@ -176,6 +176,7 @@ class TaskStore:
             key_id=key_id,
             price=price,
             claim_ms=milliseconds(CLAIM_S),
+            not_after_ms=await self._not_after_ms(),
             idempotency_key=self._idempotency_key(project, idempotency_key),
             body_hash=body_hash,
             **self._admission_limits,
@@ -186,7 +187,7 @@ class TaskStore:
             case CheckOutcome.REPEATED:
                 return self._open_reply(answer["reply"])
             case CheckOutcome.REJECTED:
-                raise rejection(answer)
+                raise self._rejection(answer)
 
     async def release_idempotency_key(self, project: str, idempotency_key: str, task_id: str) -> None:
         """Frees the key that `precheck` kept for the task, which is not to be. Once it is made, nothing changes."""
@@ -217,7 +218,7 @@ class TaskStore:
             fields["traceparent"] = task.traceparent
         if task.webhook is not None:
             fields |= task.webhook.sealed(at_rest, task.organization).to_fields()
-        not_after_ms = milliseconds(await self.reads.clock.now() + SUBMIT_S)
+        not_after_ms = await self._not_after_ms()
         try:
             answer = await self._scripts.call(
                 "submit",
@@ -249,10 +250,16 @@ class TaskStore:
                 return AcceptedTask(task.reply, created=True, requests_left=answer["requests_left"])
             case SubmitOutcome.REPEATED:
                 return AcceptedTask(self._open_reply(answer["reply"]), created=False)
+        raise self._rejection(answer)
+
+    async def _not_after_ms(self) -> int:
+        return milliseconds(await self.reads.clock.now() + SUBMIT_S)
+
+    def _rejection(self, answer: Mapping[str, Any]) -> TaskRejected:
         problem = rejection(answer)
         if isinstance(problem, SubmitExpired):
             self.reads.clock.forget()
-        raise problem
+        return problem
 
     def _open_reply(self, reply: str) -> str:
         try:

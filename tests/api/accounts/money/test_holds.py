@@ -17,6 +17,7 @@ from support.tasks import QUEUE, get_task, lease_one, make_due
 from serve_app.accounts.audit import WINDOWS, compute_windows, day_number, midnight
 from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import ProjectStore
+from serve_app.tasks import store as task_store
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import (
     IdempotencyMismatch,
@@ -24,6 +25,7 @@ from serve_app.tasks.rejections import (
     QueueFull,
     RateLimited,
     SpendingLimitReached,
+    SubmitExpired,
     TaskRejected,
     TooManyActive,
 )
@@ -105,6 +107,17 @@ async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: Tas
     await store.submit(task)
     again = priced_task(FUNDS, idempotency_key="once", body_hash="b")
     assert await precheck(store, again) == (await store.submit(again)).reply == task.reply
+
+
+async def test_precheck_that_comes_too_late_keeps_no_key(
+    store: TaskStore, credits: Credits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
+    with monkeypatch.context() as patches:
+        patches.setattr(task_store, "SUBMIT_S", -60)
+        with pytest.raises(SubmitExpired):
+            await precheck(store, task)
+    assert await precheck(store, priced_task(FUNDS, idempotency_key="once", body_hash="b")) is None
 
 
 async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, projects: ProjectStore) -> None:
