@@ -119,7 +119,7 @@ def test_finding_yesterday_s_picture(newcomer: Newcomer, behind: Behind, service
     newcomer.start()
     newcomer.follow("Gallery")
     newcomer.type(page.get_by_label("Search prompts"), "lamp of the day")
-    page.get_by_role("region", name="Yesterday").get_by_role("link").click()
+    page.get_by_role("region", name="Yesterday").get_by_role("link", name="lamp of the day before").click()
     expect(page.get_by_role("dialog")).to_contain_text("a lamp of the day before")
     assert newcomer.clicks <= 3, "the dashboard, predictions, the one"
 

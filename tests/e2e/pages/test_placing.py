@@ -243,7 +243,7 @@ def test_images_are_dropped_and_dragged(page: Page, line: Locator, behind: Behin
     expect(keyframe(page, 2)).to_have_attribute("aria-valuenow", "9")
     submission = submit_form(page, VIDEO)
     assert submission.body["keyframes"] == [[8, data_url(BLUE)], [9, data_url(RED)]]
-    assert behind(lambda worker: worker.job(submission.id)["video"]["times"]) == [8, 9]
+    assert behind(lambda worker: worker.job(submission.id)["video"].times) == (8, 9)
 
 
 def test_images_are_moved_by_the_keyboard(page: Page, line: Locator) -> None:
