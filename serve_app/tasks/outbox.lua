@@ -6,7 +6,7 @@ local function waiting_key(destination) return P .. 'outbox:' .. destination end
 local function sending_key(destination) return P .. 'sending:' .. destination end
 local function calls_key(organization) return P .. 'calls:' .. organization end
 
--- Decodes the id of a destination (destination.py). 0.2 wrote "origin organization"; that goes after 0.3.
+-- Decodes the id of a destination (`WebhookDestination`). 0.2 wrote "origin organization"; that goes after 0.3.
 local function organization_of(destination)
   if destination:sub(1, 1) == '[' then return cjson.decode(destination)[2] end
   return destination:match(' (%S+)$')

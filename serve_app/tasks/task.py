@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from deployments.contract.events import Preview
 from serve_app.encryption import AtRest
-from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.payload import NewerPayload, TaskPayload
 from serve_app.tasks.result import GenerationResult
 
@@ -42,6 +41,25 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 """Statuses that may follow each status. A lost worker leads back to `Pending`; the next lease counts a new attempt.
 `Pending` may end at once: by moderation, cancellation, a deadline, or a result that came after the lease was lost."""
+
+
+class WebhookDestination(NamedTuple):
+    """An origin, as one organization calls it. It is slow or down as a whole."""
+
+    origin: str
+    """Scheme, host and port; their keyed hash where settings seal what clients wrote."""
+    organization: str
+
+    def encode(self) -> str:
+        """Returns the id of the destination in the outbox: a JSON array, which `outbox.lua` decodes."""
+        # The space lets senders of 0.2, which run beside this release during an upgrade, parse it.
+        return json.dumps(self)
+
+    @classmethod
+    def decode(cls, text: str) -> WebhookDestination:
+        if not text.startswith("["):  # written by 0.2; goes after 0.3
+            return cls(*text.split(" "))
+        return cls(*json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:delivered` | hash | counts: `delivered failed put_off`, and the delays of those delivered: `tasks/views.py` |
 | `gen:outbox` | pub/sub | something is due. Messages can be lost: senders poll, too |
 
-A destination is a `tasks/destination.py`: an origin, as one organization calls it. Its deliveries fail together, and
+A destination is a `WebhookDestination`: an origin, as one organization calls it. Its deliveries fail together, and
 hinder no others. Where settings seal what clients wrote, `error` and `text` of attempts are sealed.
 
 Invariants, each held by every script:
@@ -47,8 +47,8 @@ from serve_app.config.settings import WebhookSettings
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.pages import page
 from serve_app.storage.scripts import Scripts, call_id, concat_scripts, milliseconds
-from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.scripts import OUTBOX
+from serve_app.tasks.task import WebhookDestination
 from serve_app.tasks.views import BUCKETS
 from serve_app.webhooks.policy import CircuitPolicy, RetrySchedule
 

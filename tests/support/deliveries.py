@@ -10,10 +10,9 @@ from redis.asyncio import Redis
 
 from serve_app.config.settings import WebhookSettings
 from serve_app.inputs.url_guard import parse_destination
-from serve_app.tasks.destination import WebhookDestination
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import NewTask, Status, Webhook
+from serve_app.tasks.task import NewTask, Status, Webhook, WebhookDestination
 from serve_app.webhooks.outbox import AttemptRecord, Claim, Delivery, Outbox
 from support.redis_contents import values
 from support.tasks import ALL, QUEUE, new_task

@@ -11,8 +11,7 @@ from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.url_guard import parse_destination
-from serve_app.tasks.destination import WebhookDestination
-from serve_app.tasks.task import Task
+from serve_app.tasks.task import Task, WebhookDestination
 from serve_app.webhooks.outbox import Delivery
 
 router = APIRouter(prefix="/v1/tasks/{task_id}/deliveries", tags=["tasks"])

@@ -62,7 +62,7 @@ async def test_dead_replica_costs_its_tasks_one_crash_each(scene: Scene) -> None
     assert {(task.status, task.attempt, task.crashes) for task in tasks} == {(Status.READY, 2, 1)}
 
 
-async def test_trace_has_a_failed_span_for_an_attempt_whose_replica_died(scene: Scene) -> None:
+async def test_attempt_of_a_dead_replica_is_a_failed_span(scene: Scene) -> None:
     with collecting() as collector:
         scene.tracer = create_tracer(TracingSpec(collector.url), "dispatcher")
         scene.model.finishing.clear()

@@ -29,7 +29,7 @@ async def submit_with_keys(scene: Scene, *keys: str) -> str:
     return task_id
 
 
-async def test_task_whose_key_is_lost_ends_as_error_and_no_other(scene: Scene) -> None:
+async def test_only_tasks_of_a_lost_key_end_as_error(scene: Scene) -> None:
     scene.store = reading(scene.store, NEW, OLD)
     ids = [await submit_with_keys(scene, *keys) for keys in ((), (OLD,), (LOST,), (NEW, OLD))]
     scene.dispatcher()
