@@ -108,7 +108,9 @@ class Faulty:
     def __init__(self, target: Any, name: str, fault: Fault | None) -> None:
         self._target = target
         self._name, self._fault = name, fault
-        self.called = set[str]()
+        self._called = set[str]()
+        self.ended = set[str]()
+        """Methods of which a call ended, with its fault."""
 
     def __getattr__(self, method: str) -> Any:
         value = getattr(self._target, method)
@@ -116,11 +118,14 @@ class Faulty:
             return value
 
         async def call(*args: Any, **options: Any) -> Any:
-            fault = None if method in self.called else self._fault
-            self.called.add(method)
-            if fault is None:
-                return await value(*args, **options)
-            return await fault(partial(value, *args, **options), OWN_ERRORS[self._name], HALVES.get(self._name))
+            fault = None if method in self._called else self._fault
+            self._called.add(method)
+            try:
+                if fault is None:
+                    return await value(*args, **options)
+                return await fault(partial(value, *args, **options), OWN_ERRORS[self._name], HALVES.get(self._name))
+            finally:
+                self.ended.add(method)
 
         return call
 
@@ -241,7 +246,7 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
         stack.push_async_callback(kill_sender, scene.sender, sending)
         url = f"http://{HOOK_HOST}:{destination.port}/{uuid.uuid4().hex}"
         async with asyncio.timeout(PATIENCE_S):
-            while "lease" not in scene.faulty_store.called:  # a lease whose answer is lost would be left to the reaper
+            while "lease" not in scene.faulty_store.ended:  # a lease whose answer is lost would be left to the reaper
                 await asyncio.sleep(0.005)
             task_id = await asyncio.to_thread(client.create_task, webhook_url=url)
             while not await scene.outbox.get(task_id):
