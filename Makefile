@@ -113,9 +113,8 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the client
 	$(BIN)/gen-serve openapi --config configs/local.yaml --admin > openapi-admin.json
 	$(BIN)/python clients/python/generate_types.py
 
-figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, from their declarations
+figures: $(VENV)/.dev  ## Write the table of metrics in docs/metrics.md from their declarations
 	$(BIN)/python -m serve_app.metrics.series
-	$(BIN)/python -m deploy.grafana
 
 settings: $(VENV)/.dev  ## Write the table of settings and their JSON Schema anew, from their types and configs/local.yaml
 	$(BIN)/python -m serve_app.config.reference

@@ -1,1 +1,0 @@
-"""What is shipped beside the service for those who run it."""
