@@ -18,12 +18,13 @@ from deployments.telemetry import logs
 from serve_app.accounts.roles import Permission
 from serve_app.api import errors, http_1_0, openai, openapi, services
 from serve_app.api.auth import MCP, authenticate
-from serve_app.api.bodies import BodyLimits, give_back_large_blocks
+from serve_app.api.bodies import BodyLimits
 from serve_app.api.errors import STORE_UNREACHABLE
 from serve_app.api.hosts import CrossOrigin, TrustedHosts
 from serve_app.api.mcp import McpServer
+from serve_app.api.memory import tune_malloc
 from serve_app.api.metrics import RequestMetrics
-from serve_app.api.middleware import Compression, DeprecationNotices, HeadAsGet, PathAliases, PrivateByDefault, notices
+from serve_app.api.middleware import Compression, DefaultHeaders, HeadAsGet, PathAliases, deprecation_headers
 from serve_app.api.model_status import AskReplicas, unknown_replicas
 from serve_app.api.openai.schema import translate_error
 from serve_app.api.pages import PATH, add_pages, guide, shared
@@ -89,16 +90,13 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         max_s=settings.service.max_body_s,
         signed=PREFIXES["PUT"],
     )
-    app.add_middleware(
-        DeprecationNotices,
-        headers_by_path={f"/v1/{name}": notices(deprecation) for name, deprecation in catalog.deprecated.items()},
-    )
+    deprecated = {f"/v1/{name}": deprecation_headers(each) for name, each in catalog.deprecated.items()}
+    app.add_middleware(DefaultHeaders, headers_by_path=deprecated)
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH, guide.PATH))
-    app.add_middleware(PrivateByDefault, prefix="/v1/")
     app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (
         results.router,
@@ -156,7 +154,7 @@ def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> 
     """The app of a process that serves nothing else."""
     logs.begin(settings.logs.spec())
     apply_proxy(settings.network.proxy)
-    give_back_large_blocks()
+    tune_malloc()
     http_1_0.install()
     app = create_app(settings, catalog, replicas)
     app.openapi()

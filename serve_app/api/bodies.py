@@ -1,16 +1,14 @@
 """Request bodies: limits by caller, size and time, and parsing.
 
-A proxy stands in front and waits for the first part of each body (`launcher/proxy_start.py`). Here is what only the
-application can know: whose key it is, how much all requests hold together, and what their JSON asks of its reader.
+The proxy in front waits for the first part of each body (`launcher/proxy_start.py`). The application checks what only
+it can know: whose key it is, how much memory all requests hold together, and how much work parsing takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, ClassVar, Final, cast
 
 from fastapi import HTTPException, Request, Response
@@ -19,35 +17,34 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api.auth import has_credentials
-from serve_app.api.errors import SHORTLY
 from serve_app.api.json_files import NUL, NUL_MESSAGE, UPLOAD_HINT, read_json
+from serve_app.api.memory import FREE_BYTES, InflightBudget, Reservation
 from serve_app.inputs.fetch import hold
 from serve_app.submission.errors import Invalid
 
-KEYLESS_BYTES: Final = 64 * 1024
-"""What is read of anybody; more only of clients whose key is valid, and while there is room."""
+KEYLESS_BYTES: Final = FREE_BYTES
+"""Largest body of a client without a key."""
 MAX_TEXT_BYTES: Final = 256 * 1024
-"""Of a body on a route that takes no files."""
+"""Largest body on a route that takes no files."""
 MAX_VALUES: Final = 50_000
-"""Commas and brackets of a body, those in its prompts too: what reading it takes beside its length."""
+"""Most commas and brackets in a body, its strings included; they bound the time that parsing takes."""
 
 _CLOSE: Final = {"Connection": "close"}
-"""What is left of the body stays unread, so the connection can't be used again."""
-_NO_ROOM: Final = "Too many large requests at a time, nothing was accepted or charged; try again shortly"
+"""Closes the connection: the remainder of the body stays unread, so another request can't follow."""
 _CURL_HINT: Final = ", which curl -d sends by itself: add -H 'Content-Type: application/json', or use --json"
 
 
 class BodyLimits:
-    """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come; 408 for a body that
-    has been waited for longer than `max_s`.
+    """ASGI middleware: 413 for a body over `max_bytes`, 408 for one that takes longer than `max_s`, 503 for one over
+    the memory budget.
 
-    503 where all bodies of over KEYLESS_BYTES together, and what is fetched for requests, from their first byte to the
-    end of the answer, would be more than `max_inflight_bytes`; a declared length counts from the beginning. `uploads`
-    names paths with a limit of their own, whose bodies go to disk as they come and count for nothing here; those of
-    `small` take KEYLESS_BYTES of anybody. Below `signed` a signature in the query is the key.
+    A declared length counts from the beginning. Bodies of over KEYLESS_BYTES and fetched files count against the budget
+    from their first byte to the end of the response. Paths in `uploads` have limits of their own; their bodies are
+    written to disk as they arrive and don't count. Paths in `small` take KEYLESS_BYTES from any client. On paths that
+    start with `signed`, a signature in the query replaces the key.
 
-    `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
-    may become, larger than KEYLESS_BYTES.
+    `check` raises HTTPException for wrong credentials. It is called only for bodies that are or may become larger than
+    KEYLESS_BYTES.
     """
 
     def __init__(
@@ -63,115 +60,103 @@ class BodyLimits:
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
-        self.max_inflight_bytes = max_inflight_bytes
+        self.budget = InflightBudget(max_inflight_bytes)
         self.check = check
         self.uploads = uploads
         self.small = frozenset(small)
         self.max_s = max_s
         self.signed = signed
-        self._inflight_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        upload = scope["path"] in self.uploads
-        most = KEYLESS_BYTES if scope["path"] in self.small else self.uploads.get(scope["path"], self.max_bytes)
-        limit: int | None = None
-        received_bytes, waited_s, complete = 0, 0.0, False
-
-        # Inside the app, where the exceptions become answers: it asks for the body before anything else.
-        async def receive_within_limits() -> Message:
-            nonlocal limit, received_bytes, waited_s, complete
-            if complete:
-                return await receive()  # only the end of the connection can still come
-            if limit is None:
-                request = HTTPConnection(scope)
-                limit = await self._limit(request, most)
-                if not upload:
-                    body(_declared_length(request) or 0)
-            began = time.monotonic()
+        with self.budget.reservation(_CLOSE) as body, self.budget.reservation({}) as fetches:
+            token = hold.set(fetches.grow)
             try:
-                async with asyncio.timeout(None if upload else max(0.0, self.max_s - waited_s)):
-                    message = await receive()
-            except TimeoutError:
-                detail = f"The body came too slowly: it has to be complete within {self.max_s:g} seconds"
-                raise HTTPException(408, detail, _CLOSE) from None
-            waited_s += time.monotonic() - began
-            received_bytes += len(message.get("body", b""))
-            if received_bytes > limit:
-                raise _too_large(limit, keyless=limit < most)
-            if not upload:
-                body(received_bytes)
-            complete = not message.get("more_body", False)
-            return message
-
-        with self._room(_CLOSE) as body, self._room({}) as grow_fetches:
-            total = 0
-
-            def fetch(size: int) -> None:
-                nonlocal total
-                total += size
-                grow_fetches(total)
-
-            token = hold.set(fetch)
-            try:
-                await self.app(scope, receive_within_limits, send)
+                # The app reads the body, because its handlers turn these exceptions into responses.
+                await self.app(scope, _LimitedBody(self, scope, receive, body).receive, send)
             finally:
                 hold.reset(token)
 
-    @contextmanager
-    def _room(self, headers: Mapping[str, str]) -> Iterator[Callable[[int], None]]:
-        """What notes that something is at least so many bytes large; it raises a 503 where there is no room."""
-        size_so_far = 0
+    def path_limit(self, path: str) -> int:
+        return KEYLESS_BYTES if path in self.small else self.uploads.get(path, self.max_bytes)
 
-        def grow_to(size: int) -> None:
-            nonlocal size_so_far
-            if size <= max(size_so_far, KEYLESS_BYTES):
-                return
-            if self._inflight_bytes + size - size_so_far > self.max_inflight_bytes:
-                raise HTTPException(503, _NO_ROOM, {**SHORTLY, **headers})
-            self._inflight_bytes += size - size_so_far
-            size_so_far = size
-
-        try:
-            yield grow_to
-        finally:
-            self._inflight_bytes -= size_so_far
-
-    async def _limit(self, request: HTTPConnection, most: int) -> int:
-        """How much of this body to read. Raises HTTPException when its declared length says enough."""
-        headers = request.headers
+    async def limit(self, request: HTTPConnection) -> int:
+        """Returns the largest size of this body. Raises HTTPException where the headers already show a violation."""
+        headers, max_bytes = request.headers, self.path_limit(request.scope["path"])
         signed = self.signed and request.scope["path"].startswith(self.signed)
         has_key, length = signed or has_credentials(headers), _declared_length(request)
-        limit = most if has_key else min(most, KEYLESS_BYTES)
+        limit = max_bytes if has_key else min(max_bytes, KEYLESS_BYTES)
         if length is not None and length > limit:
-            raise _too_large(limit, keyless=limit < most)
+            raise _too_large(limit, keyless=limit < max_bytes)
         is_chunked = length is None and "transfer-encoding" in headers
         if has_key and (is_chunked or (length or 0) > KEYLESS_BYTES):
             await self.check(request)
         return limit
 
 
+class _LimitedBody:
+    """An ASGI `receive` that raises HTTPException where a body breaks its limits."""
+
+    def __init__(self, limits: BodyLimits, scope: Scope, receive: Receive, reservation: Reservation) -> None:
+        self._limits, self._scope, self._receive, self._reservation = limits, scope, receive, reservation
+        self._is_upload = scope["path"] in limits.uploads
+        self._limit: int | None = None
+        self._received_bytes = 0
+        self._waited_s = 0.0
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        if self._is_complete:
+            return await self._receive()  # only the end of the connection can follow
+        if self._limit is None:
+            request = HTTPConnection(self._scope)
+            self._limit = await self._limits.limit(request)
+            self._reserve(_declared_length(request) or 0)
+        message = await self._next_message()
+        self._received_bytes += len(message.get("body", b""))
+        if self._received_bytes > self._limit:
+            raise _too_large(self._limit, keyless=self._limit < self._limits.path_limit(self._scope["path"]))
+        self._reserve(self._received_bytes)
+        self._is_complete = not message.get("more_body", False)
+        return message
+
+    async def _next_message(self) -> Message:
+        started_at = time.monotonic()
+        try:
+            async with asyncio.timeout(None if self._is_upload else max(0.0, self._limits.max_s - self._waited_s)):
+                return await self._receive()
+        except TimeoutError:
+            detail = f"The body came too slowly: it has to be complete within {self._limits.max_s:g} seconds"
+            raise HTTPException(408, detail, _CLOSE) from None
+        finally:
+            self._waited_s += time.monotonic() - started_at
+
+    def _reserve(self, size: int) -> None:
+        if not self._is_upload:
+            self._reservation.grow_to(size)
+
+
 class JsonRoute(APIRoute):
-    """Takes up to MAX_TEXT_BYTES of JSON."""
+    """A route that reads at most MAX_TEXT_BYTES of JSON."""
 
     takes_files: ClassVar[bool] = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, takes_files = super().get_route_handler(), self.takes_files
 
-        async def read_well(request: Request) -> Response:
+        async def handle_bounded(request: Request) -> Response:
             for name, value in request.query_params.multi_items():
                 if "\0" in name + value:
                     raise Invalid(["query", name], NUL_MESSAGE, NUL)
             return await handle(_JsonRequest(request, takes_files))
 
-        return read_well
+        return handle_bounded
 
 
 class FilesRoute(JsonRoute):
-    """Takes images and videos in it, too, as long strings."""
+    """A JSON route whose strings may be images and videos in base64."""
 
     takes_files = True
 
@@ -195,26 +180,26 @@ class _JsonRequest(Request):
         body, values = bytearray(), 0
         async for chunk in self.stream():
             if not body and chunk:
-                self._check_kind()
+                self._check_media_type()
             body += chunk
             if len(body) > MAX_TEXT_BYTES and not self._takes_files:
                 raise HTTPException(413, f"Request body too large: at most {MAX_TEXT_BYTES} bytes here", _CLOSE)
             values += sum(map(chunk.count, (b",", b"[", b"{")))
             if values > MAX_VALUES:
                 raise Invalid(["body"], f"The body should hold at most {MAX_VALUES} values", "too_many_values")
-        return cast(bytes, body)  # a copy would keep all other requests waiting
+        return cast(bytes, body)  # copying it would block the event loop
 
-    def _check_kind(self) -> None:
-        """Raises Invalid where the headers say that the body is something else."""
+    def _check_media_type(self) -> None:
+        """Raises Invalid where the headers do not declare plain JSON."""
         encoding = self.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            message = f"Bodies are taken as they are, not as {encoding[:20]}"
+            message = f"Bodies must be sent without compression, not as {encoding[:20]}"
             raise Invalid(["header", "Content-Encoding"], message, "content_encoding")
-        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        main, _, sub = kind.partition("/")
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        main, _, sub = media_type.partition("/")
         if main != "application" or not (sub == "json" or sub.endswith("+json")):
-            problem = f"not {kind[:60]}" if kind else "and it is missing"
-            problem += _CURL_HINT if kind == "application/x-www-form-urlencoded" else ""
+            problem = f"not {media_type[:60]}" if media_type else "and it is missing"
+            problem += _CURL_HINT if media_type == "application/x-www-form-urlencoded" else ""
             raise Invalid(
                 ["header", "Content-Type"], f"Content-Type should be application/json, {problem}", "content_type"
             )
@@ -229,19 +214,3 @@ def _too_large(limit: int, *, keyless: bool) -> HTTPException:
     hint = " without an x-key header" if keyless else UPLOAD_HINT
     detail = f"Request body too large: at most {limit} bytes{hint if limit > KEYLESS_BYTES or keyless else ''}"
     return HTTPException(413, detail, _CLOSE)
-
-
-_M_MMAP_THRESHOLD: Final = -3
-"""As malloc.h has it."""
-_LARGE_BYTES: Final = 128 * 1024
-
-
-def give_back_large_blocks() -> None:
-    """From now on, for this process. Does nothing where the C library is not glibc.
-
-    By itself glibc takes the first large blocks that are freed for a sign that there will be more: it puts blocks of up
-    to 32 MiB between small ones, and there the memory stays.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

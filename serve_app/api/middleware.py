@@ -1,4 +1,4 @@
-"""Small ASGI middlewares: compression, HEAD, path aliases, deprecation headers."""
+"""Small ASGI middlewares: compression, HEAD, path aliases, default headers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.config.catalog import Deprecation
 
-_LEAST_BYTES = 1000
-_LEVEL = 6
-
 
 class Compression:
-    """ASGI middleware for answers under these paths."""
+    """ASGI middleware: compresses responses below `paths`."""
 
     def __init__(self, app: ASGIApp, paths: tuple[str, ...]) -> None:
         self._plain = app
-        self._gzip = GZipMiddleware(app, minimum_size=_LEAST_BYTES, compresslevel=_LEVEL)
+        self._gzip = GZipMiddleware(app, minimum_size=1000, compresslevel=6)
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,37 +32,35 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
-    """The methods that the path of `scope` takes. Empty where there is no such path."""
-    methods = [method for method in _METHODS if _takes(routes, scope, method)]
+    """Returns the methods that the path of `scope` accepts; none for an unknown path."""
+    methods = [method for method in _METHODS if _accepts(routes, scope, method)]
     return [method for method in _METHODS if method in methods or (method == "HEAD" and "GET" in methods)]
 
 
-def _takes(routes: Iterable[BaseRoute], scope: Scope, method: str) -> bool:
+def _accepts(routes: Iterable[BaseRoute], scope: Scope, method: str) -> bool:
     return any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
 
 
 class HeadAsGet:
-    """ASGI middleware: HEAD is answered as GET would be, where no route of its own takes it; the server, which knows
-    what was asked, leaves out the body.
-    """
+    """ASGI middleware: passes HEAD on as GET where no route accepts HEAD. The server leaves out the body."""
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self.app = app
         self.routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD" and not _takes(self.routes, scope, "HEAD"):
-            scope = {**scope, "method": "GET"} if _takes(self.routes, scope, "GET") else scope
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not _accepts(self.routes, scope, "HEAD"):
+            scope = {**scope, "method": "GET"} if _accepts(self.routes, scope, "GET") else scope
         await self.app(scope, receive, send)
 
 
-FAMILY = "gen"
+API_PREFIX = "gen"
 
 
 def resolve_alias(path: str, tokens: Sequence[str]) -> str:
-    """Returns `/v1/gen-…` for a path that begins with `/v1/<token>-`, and any other path unchanged."""
+    """Returns `/v1/gen-…` for a path that starts with `/v1/<token>-`, and any other path unchanged."""
     alias = re.match(f"/v1/(?:{'|'.join(map(re.escape, tokens))})-", path) if tokens else None
-    return f"/v1/{FAMILY}-{path[alias.end() :]}" if alias else path
+    return f"/v1/{API_PREFIX}-{path[alias.end() :]}" if alias else path
 
 
 class PathAliases:
@@ -81,8 +76,8 @@ class PathAliases:
         await self.app(scope, receive, send)
 
 
-def notices(deprecation: Deprecation) -> dict[str, str]:
-    """The headers of such an endpoint; days begin in UTC."""
+def deprecation_headers(deprecation: Deprecation) -> dict[str, str]:
+    """Returns the headers of a deprecated endpoint (RFC 9745, RFC 8594). Days begin in UTC."""
     headers = {"Deprecation": f"@{int(_start(deprecation.since).timestamp())}"}
     if deprecation.sunset is not None:
         headers["Sunset"] = format_datetime(_start(deprecation.sunset), usegmt=True)
@@ -95,45 +90,28 @@ def _start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-class PrivateByDefault:
-    """ASGI middleware: keeps answers below `prefix` out of caches, unless they say otherwise.
+class DefaultHeaders:
+    """ASGI middleware: adds headers to `/v1/` responses that do not have them, errors included.
 
-    A key in `x-key` is no sign of privacy to a shared cache, as `Authorization` is.
+    The responses are private: shared caches know what `Authorization` means, but not `x-key`. `headers_by_path` has
+    further headers of single paths.
     """
-
-    def __init__(self, app: ASGIApp, prefix: str) -> None:
-        self.app = app
-        self.prefix = prefix
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(self.prefix):
-            await self.app(scope, receive, send)
-            return
-
-        async def send_private(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).setdefault("Cache-Control", "private, no-store")
-            await send(message)
-
-        await self.app(scope, receive, send_private)
-
-
-class DeprecationNotices:
-    """ASGI middleware: adds those of `headers_by_path` to every answer there, errors included."""
 
     def __init__(self, app: ASGIApp, headers_by_path: Mapping[str, Mapping[str, str]]) -> None:
         self.app = app
         self.headers_by_path = headers_by_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.headers_by_path.get(scope["path"]) if scope["type"] == "http" else None
-        if headers is None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
             await self.app(scope, receive, send)
             return
+        defaults = {"Cache-Control": "private, no-store", **self.headers_by_path.get(scope["path"], {})}
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers)
+                headers = MutableHeaders(scope=message)
+                for name, value in defaults.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 
 from serve_app.api.bodies import MAX_TEXT_BYTES
 from serve_app.api.json_files import NUL, NUL_MESSAGE
-from serve_app.api.middleware import FAMILY, resolve_alias
+from serve_app.api.middleware import API_PREFIX, resolve_alias
 from serve_app.api.openai.schema import MediaRequest, Refusal
 from serve_app.api.routes.schemas import other_regions_message
 from serve_app.config.catalog import Catalog
@@ -76,7 +76,7 @@ class OpenAIEndpoints:
     def find(self, model: str) -> ServedEndpoint:
         """Raises Refusal."""
         name = resolve_alias(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
-        for candidate in (name, f"{FAMILY}-{name}"):
+        for candidate in (name, f"{API_PREFIX}-{name}"):
             if served_endpoint := self._served_endpoints.get(candidate):
                 return served_endpoint
             own = self._catalog.names.get(candidate)

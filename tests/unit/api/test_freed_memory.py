@@ -14,13 +14,13 @@ SCRIPT = """
 import resource
 import sys
 from pathlib import Path
-from serve_app.api.bodies import give_back_large_blocks
+from serve_app.api.memory import tune_malloc
 
 def resident_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
 
 if sys.argv[1] == "given back":
-    give_back_large_blocks()
+    tune_malloc()
 bytearray(31 * 2**20)  # as large as glibc goes in keeping what is freed
 before, stay = resident_mb(), []
 bodies = []
