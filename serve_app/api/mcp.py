@@ -1,6 +1,7 @@
-"""The MCP server at `/mcp`: the service's tools for models, by a key or an OAuth token.
+"""MCP server at `/mcp`: tools for language models, authenticated by a key or an OAuth token.
 
-Any replica answers any request: nothing is kept between two of them.
+The server is stateless, so any replica answers any request. Tools call the service's own HTTP interface in this process
+and so obey its rules.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import logging
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -43,28 +43,23 @@ from starlette.types import Receive, Scope, Send
 
 from deployments.contract import objects
 from deployments.contract.job import media_type
-from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.roles import Permission
 from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticate, has_key_or_token, quote_string
 from serve_app.api.errors import http_error_response
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import rejection_error
 from serve_app.api.services import Services
 from serve_app.config.catalog import Endpoint
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.storage import connection
-from serve_app.submission.input_storage import UPLOAD, upload_key
 from serve_app.submission.prepare import ServedEndpoint
-from serve_app.tasks.rejections import TaskRejected
 from serve_app.tasks.task import TERMINAL, Status
 
 logger = logging.getLogger(__name__)
 
-_LARGEST: Final = 2**20
-"""Bytes of an image that is shown as it is; of a larger one, its thumbnail."""
-_FACTS: Final = ("id", "status", "progress", "cost", "details")
-_RESULT_FACTS: Final = ("seed", "duration", "prompt")
-"""Of a result, beside its file."""
+_MAX_IMAGE_BYTES: Final = 2**20
+"""Largest image that an answer contains; a larger one is replaced by its thumbnail."""
+_TASK_FIELDS: Final = ("id", "status", "progress", "cost", "details")
+_RESULT_FIELDS: Final = ("seed", "duration", "prompt")
 
 
 def text_content(value: object) -> TextContent:
@@ -72,14 +67,14 @@ def text_content(value: object) -> TextContent:
 
 
 async def task_content(services: Services, task: TaskResult) -> list[ContentBlock]:
-    """How it stands, and, once it is ready, the image or the video's link."""
+    """Returns the task's fields. A ready task also has its image, if it is small, and a link to its file."""
     body = cast(Mapping[str, Any], task)
-    facts = {name: body[name] for name in _FACTS if body.get(name) is not None}
+    fields = {name: body[name] for name in _TASK_FIELDS if body.get(name) is not None}
     result = body.get("result")
     if not result:
-        return [text_content(facts)]
-    facts |= {name: result[name] for name in _RESULT_FACTS if name in result}
-    return [text_content(facts), *await _result_image(services, body["id"]), _link(result["sample"])]
+        return [text_content(fields)]
+    fields |= {name: result[name] for name in _RESULT_FIELDS if name in result}
+    return [text_content(fields), *await _result_image(services, body["id"]), _link(result["sample"])]
 
 
 async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
@@ -89,9 +84,9 @@ async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:
         return []
     for key in (result.key, result.thumbnail):
         if key and media_type(key).startswith("image/"):
-            with suppress(FileNotFoundError):  # no longer kept
+            with suppress(FileNotFoundError):  # deleted since
                 data = await services.objects.get(key)
-                if len(data) <= _LARGEST:
+                if len(data) <= _MAX_IMAGE_BYTES:
                     return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=media_type(key))]
     return []
 
@@ -101,54 +96,54 @@ def _link(url: str) -> ResourceLink:
     return ResourceLink(type="resource_link", uri=url, name=name, mime_type=media_type(name))
 
 
-Tell: TypeAlias = Callable[[float, str], Awaitable[None]]
-"""Progress from 0 to 1, and what is going on."""
+ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
+"""Called with the progress from 0 to 1 and the task's status."""
 DEFAULT_ENDPOINT: Final = "gen-3-image-klein"
-_LONGEST_S: Final = 300.0
-_LONGEST_SILENCE_S: Final = 50.0
-"""Less than load balancers wait for the beginning of an answer."""
-_LOOK_S: Final = 1.0
-"""How long a look at a task waits for it to end: so often its progress is told."""
+_MAX_WAIT_S: Final = 300.0
+_MAX_SILENCE_S: Final = 50.0
+"""Time limit of an answer without events; load balancers wait longer for a response to begin."""
+_POLL_S: Final = 1.0
+"""Seconds that one poll waits for a task to end, and so the interval of progress reports."""
 _ID_CHARS: Final = 64
 _TERMINAL: Final = {status.value for status in TERMINAL | {Status.NOT_FOUND}}
 
 
-class NotDone(Exception):
-    """Why a tool did not do what it was called for. Its text is fit for the caller."""
+class ToolFailed(Exception):
+    """A tool could not do its work. The message is shown to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a tool."""
 
-    itself: AsyncClient
-    """The service, as any client has it: what holds for requests holds for tools."""
+    client: AsyncClient
+    """Client of this service, in this process, with the caller's credentials."""
+    http: httpx2.AsyncClient
+    """The HTTP client below `client`."""
     services: Services
     served_endpoints: Mapping[str, ServedEndpoint]
-    caller: Caller
-    tell: Tell
-    longest_wait_s: float
-    """Time limit of the answer: one without events shows no sign of life before."""
+    report_progress: ReportProgress
+    max_wait_s: float
 
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-EndpointName = Annotated[str, Field(description="As list_models has them")]
-Seconds = Annotated[float, Field(ge=0, le=_LONGEST_S, description="How long to wait; the tool wait goes on with it")]
-Options = Annotated[dict[str, Any], Field(description="Further fields of the endpoint, as list_models has them")]
+EndpointName = Annotated[str, Field(description="An endpoint of list_models")]
+Seconds = Annotated[float, Field(ge=0, le=_MAX_WAIT_S, description="Seconds to wait; call the tool wait to continue")]
+Options = Annotated[dict[str, Any], Field(description="Further fields of the endpoint; list_models shows them")]
 TaskId = Annotated[str, Field(max_length=_ID_CHARS, description="The task's id")]
 
 
 class ListModels(_Arguments):
-    """What there is to generate with: endpoints, their prices in credits, their fields; and the credits left."""
+    """List the endpoints with their prices in credits and their fields, and the credits that are left."""
 
-    endpoint: str | None = Field(default=None, description="Only this one, with the whole schema of its fields")
+    endpoint: str | None = Field(default=None, description="List this endpoint alone, with the schema of its fields")
 
 
 class Generate(_Arguments):
-    """Make an image or a video from a text. Answers with the image, or with the task's id if it takes longer."""
+    """Make an image or a video from a text. Returns the image, or the task's id if it takes longer than `wait_s`."""
 
     prompt: str
     endpoint: EndpointName = DEFAULT_ENDPOINT
@@ -157,9 +152,9 @@ class Generate(_Arguments):
 
 
 class Edit(_Arguments):
-    """Change an image as a text says, or make one from several."""
+    """Change an image as a text describes, or make one from several images."""
 
-    prompt: str | None = Field(default=None, description="What to change; some endpoints do one thing, and take none")
+    prompt: str | None = Field(default=None, description="The change to make; tools such as deblur take no prompt")
     images: list[str] = Field(
         min_length=1,
         max_length=MAX_REFERENCES,
@@ -171,20 +166,20 @@ class Edit(_Arguments):
 
 
 class Wait(_Arguments):
-    """Wait for a task to end, and answer as generate does."""
+    """Wait for a task to end. Returns what generate returns."""
 
     task_id: TaskId
     wait_s: Seconds = 60
 
 
 class Fetch(_Arguments):
-    """How a task is, at once; of one that is ready its image, and a link that is good for some minutes."""
+    """Show a task at once. A ready task has its image and a link that is valid for some minutes."""
 
     task_id: TaskId
 
 
 class Cancel(_Arguments):
-    """End a task that is on its way. What was held for it is given back."""
+    """Cancel a task that has not ended. Its credits are returned."""
 
     task_id: TaskId
 
@@ -199,7 +194,7 @@ async def list_models(call: Call, arguments: ListModels) -> list[ContentBlock]:
         for path, served_endpoint in call.served_endpoints.items()
         if path.removeprefix("/v1/") == served_endpoint.name
     ]
-    return [text_content({"models": models, "credits": await call.itself.credits()})]
+    return [text_content({"models": models, "credits": await call.client.credits()})]
 
 
 async def generate(call: Call, arguments: Generate) -> list[ContentBlock]:
@@ -210,8 +205,6 @@ async def generate(call: Call, arguments: Generate) -> list[ContentBlock]:
 
 async def edit(call: Call, arguments: Edit) -> list[ContentBlock]:
     endpoint = _find_endpoint(call, arguments.endpoint).endpoint
-    if not call.caller.may(Permission.GENERATE):  # before anything is read for it
-        raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
     images = [await _image(call, image) for image in arguments.images]
     prompt = {} if arguments.prompt is None else {"prompt": arguments.prompt}
     body = {**arguments.options, **prompt, **_image_arguments(endpoint, images)}
@@ -227,69 +220,65 @@ async def fetch(call: Call, arguments: Fetch) -> list[ContentBlock]:
 
 
 async def cancel(call: Call, arguments: Cancel) -> list[ContentBlock]:
-    task = await call.itself.cancel(arguments.task_id)
+    task = await call.client.cancel(arguments.task_id)
     return [text_content({"id": task["id"], "status": task["status"]})]
 
 
 async def _run_task(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
-    submission = await call.itself.submit(_find_endpoint(call, endpoint).name, body)
+    submission = await call.client.submit(_find_endpoint(call, endpoint).name, body)
     task = await _wait_for_task(call, submission["id"], wait_s)
     content = await task_content(call.services, task)
     warnings = submission.get("warnings")
-    if warnings and task["status"] not in _TERMINAL:  # afterwards its details have them
+    if warnings and task["status"] not in _TERMINAL:  # the details of an ended task have them
         content.append(text_content({"warnings": warnings}))
     return content
 
 
 async def _wait_for_task(call: Call, task_id: str, wait_s: float) -> TaskResult:
-    """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
-    give_up = time.monotonic() + min(wait_s, call.longest_wait_s)
+    """Returns the task when it has ended or `wait_s` has passed. Raises ToolFailed if it ended without a result."""
+    deadline = time.monotonic() + min(wait_s, call.max_wait_s)
     while True:
-        began = time.monotonic()
-        task = await call.itself.poll(task_id, wait=_LOOK_S)
-        await call.tell(task.get("progress") or 0.0, task["status"])
-        if task["status"] in _TERMINAL or time.monotonic() >= give_up:
+        started_at = time.monotonic()
+        task = await call.client.poll(task_id, wait=_POLL_S)
+        await call.report_progress(task.get("progress") or 0.0, task["status"])
+        if task["status"] in _TERMINAL or time.monotonic() >= deadline:
             break
-        await asyncio.sleep(began + _LOOK_S - time.monotonic())  # where many wait, it was answered at once
+        await asyncio.sleep(started_at + _POLL_S - time.monotonic())  # polls return at once where too many wait
     if task["status"] in _TERMINAL and task["status"] != Status.READY.value:
         details = task.get("details")
-        raise NotDone(f"{task['status']}: {json.dumps(details)}" if details else task["status"])
+        raise ToolFailed(f"{task['status']}: {json.dumps(details)}" if details else task["status"])
     return task
 
 
 async def _image(call: Call, image: str) -> str:
-    """Returns what a field takes. A task's result becomes an upload: its link may lead to this machine."""
+    """Returns the value of an image field. Uploads a task's result, as its link may lead to a loopback address."""
     task = await call.services.tasks.store.reads.get(image) if len(image) <= _ID_CHARS else None
     if task is None:
         return image
     if task.status is not Status.READY or task.result is None:
-        raise NotDone(f"The task {image} has no image: it is {task.status.value}")
+        raise ToolFailed(f"The task {image} has no image: it is {task.status.value}")
     if not media_type(task.result.key).startswith("image/"):
-        raise NotDone(f"The task {image} made no image")
-    key, upload_id, objects = task.result.key, str(uuid.uuid4()), call.services.objects
-    extension = key.rpartition(".")[2]
-    data, tasks, caller = await objects.get(key), call.services.tasks.store, call.caller
-    try:
-        await tasks.reservations.reserve_upload(
-            upload_id, caller.project.id, caller.organization, len(data), call.services.catalog.least_price
-        )
-    except TaskRejected as refusal:
-        raise NotDone(str(rejection_error(refusal, "uploads", call.services))) from None
-    await objects.put(upload_key(upload_id, extension), data, media_type(key))
-    await tasks.reservations.end_upload(upload_id, caller.project.id, len(data))
-    return f"{UPLOAD}{upload_id}.{extension}"
+        raise ToolFailed(f"The task {image} made no image")
+    key = task.result.key
+    data = await call.services.objects.get(key)
+    reply = await call.http.post("/v1/uploads", json={"content_type": media_type(key), "size": len(data)})
+    if reply.is_error:
+        raise ToolFailed(reply.json()["detail"])
+    upload = reply.json()
+    (await call.http.put(upload["url"], content=data, headers=upload["headers"])).raise_for_status()
+    return upload["upload"]
 
 
 def _image_arguments(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:
-    """By the names that the endpoint has for images that are to be changed. Raises NotDone."""
+    """Returns `images` by the names of the endpoint's reference fields. Raises ToolFailed if they don't fit."""
     form = endpoint.request_type
     names = [name for name, role in form.image_fields.items() if role == "references"]
     if not names:
-        raise NotDone("This endpoint takes its images by fields of their own: pass them in options")
+        raise ToolFailed("This endpoint has special image fields: pass them in options")
     if len(names) == 1 and _is_list(form.model_fields[names[0]].annotation):
         return {names[0]: list(images)}
     if len(images) > len(names):
-        raise NotDone(f"This endpoint takes at most {len(names)} images")
+        raise ToolFailed(f"This endpoint takes at most {len(names)} images")
     return dict(zip(names, images, strict=False))
 
 
@@ -300,7 +289,7 @@ def _is_list(annotation: object) -> bool:
 def _find_endpoint(call: Call, endpoint: str) -> ServedEndpoint:
     served_endpoint = call.served_endpoints.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
     if served_endpoint is None:
-        raise NotDone(f"There is no endpoint {endpoint[:100]}: list_models has them")
+        raise ToolFailed(f"There is no endpoint {endpoint[:100]}: list_models shows all")
     return served_endpoint
 
 
@@ -326,7 +315,7 @@ A = TypeVar("A", bound=BaseModel)
 class ServiceTool(Generic[A]):
     name: str
     arguments: type[A]
-    """Its docstring tells models what the tool is for."""
+    """The docstring of this class is the tool's description."""
     run: Callable[[Call, A], Awaitable[list[ContentBlock]]]
     reads_only: bool = False
 
@@ -351,9 +340,9 @@ _REFUSED: Final = re.compile(r"q=0(\.0*)?")
 
 
 def answer_type(accept: str) -> str | None:
-    """Returns the media type to answer in, None where the client accepts neither.
+    """Returns the media type of the response; None if the client accepts neither.
 
-    Programs that read events name them. All others get one JSON document: those that accept anything, or don't say.
+    Clients that read events name them. All others get one JSON document.
     """
     media_types = set[str]()
     for each in accept.lower().split(","):
@@ -370,12 +359,12 @@ _FORWARDED_HEADERS: Final = ("authorization", "x-key", "x-project", "traceparent
 _ONCE: Final = Retries(tries=1, too_many_tries=1)
 _INSTRUCTIONS: Final = (
     "Makes and changes images and videos. Each generation is a task that costs credits; generate and edit wait "
-    "for it and show the image. What takes longer goes on by itself: wait and fetch tell of it by its id."
+    "for it and show the image. A task that takes longer continues: call wait or fetch with its id."
 )
 
 
 class McpServer:
-    """ASGI app of `/mcp`. `running` must be entered before requests come."""
+    """ASGI app of `/mcp`. Enter `running` before the first request."""
 
     def __init__(self, app: FastAPI, served_endpoints: Mapping[str, ServedEndpoint]) -> None:
         self._app = app
@@ -398,17 +387,17 @@ class McpServer:
         request = Request(scope, receive)
         services: Services = self._app.state.services
         try:
-            if not has_key_or_token(request.headers):  # the cookie of a session is for this service's pages
+            if not has_key_or_token(request.headers):  # session cookies are for this service's pages
                 raise HTTPException(403, "Not authenticated")
-            request.state.caller = await authenticate(services, request, Permission.READ_TASKS)
+            await authenticate(services, request, Permission.READ_TASKS)
             media_type = answer_type(",".join(request.headers.getlist("accept")))
             if media_type is None:
                 raise HTTPException(406, f"Accept should have {_JSON} or {_EVENTS}")
         except HTTPException as refusal:
             await _challenge(request, services, refusal)(scope, receive, send)
             return
-        request.state.longest_wait_s = _LONGEST_S if media_type == _EVENTS else _LONGEST_SILENCE_S
-        # The SDK answers in events only those who accept both.
+        request.state.max_wait_s = _MAX_WAIT_S if media_type == _EVENTS else _MAX_SILENCE_S
+        # The SDK sends events only to clients that accept both.
         accept = _JSON if media_type == _JSON else f"{_JSON}, {_EVENTS}"
         headers = [each for each in scope["headers"] if each[0] != b"accept"]
         scope["headers"] = [*headers, (b"accept", accept.encode())]
@@ -421,19 +410,18 @@ class McpServer:
         if tool is None:
             return _error_result(f"There is no tool {params.name[:100]}: there are {', '.join(TOOLS)}")
 
-        async def tell(progress: float, what: str) -> None:
-            await context.session.report_progress(progress, 1.0, what)
+        async def report_progress(progress: float, status: str) -> None:
+            await context.session.report_progress(progress, 1.0, status)
 
         assert context.request is not None, "over HTTP"
         try:
             arguments = tool.arguments.model_validate(params.arguments or {})
             async with self._client(context.request) as http:
-                itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
-                state = context.request.state
-                services, endpoints = self._app.state.services, self._served_endpoints
-                call = Call(itself, services, endpoints, state.caller, tell, state.longest_wait_s)
+                client = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
+                services, max_wait_s = self._app.state.services, context.request.state.max_wait_s
+                call = Call(client, http, services, self._served_endpoints, report_progress, max_wait_s)
                 return CallToolResult(content=await tool.run(call, arguments))
-        except (NotDone, GenServeError) as refusal:
+        except (ToolFailed, GenServeError) as refusal:
             return _error_result(str(refusal))
         except _UNREACHABLE as problem:
             logger.warning("a store is out of reach of tools: %s", type(problem).__name__)
@@ -447,7 +435,7 @@ class McpServer:
             return _error_result("Internal Server Error")
 
     def _client(self, request: Request) -> httpx2.AsyncClient:
-        """To the app in this process, with the credentials that came with the call."""
+        """Returns a client of the app in this process, with the caller's credentials."""
         services: Services = self._app.state.services
         headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
         transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
@@ -476,7 +464,7 @@ def _error_result(why: str) -> CallToolResult:
 
 
 def _challenge(request: Request, services: Services, refusal: HTTPException) -> JSONResponse:
-    """Tells programs where to sign in: whoever shows nothing valid is answered 401 here, not 403."""
+    """Returns 401, where other paths return 403, with the address at which programs sign in."""
     headers = dict(refusal.headers or {})
     if refusal.status_code in (401, 403) and services.settings.accounts.oauth_clients:
         metadata = public_base(request, services.settings.service) + RESOURCE_METADATA + MCP

@@ -184,10 +184,10 @@ def test_an_answer_is_what_its_client_accepts(
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
+    ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models shows all"),
     ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
     ("generate", {}, "prompt: Field required"),
-    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its images"),
+    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint has special image fields"),
     ("fetch", {"task_id": "none"}, "Task not found"),
     ("cancel", {"task_id": "none"}, "there is no task none"),
     ("paint", {}, "There is no tool paint"),

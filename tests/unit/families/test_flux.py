@@ -9,7 +9,7 @@ import pytest
 import torch
 from flux_drawing import an_image, draw, encode, load_options, request
 from PIL import Image
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
 from deployments.backend import JobError
 from deployments.bundled import grammar
@@ -66,7 +66,7 @@ def test_edges_of_enlarged_images_are_sharp_where_that_is_chosen(name: str) -> N
     sharp = load(name, replace(load_options(), config=ModelConfig(render_side=64, enlarge="sharp")))
     state = encode(smooth, make_job(width=250, height=130, steps=1))
     pixels = draw(smooth, state)
-    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
+    small = smooth.finish(replace(state, job=change_job(state.job, width=128, height=64)))
     assert np.array_equal(pixels, fit(small, 250, 130, "smooth"))
     assert np.array_equal(sharp.finish(state), fit(small, 250, 130, "sharp"))
 
