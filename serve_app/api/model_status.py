@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 from deployments.contract.counts import ReplicaCounts
 from serve_app.api.single_flight import SingleFlightCache
 from serve_app.tasks.estimates import QueueForecast, eta_details, find_position, read_forecast
+from serve_app.tasks.queue_load import get_queue_load
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
-from serve_app.tasks.views import get_queue_load
 from serve_app.tasks.windows import WindowReader
 
 logger = logging.getLogger(__name__)

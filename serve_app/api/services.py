@@ -45,8 +45,8 @@ from serve_app.storage.pages import LogLevels
 from serve_app.storage.tally import CounterBuffer
 from serve_app.submission.prepare import SubmissionContext
 from serve_app.tasks.notifications import TaskNotifications, WatcherLimit
+from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import ResultSerializer
 from serve_app.tasks.windows import WindowReader
 from serve_app.webhooks.outbox import Outbox
 

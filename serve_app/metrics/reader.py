@@ -22,9 +22,9 @@ from serve_app.accounts.credits import Credits
 from serve_app.metrics import series as all_series
 from serve_app.metrics.series import ALL, Series
 from serve_app.storage.tally import TIMES, CounterName, read_counters
+from serve_app.tasks.queue_load import WAIT, WORK, get_queue_load
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import WAIT, WORK, get_queue_load
 from serve_app.tasks.windows import WindowReader
 from serve_app.webhooks.outbox import Outbox
 

@@ -1,4 +1,4 @@
--- Histograms of durations, read by tasks/views.py. Included by the scripts that observe one.
+-- Histograms of durations, read by tasks/queue_load.py. Included by the scripts that observe one.
 local BUCKETS_MS = { 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000, 3600000 }
 
 local function observe_in(key, name, ms)

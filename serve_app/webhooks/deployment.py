@@ -16,8 +16,8 @@ from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.storage import connection
 from serve_app.storage.pages import LogLevels
+from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 

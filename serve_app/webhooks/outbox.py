@@ -14,7 +14,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:deliveries` | zset | all deliveries, by when they were first due |
 | `gen:undelivered` | zset | failed deliveries, by when they failed |
 | `gen:pending` | zset | deliveries that wait or are being sent, by `since` |
-| `gen:delivered` | hash | counts: `delivered failed put_off`, and the delays of those delivered: `tasks/views.py` |
+| `gen:delivered` | hash | counts: `delivered failed put_off`, and the delivery times: `tasks/queue_load.py` |
 | `gen:outbox` | pub/sub | something is due. Messages can be lost: senders poll, too |
 
 A destination is a `WebhookDestination`: an origin, as one organization calls it. Its deliveries fail together, and
@@ -47,9 +47,9 @@ from serve_app.config.settings import WebhookSettings
 from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
 from serve_app.storage.pages import page
 from serve_app.storage.scripts import Scripts, call_id, concat_scripts, milliseconds
+from serve_app.tasks.queue_load import BUCKETS
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.task import WebhookDestination
-from serve_app.tasks.views import BUCKETS
 from serve_app.webhooks.policy import CircuitPolicy, RetrySchedule
 
 _HERE: Final = Path(__file__).parent

@@ -29,9 +29,9 @@ from serve_app.background import idle, rest
 from serve_app.encryption import Sealer, Unreadable
 from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, connection_problem, dns_tenant
 from serve_app.schemas.fields import decode_secret
+from serve_app.tasks.serializer import ResultSerializer, encode_body
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task, Webhook
-from serve_app.tasks.views import ResultSerializer, encode_body
 from serve_app.webhooks.outbox import AttemptRecord, Claim, DeliveryOutcome, DestinationHealth, Outbox
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from deployments.contract.objects import ObjectStore
 from serve_app.api import services
 from serve_app.api.app import create_app
 from serve_app.config import catalog
-from serve_app.tasks.views import ResultSerializer
+from serve_app.tasks.serializer import ResultSerializer
 
 IMAGE = to_base64(image_file())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"

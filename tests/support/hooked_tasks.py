@@ -6,8 +6,8 @@ from typing import Any
 
 from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
+from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client

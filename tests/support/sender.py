@@ -12,8 +12,8 @@ from serve_app.background import Loops
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.links import LinkSigner
 from serve_app.inputs.url_guard import UrlGuard
+from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
 

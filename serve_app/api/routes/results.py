@@ -28,8 +28,8 @@ from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskResult, errors
 from serve_app.api.services import Deps, Services
+from serve_app.tasks.serializer import Vocabulary, encode_body, not_found
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import Vocabulary, encode_body, not_found
 
 
 async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from redis.asyncio import Redis
 from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, new_task
 
+from serve_app.tasks.queue_load import get_queue_load
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import get_queue_load
 from serve_app.tasks.windows import Window, WindowReader
 
 

@@ -12,11 +12,11 @@ from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease
 
 from serve_app.accounts.credits import Credits
 from serve_app.storage.pages import page
+from serve_app.tasks.queue_load import WAIT, WORK, timings
 from serve_app.tasks.rejections import NeededTaskGone
 from serve_app.tasks.scripts import CancelOutcome, DeleteOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskEraser, TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.views import WAIT, WORK, timings
 
 
 async def submit_task(store: TaskStore, **changes: Any) -> str:

@@ -32,8 +32,8 @@ from serve_app.encryption import Sealer
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
 from serve_app.storage import connection
+from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.views import ResultSerializer
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 

@@ -21,9 +21,9 @@ from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, runnin
 
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.url_guard import UrlGuard
+from serve_app.tasks.serializer import ResultSerializer, encode_body
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import ResultSerializer, encode_body
 from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox
 
 Deliver: TypeAlias = Callable[..., Awaitable[Delivery]]

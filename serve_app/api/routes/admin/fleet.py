@@ -14,8 +14,8 @@ from deployments.contract.counts import LOAD_S, LOADS, ReplicaCounts
 from serve_app.api.auth import Operator
 from serve_app.api.routes.schemas import errors
 from serve_app.api.services import Deps, Services
+from serve_app.tasks.queue_load import get_queue_load
 from serve_app.tasks.task import Task
-from serve_app.tasks.views import get_queue_load
 from serve_app.tasks.windows import WINDOWS, Window
 
 router = APIRouter(prefix="/fleet")

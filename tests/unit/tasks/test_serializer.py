@@ -18,11 +18,12 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import ObjectStore
 from deployments.contract.request import VideoParams
 from serve_app.inputs.links import PREFIXES, LinkSigner
-from serve_app.tasks import views
+from serve_app.tasks import queue_load
 from serve_app.tasks.payload import VERSION, NewerPayload, TaskPayload
+from serve_app.tasks.queue_load import BUCKETS, QueueLoad
 from serve_app.tasks.result import DraftResult, GenerationResult
+from serve_app.tasks.serializer import ResultSerializer, encode_body
 from serve_app.tasks.task import Status, Task
-from serve_app.tasks.views import BUCKETS, QueueLoad, ResultSerializer, encode_body
 
 # As releases have stored them; never to be edited, only added to.
 VERSION_1_RECORD = (
@@ -123,7 +124,7 @@ def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -
 
 
 def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
-    script = Path(views.__file__).with_name("timings.lua").read_text()
+    script = Path(queue_load.__file__).with_name("timings.lua").read_text()
     listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
     assert listed is not None
     assert tuple(int(bound) for bound in listed[1].split(",")) == BUCKETS.bounds
