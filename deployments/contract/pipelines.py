@@ -197,9 +197,8 @@ def _sources() -> dict[str, Path]:
 
 
 def table() -> Iterator[str]:
-    """Yields the lines of the table of all classes that diffusers does not call deprecated."""
-    yield f"| class of diffusers {version('diffusers')} | requests | |"
-    yield "|---|---|---|"
+    """Yields a table of all classes that diffusers does not call deprecated, by the requests that they serve."""
+    groups: dict[str, list[str]] = {}
     for name, file in sorted(_sources().items()):
         if not name.endswith("Pipeline") or "Onnx" in name or "deprecated" in file.parts:
             continue
@@ -207,10 +206,12 @@ def table() -> Iterator[str]:
             continue
         reasons = {found.problem(form) for form in _NEEDS} - {None, "it needs an image", "it makes videos"}
         reason = min(filter(None, reasons), default="", key=lambda text: ("takes no" in text, text))
-        if forms := found.forms:
-            yield f"| `{name}` | {', '.join(forms)} | {'tested' if name in TESTED else ''} |"
-        else:
-            yield f"| `{name}` | refused | {reason} |"
+        served = ", ".join(found.forms) or f"refused: {reason}"
+        groups.setdefault(served, []).append(f"**`{name}`**" if name in TESTED else f"`{name}`")
+    yield f"| requests | classes of diffusers {version('diffusers')} |"
+    yield "|---|---|"
+    for served, names in sorted(groups.items(), key=lambda group: (group[0].startswith("refused"), group[0])):
+        yield f"| {served} | {', '.join(names)} |"
 
 
 BEGIN: Final = "<!-- pipelines: written by python -m deployments.contract.pipelines -->"
