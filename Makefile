@@ -56,7 +56,7 @@ test-slow: $(VENV)/.dev  ## The other tests: many examples, every document, benc
 	$(call RUN,slow)
 
 test-all: test test-slow  ## All tests, and a table of the time that they take
-	@PYTHONPATH=tests $(BIN)/python -m support.times $(TIMES)
+	@PYTHONPATH=tests $(BIN)/python -m support.timing $(TIMES)
 
 promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
 	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/api tests/conformance

@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Each HTTP client would read all root certificates again.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
-pytest_plugins = ["support.times", "support.promises"]
+pytest_plugins = ["support.timing", "support.promises"]
 
 # A machine that does something else is no fault of the code.
 hypothesis.settings.register_profile(

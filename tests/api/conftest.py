@@ -11,9 +11,9 @@ from typing import Any
 
 import gen_serve_client
 import pytest
-from support import python_clients, uploads
-from support.bad_network import BadNetwork
-from support.client import Client
+from support import finetune_checks, python_clients
+from support.faulty_transport import FaultyTransport
+from support.http_client import Client
 from support.http_service import Service, StartService, running
 from support.python_clients import Connect
 from support.website import PUBLIC_HOST, Website, serving
@@ -29,7 +29,7 @@ MANY = 1_000_000
 
 @pytest.fixture(autouse=True)
 def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    uploads.check_in_process(monkeypatch)
+    finetune_checks.check_in_process(monkeypatch)
 
 
 @pytest.fixture(scope="session")
@@ -109,12 +109,12 @@ def web() -> Iterator[Website]:
 
 
 @pytest.fixture
-def network() -> BadNetwork:
-    return BadNetwork()
+def network() -> FaultyTransport:
+    return FaultyTransport()
 
 
 @pytest.fixture(params=["plain", "asyncio"])
-def connect_to(request: pytest.FixtureRequest, network: BadNetwork) -> Iterator[Connect]:
+def connect_to(request: pytest.FixtureRequest, network: FaultyTransport) -> Iterator[Connect]:
     """Published Python clients, which are closed with the test."""
     with asyncio.Runner() as runner:
         yield partial(

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service
 from support.images import image_file
 from support.promises import promise

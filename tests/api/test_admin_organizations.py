@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 

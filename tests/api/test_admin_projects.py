@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.client import HOOK, Client, problems, refusal
+from support.http_client import HOOK, Client, problems, refusal
 from support.http_service import Service
 from support.promises import promise
 from support.worker import Worker

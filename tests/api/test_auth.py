@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from support.client import ENDPOINT, Client, refusal
-from support.descriptions import described_paths
-from support.http_service import Service
-from support.openai_calls import OPENAI, error
+from support.http_client import ENDPOINT, Client, refusal
+from support.http_service import Service, described_paths
+from support.openai_client import OPENAI, error
 from support.promises import promise
 
 from serve_app.accounts.roles import Role

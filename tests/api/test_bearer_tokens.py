@@ -14,7 +14,7 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.client import ENDPOINT, Client, refusal
+from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, running
 from support.promises import promise
 from support.website import Website

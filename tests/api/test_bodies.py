@@ -9,11 +9,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.client import ENDPOINT, HOOK, Client, problems, refusal
-from support.descriptions import described_paths
-from support.http_service import Service, StartService
+from support.http_client import ENDPOINT, HOOK, Client, problems, refusal
+from support.http_service import Service, StartService, described_paths
 from support.images import image_file, to_base64
-from support.openai_calls import OPENAI, error
+from support.openai_client import OPENAI, error
 from support.promises import promise
 
 from serve_app.api.bodies import KEYLESS_BYTES, MAX_TEXT_BYTES

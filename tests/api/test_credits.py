@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service
 from support.images import image_file, to_base64
 from support.promises import promise

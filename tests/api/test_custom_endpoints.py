@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import QwenImagePipeline
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
-from support.openai_calls import EDITS, GENERATIONS, waiting
+from support.openai_client import EDITS, GENERATIONS, waiting
 
 from deployments.backends.pipeline_signature import PipelineSignature
 

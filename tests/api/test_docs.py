@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from support.client import Client
+from support.http_client import Client
 from support.promises import promise
 
 from serve_app.api.pages.guide import CHAPTERS

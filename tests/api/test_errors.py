@@ -12,9 +12,8 @@ from typing import Any, get_args
 
 import pytest
 from redis import Redis
-from support.client import ENDPOINT, HOOK, Client, problems, refusal
-from support.descriptions import described_paths
-from support.http_service import Service, StartService
+from support.http_client import ENDPOINT, HOOK, Client, problems, refusal
+from support.http_service import Service, StartService, described_paths
 from support.images import image_file, to_base64
 from support.promises import promise
 from tool_endpoints import MINIMAL, OUTPAINTING

@@ -20,13 +20,13 @@ from obstore.exceptions import GenericError
 from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support.books import assert_books_balance
-from support.client import HOOK_HOST, Client
-from support.destination import Reply, breaks_off, http, receiving
+from support.dispatchers import CallModel, fake_rewriter
+from support.http_client import HOOK_HOST, Client
 from support.http_service import Service, running
-from support.queues import CallModel, fake_rewriter
-from support.sender import SEALER, start_sender, wait_for_states
-from support.sender import kill as kill_sender
+from support.ledger import assert_books_balance
+from support.webhook_receiver import Reply, cut_off, http_response, receiving
+from support.webhook_senders import SEALER, start_sender, wait_for_states
+from support.webhook_senders import kill as kill_sender
 
 from deployments.contract.events import Done, Event, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
@@ -96,9 +96,9 @@ OWN_ERRORS: Final[dict[str, Exception]] = {
 HALVES: Final[dict[str, Any]] = {"redis": RedisConnectionError("no answer"), "objects": GenericError("no answer")}
 """Half an answer of each part; None for the others."""
 RECEIVER_REPLIES: Final[dict[Fault, Reply]] = {
-    own_error: http(500),
+    own_error: http_response(500),
     foreign_error: b"\x00\xff no HTTP\r\n\r\n",
-    half_answer: breaks_off,
+    half_answer: cut_off,
 }
 
 

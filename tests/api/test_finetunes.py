@@ -14,7 +14,7 @@ import httpx2
 import pytest
 import safetensors.torch
 import torch
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 from support.redis_process import until

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from redis import Redis
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service, StartService, replace_services
 from support.images import image_file
 from support.worker import Worker

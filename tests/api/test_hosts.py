@@ -11,9 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 from pydantic import ValidationError
-from support.client import ENDPOINT, Client, refusal
-from support.descriptions import described_paths
-from support.http_service import Service, StartService, running
+from support.http_client import ENDPOINT, Client, refusal
+from support.http_service import Service, StartService, described_paths, running
 from support.images import image_file
 from support.promises import promise
 

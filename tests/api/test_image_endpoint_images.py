@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from image_endpoints import IMAGE_FIELDS, MASK, MINIMAL, PHOTO, cut_out
 from PIL import Image
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.promises import promise

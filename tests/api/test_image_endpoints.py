@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from image_endpoints import ENDPOINTS, GEN_2, MINIMAL, PHOTO
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.promises import promise

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service
 from support.images import image_file, to_base64
 from support.promises import promise

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from PIL import Image
-from support.client import ENDPOINT, Client, problems, refusal
+from support.http_client import ENDPOINT, Client, problems, refusal
 from support.http_service import Service, StartService, replace_services
 from support.images import image_file, to_base64
 from support.input_images import stored_as

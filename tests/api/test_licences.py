@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from redis import Redis as RawRedis
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, replace_services
 from support.promises import promise
 

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 from pydantic import AnyUrl
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service
 from support.images import image_file
 

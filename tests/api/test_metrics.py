@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
-from support.client import HOOK_HOST, Client, refusal
+from support.http_client import HOOK_HOST, Client, refusal
 from support.http_service import Service, StartService, running
 from support.images import image_file
 from support.payloads import RESULT

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from obstore.exceptions import GenericError
 from support.bundle import OUTLINED
-from support.client import ENDPOINT, Client, refusal
+from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, make_settings
 from support.images import image_file, to_base64
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from image_endpoints import PHOTO
 from pydantic import ValidationError
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 from support.worker import Worker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import published_clients
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service
 
 DOCUMENTS = ["openapi.json", "openapi-admin.json"]

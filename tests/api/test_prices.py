@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from image_endpoints import MASK, PHOTO
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.promises import promise

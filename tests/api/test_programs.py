@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
-from support.client import ENDPOINT, Client, refusal
+from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
 from serve_app.accounts.oauth import MAX_CONSENT_REQUESTS, MOST_FROM_AN_ADDRESS

@@ -25,8 +25,8 @@ from gen_serve_client import (
     TooManyRequests,
     UnexpectedAnswer,
 )
-from support import client as plain
-from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork
+from support import http_client as plain
+from support.faulty_transport import RESPONSE_LOST, UNREACHABLE, FaultyTransport
 from support.http_service import Service, StartService
 from support.images import image_file
 from support.python_clients import Connect
@@ -52,7 +52,7 @@ def ids(client: plain.Client) -> list[str]:
 
 
 def test_from_a_prompt_to_a_file(
-    gen: Client, worker: Worker, client: plain.Client, network: BadNetwork, tmp_path: Path
+    gen: Client, worker: Worker, client: plain.Client, network: FaultyTransport, tmp_path: Path
 ) -> None:
     def deliver(request: httpx2.Request) -> None:
         if request.url.path == "/v1/get_result":
@@ -158,7 +158,7 @@ def lora() -> bytes:
 
 
 def test_tuned_models_come_and_go_and_an_upload_that_may_have_arrived_is_not_repeated(
-    gen: Client, network: BadNetwork, tmp_path: Path
+    gen: Client, network: FaultyTransport, tmp_path: Path
 ) -> None:
     file = tmp_path / "ink.safetensors"
     file.write_bytes(lora())
@@ -168,7 +168,7 @@ def test_tuned_models_come_and_go_and_an_upload_that_may_have_arrived_is_not_rep
     assert gen.delete_finetune(uploaded["finetune_id"])["deleted_finetune_id"] == uploaded["finetune_id"]
     assert gen.finetunes() == []
     before = len(network.requests)
-    network.fates = [NOBODY, ANSWER_LOST]
+    network.faults = [UNREACHABLE, RESPONSE_LOST]
     with pytest.raises(OutOfReach):
         gen.upload_finetune(file, ENDPOINT, "ink")
     assert len(network.requests) - before == 2

@@ -22,8 +22,8 @@ from gen_serve_client import (
     TooManyRequests,
     UnexpectedAnswer,
 )
-from support import client as plain
-from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork, Fate, Instead
+from support import http_client as plain
+from support.faulty_transport import RESPONSE_LOST, UNREACHABLE, Fault, FaultyTransport, ProxyResponse
 from support.http_service import Service
 from support.images import image_file
 from support.python_clients import Connect
@@ -39,25 +39,27 @@ def ids(client: plain.Client) -> list[str]:
     return [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
 
 
-def not_now(status: int) -> Instead:
-    return Instead(status, '{"detail": "not now"}', {"retry-after": "0"})
+def not_now(status: int) -> ProxyResponse:
+    return ProxyResponse(status, '{"detail": "not now"}', {"retry-after": "0"})
 
 
 @pytest.mark.parametrize(
-    "fates",
+    "faults",
     [
-        [ANSWER_LOST, ANSWER_LOST, NOBODY],
+        [RESPONSE_LOST, RESPONSE_LOST, UNREACHABLE],
         [not_now(503)],
-        [ANSWER_LOST, not_now(500), not_now(429)],
-        [not_now(409), ANSWER_LOST],
+        [RESPONSE_LOST, not_now(500), not_now(429)],
+        [not_now(409), RESPONSE_LOST],
     ],
     ids=["lost", "unavailable", "all-sorts", "in-work"],
 )
-def test_a_submission_makes_one_task(gen: Client, client: plain.Client, network: BadNetwork, fates: list[Fate]) -> None:
-    network.fates = list(fates)
+def test_a_submission_makes_one_task(
+    gen: Client, client: plain.Client, network: FaultyTransport, faults: list[Fault]
+) -> None:
+    network.faults = list(faults)
     submitted = gen.submit(ENDPOINT, STAR)
     assert ids(client) == [submitted["id"]]
-    assert len(network.requests) == len(fates) + 1
+    assert len(network.requests) == len(faults) + 1
     assert len({request.headers["idempotency-key"] for request in network.requests}) == 1
 
 
@@ -69,7 +71,7 @@ def test_two_submissions_make_two_tasks_unless_the_caller_says_they_are_one(gen:
 
 
 def test_a_submission_in_work_is_asked_for_again(
-    gen: Client, client: plain.Client, network: BadNetwork, web: Website
+    gen: Client, client: plain.Client, network: FaultyTransport, web: Website
 ) -> None:
     gate, once = Gate(), str(uuid.uuid4())
     body = {**STAR, "images": [web.set_page(f"/{once}", image_file(), gate=gate)]}
@@ -91,48 +93,50 @@ def test_a_submission_in_work_is_asked_for_again(
 
 
 def test_429_is_retried_as_often_as_the_caller_says(
-    connect_to: Connect, service: Service, client: plain.Client, network: BadNetwork
+    connect_to: Connect, service: Service, client: plain.Client, network: FaultyTransport
 ) -> None:
     gen = connect_to(service.base_url, client.secret, Retries(first_wait_s=0.001, too_many_tries=2))
-    network.fates = [not_now(429), not_now(429)]
+    network.faults = [not_now(429), not_now(429)]
     with pytest.raises(TooManyRequests) as refused:
         gen.submit(ENDPOINT, STAR)
     assert (refused.value.retry_after_s, len(network.requests)) == (0.0, 2)
-    network.fates = [not_now(429)]
+    network.faults = [not_now(429)]
     assert gen.submit(ENDPOINT, STAR)["id"] in ids(client)
 
 
-def test_waits_over_a_bad_network(gen: Client, worker: Worker, network: BadNetwork) -> None:
+def test_waits_over_a_bad_network(gen: Client, worker: Worker, network: FaultyTransport) -> None:
     task_id = gen.submit(ENDPOINT, STAR)["id"]
     worker.deliver(task_id, IMAGE)
-    network.fates = [NOBODY, ANSWER_LOST, not_now(503), Instead(502, "<html>")]
+    network.faults = [UNREACHABLE, RESPONSE_LOST, not_now(503), ProxyResponse(502, "<html>")]
     result = gen.wait(task_id)
-    network.fates = [ANSWER_LOST]
+    network.faults = [RESPONSE_LOST]
     assert result.content() == IMAGE
 
 
-def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: BadNetwork) -> None:
+def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: FaultyTransport) -> None:
     gen = connect_to(service.base_url, "", Retries(tries=3, first_wait_s=0.001))
-    network.fates = [NOBODY] * 3
+    network.faults = [UNREACHABLE] * 3
     with pytest.raises(OutOfReach) as error:
         gen.credits()
     assert str(error.value) == f"{service.base_url} can't be reached: nobody is there"
     assert (error.value.connected, error.value.status, len(network.requests)) == (False, None, 3)
-    network.fates = [Instead(502, "Bad Gateway")] * 3
+    network.faults = [ProxyResponse(502, "Bad Gateway")] * 3
     with pytest.raises(OutOfReach) as error:
         gen.credits()
     assert (error.value.status, error.value.reason) == (502, "Bad Gateway")
 
 
-def test_the_key_stays_with_the_service(gen: Client, client: plain.Client, web: Website, network: BadNetwork) -> None:
+def test_the_key_stays_with_the_service(
+    gen: Client, client: plain.Client, web: Website, network: FaultyTransport
+) -> None:
     elsewhere = web.set_page("/image.jpeg", IMAGE).replace(web.host, "127.0.0.1")
     assert gen.fetch(elsewhere) == IMAGE
     assert gen.credits() > 0
     assert [request.headers.get("x-key") for request in network.requests] == [None, client.secret]
 
 
-def test_nobody_is_led_to_another_place(gen: Client, web: Website, network: BadNetwork) -> None:
-    network.fates = [Instead(307, headers={"location": web.url("/", "127.0.0.1")})]
+def test_nobody_is_led_to_another_place(gen: Client, web: Website, network: FaultyTransport) -> None:
+    network.faults = [ProxyResponse(307, headers={"location": web.url("/", "127.0.0.1")})]
     with pytest.raises(Refused) as refused:
         gen.credits()
     assert (refused.value.status, len(network.requests)) == (307, 1)

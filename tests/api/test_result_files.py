@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service
 from support.images import image_file
 from support.promises import promise

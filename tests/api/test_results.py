@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.payloads import new_result

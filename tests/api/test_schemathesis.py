@@ -21,10 +21,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service, running
-from support.machines import HEALTH_CHECKS
-from support.openai_calls import EDITS, GENERATIONS
+from support.openai_client import EDITS, GENERATIONS
+from support.state_machines import HEALTH_CHECKS
 
 from serve_app.config.settings import OpenAISettings, TaskSettings
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from support.client import HOOK_HOST, Client
-from support.hooked_tasks import deliveries, end_task, send
+from support.delivery_routes import deliveries, end_task, send
+from support.http_client import HOOK_HOST, Client
 from support.http_service import Service, StartService
-from support.redis_contents import values
+from support.redis_dump import read_keys
 from support.website import serving
 
 from serve_app.encryption import SealingSettings
@@ -73,7 +73,7 @@ def name_finetune(service: Service, client: Client) -> None:
 
 
 def dump_store(service: Service) -> str:
-    return repr(service.worker.run(values(service.worker.tasks.redis, service.settings.redis.prefix)))
+    return repr(service.worker.run(read_keys(service.worker.tasks.redis, service.settings.redis.prefix)))
 
 
 def dump_files(server: EmbeddedRedis, folder: Path) -> bytes:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 from redis import Redis
-from support.client import ENDPOINT, Client, refusal
+from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
 from serve_app.accounts.members import FREE_FAILURES

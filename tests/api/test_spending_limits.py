@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service
 from support.images import image_file, to_base64
 from support.promises import promise

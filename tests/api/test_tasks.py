@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from redis import Redis
-from support.client import Client, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service
 from support.images import image_file, to_base64
 from support.payloads import RESULT, new_result

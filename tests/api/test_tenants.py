@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.client import ENDPOINT, Client, problems, refusal
+from support.http_client import ENDPOINT, Client, problems, refusal
 from support.http_service import Service, running
 from support.images import image_file
 from support.promises import promise

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service
 from support.images import encode_image, image_base64, image_file, to_base64
 from support.input_images import stored_as

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service, StartService
 from support.images import image_file
 from support.promises import promise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.client import ENDPOINT, Client
+from support.http_client import ENDPOINT, Client
 from support.http_service import Service
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 from redis import Redis
-from support.client import Client, problems, refusal
+from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.images import image_file
 from support.worker import Worker

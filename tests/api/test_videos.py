@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from support.client import HOOK, Client, problems
+from support.http_client import HOOK, Client, problems
 from support.http_service import Service, StartService
 from support.images import image_file, to_base64
 from support.input_images import stored_as

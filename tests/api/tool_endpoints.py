@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service
 from support.images import encode_image, image_file, to_base64
 from support.worker import Worker

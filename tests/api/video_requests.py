@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from support.client import Client, problems
+from support.http_client import Client, problems
 from support.http_service import Service
 from support.images import image_file, to_base64
 from video_making import make_video

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 import httpx2
 from standardwebhooks import Webhook
-from support.destination import Destination as PlainDestination
-from support.destination import Received, Reply, http
-from support.destination import receiving as serving
+from support.webhook_receiver import Received, Reply, WebhookReceiver, http_response
+from support.webhook_receiver import receiving as serving
 
 SIMULATED: Final = "gen-3-image-klein"
 REAL: Final = "gen-2-pro-preview"
@@ -120,7 +119,7 @@ def canaries(seed: int) -> Iterator[ScheduledRequest]:
         yield ScheduledRequest(0.0, SIMULATED, "healthy", MANNERS[0], 2, number, key, 0)
 
 
-class Destination(PlainDestination):
+class ScriptedReceiver(WebhookReceiver):
     """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first.
     A dead one takes what comes after it was revived."""
 
@@ -139,11 +138,11 @@ class Destination(PlainDestination):
             return self.hang
         if self._called[call.id] == 1:
             if self._behaviour == "failing":
-                return http(500)
+                return http_response(500)
             if self._behaviour == "redirecting":
-                return http(307, location="http://127.0.0.1:1/elsewhere")
+                return http_response(307, location="http://127.0.0.1:1/elsewhere")
         self._journal.delivered.add(call.id)
-        return _late if self._behaviour == "slow" else http(204)
+        return _late if self._behaviour == "slow" else http_response(204)
 
     def _check(self, call: Received) -> None:
         """As Standard Webhooks has it, by this destination's own clock."""
@@ -156,13 +155,13 @@ class Destination(PlainDestination):
 
 async def _late(writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(1)
-    writer.write(http(204))
+    writer.write(http_response(204))
 
 
 @asynccontextmanager
-async def receiving(journal: Journal) -> AsyncIterator[dict[str, Destination]]:
+async def receiving(journal: Journal) -> AsyncIterator[dict[str, ScriptedReceiver]]:
     """One destination of each behaviour."""
-    destinations = {behaviour: Destination(behaviour, journal) for behaviour in BEHAVIOURS}
+    destinations = {behaviour: ScriptedReceiver(behaviour, journal) for behaviour in BEHAVIOURS}
     async with AsyncExitStack() as stack:
         for destination in destinations.values():
             await stack.enter_async_context(serving(destination=destination))
@@ -173,7 +172,7 @@ async def receiving(journal: Journal) -> AsyncIterator[dict[str, Destination]]:
 class Clients:
     """They send tasks and follow them, each in its own manner, and note every answer."""
 
-    destinations: Mapping[str, Destination]
+    destinations: Mapping[str, ScriptedReceiver]
     journal: Journal
     canaries: Iterator[ScheduledRequest]
 

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from chaos import verdict
 from chaos.faults import FAULTS, connected_to_store, killed_worker
-from chaos.load import DEAD, SIMULATED, Clients, Destination, Journal, canaries, connect, offers, receiving
+from chaos.load import DEAD, SIMULATED, Clients, Journal, ScriptedReceiver, canaries, connect, offers, receiving
 from chaos.service import MODEL_NAME, NodesStage, On, Stage, open_stage
 from chaos.verdict import Finding
 
@@ -126,7 +126,7 @@ async def _suffer(name: str, on: On, stage: Stage, clients: Clients) -> float | 
             await fault
 
 
-async def _revive(destination: Destination, journal: Journal) -> None:
+async def _revive(destination: ScriptedReceiver, journal: Journal) -> None:
     """Has the dead destination back once all the others have theirs, or had time enough."""
     give_up = time.monotonic() + _OTHERS_LIMIT_S
     while (waiting := journal.list_undelivered(dead=False)) and time.monotonic() < give_up:

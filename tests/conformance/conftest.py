@@ -18,10 +18,10 @@ import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
 from server_under_test import KLEIN, ServerUnderTest
-from support.client import HOOK
-from support.destination import receiving
+from support.http_client import HOOK
 from support.http_service import running
 from support.local_service import LocalService
+from support.webhook_receiver import receiving
 
 from serve_app.config.settings import TaskSettings
 

@@ -15,8 +15,8 @@ import httpx2
 import pytest
 import yaml
 from sent_images import PLACEHOLDERS
-from support.destination import Destination, Received
-from support.destination import http as answer
+from support.webhook_receiver import Received, WebhookReceiver
+from support.webhook_receiver import http_response as answer
 
 Json: TypeAlias = dict[str, Any]
 
@@ -51,7 +51,7 @@ _WAIT_S: Final = 5.0
 class ServerUnderTest:
     http: httpx2.Client
     key: str = field(repr=False)
-    destination: Destination | None = None
+    destination: WebhookReceiver | None = None
     destination_host: str = ""
     idle_hook: str = ""
     """An address that may be named for webhooks though nobody is there, where there is no destination."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 from server_under_test import KLEIN, TERMINAL, Json, ServerUnderTest, least
-from support.destination import Received
 from support.promises import promise
+from support.webhook_receiver import Received
 
 needs = pytest.mark.needs("destination", "results")
 _EVENTS: Final = "Events"

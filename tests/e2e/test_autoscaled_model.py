@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.local_service import LocalService
-from support.outcomes import outcome
+from support.polling import outcome
 
 from serve_app.cli.service import Client
 

@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from support.images import image_file
 from support.local_service import LocalService
-from support.outcomes import outcome, poll_result
+from support.polling import outcome, poll_result
 from support.tiny_pipelines import PIPELINES, build
 
 from deployments.video.reader import probe

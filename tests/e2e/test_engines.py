@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from support.local_service import LocalService
-from support.outcomes import outcome, poll_result
+from support.polling import outcome, poll_result
 
 from deployments.video.reader import probe
 from serve_app.cli.service import Client

@@ -20,10 +20,10 @@ import safetensors.torch
 import torch
 from PIL import Image
 from support import published_clients
-from support.asked import scene
-from support.documents import kinds, scripts
 from support.local_service import LocalService
-from support.outcomes import outcome
+from support.markdown import kinds, scripts
+from support.polling import outcome
+from support.prompt_cases import scene
 
 from serve_app.cli.service import Client
 from serve_app.launcher.embedded_redis import free_port

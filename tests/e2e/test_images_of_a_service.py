@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from support.images import image_base64
 from support.local_service import LocalService
-from support.outcomes import outcome, poll_result
-from support.shapes import Ground, Scene, Thing
+from support.polling import outcome, poll_result
+from support.scenes import Ground, Shape, ShapeScene
 
 from serve_app.cli.service import Client
 
@@ -57,13 +57,13 @@ def pixels(image: Image.Image) -> NDArray[np.int16]:
     return np.asarray(image.convert("RGB"), np.int16)
 
 
-def faults(image: Image.Image, *things: Thing, background: str) -> list[str]:
+def faults(image: Image.Image, *things: Shape, background: str) -> list[str]:
     """What the image shows otherwise."""
-    return Scene(things, Ground(background)).faults(np.asarray(image.convert("RGB")))
+    return ShapeScene(things, Ground(background)).faults(np.asarray(image.convert("RGB")))
 
 
-def drawing(*things: Thing, background: str) -> Image.Image:
-    return Image.fromarray(Scene(things, Ground(background)).draw())
+def drawing(*things: Shape, background: str) -> Image.Image:
+    return Image.fromarray(ShapeScene(things, Ground(background)).draw())
 
 
 def make_mask(size: tuple[int, int], box: tuple[int, int, int, int]) -> Image.Image:
@@ -75,22 +75,22 @@ def make_mask(size: tuple[int, int], box: tuple[int, int, int, int]) -> Image.Im
 @pytest.mark.parametrize(
     ("prompt", "thing", "background"),
     [
-        ("a large blue circle on a yellow background", Thing("circle", "blue", "large"), "yellow"),
+        ("a large blue circle on a yellow background", Shape("circle", "blue", "large"), "yellow"),
         (
             "a small black heart in the top right corner on a pink background",
-            Thing("heart", "black", "small", "top right"),
+            Shape("heart", "black", "small", "top right"),
             "pink",
         ),
     ],
 )
-def test_a_prompt_is_obeyed(make: Make, prompt: str, thing: Thing, background: str) -> None:
+def test_a_prompt_is_obeyed(make: Make, prompt: str, thing: Shape, background: str) -> None:
     assert faults(make(KLEIN, prompt=prompt, **SQUARE)[1], thing, background=background) == []
 
 
 def test_an_edit_changes_the_colour_and_keeps_the_place(make: Make) -> None:
     _, first = make(KLEIN, prompt="a large red circle on the left on a white background", **SQUARE)
     _, second = make(KLEIN, prompt="make the circle blue", images=[image_base64(first)], **SQUARE)
-    assert faults(second, Thing("circle", "blue", "large", "left"), background="white") == []
+    assert faults(second, Shape("circle", "blue", "large", "left"), background="white") == []
 
 
 def test_an_edit_keeps_the_size_of_its_first_reference_and_depends_on_both(make: Make) -> None:
@@ -127,9 +127,9 @@ def test_a_seed_that_was_left_out_is_reported_and_gives_the_image_again(make: Ma
 
 @pytest.mark.slow
 def test_kontext_keeps_what_an_edit_is_not_about(make: Make) -> None:
-    before = drawing(Thing("circle", "red", "large", "left"), background="white")
+    before = drawing(Shape("circle", "red", "large", "left"), background="white")
     _, after = make("gen-kontext-pro", prompt="move the circle to the right", input_image=image_base64(before), seed=11)
-    assert faults(after, Thing("circle", "red", "large", "right"), background="white") == []
+    assert faults(after, Shape("circle", "red", "large", "right"), background="white") == []
 
 
 @pytest.mark.slow
@@ -167,10 +167,10 @@ def test_guidance_says_how_far_the_words_are_followed(make: Make) -> None:
 
 @pytest.mark.slow
 def test_edges_say_where_words_say_which_colours_and_thresholds_what_is_an_edge(make: Make) -> None:
-    control = drawing(Thing("diamond", "black", place="top left"), background="white")
+    control = drawing(Shape("diamond", "black", place="top left"), background="white")
     body = {"prompt": "a green diamond on a yellow background", "seed": 11}
     _, edges = make("gen-pro-1.0-canny", control_image=image_base64(control), **body)
-    assert faults(edges, Thing("diamond", "green", place="top left"), background="yellow") == []
+    assert faults(edges, Shape("diamond", "green", place="top left"), background="yellow") == []
     soft = Image.new("RGB", (96, 64), "teal")
     ImageDraw.Draw(soft).ellipse((20, 10, 60, 50), fill="orange")
     soft = image_base64(soft.filter(ImageFilter.GaussianBlur(1.2)))  # hard edges are above any threshold
@@ -180,12 +180,12 @@ def test_edges_say_where_words_say_which_colours_and_thresholds_what_is_an_edge(
 
 
 def test_what_was_asked_for_appears_under_the_mask_and_nowhere_else(make: Make) -> None:
-    square, mask = Thing("square", "red", place="left"), make_mask((512, 512), (280, 150, 489, 359))
+    square, mask = Shape("square", "red", place="left"), make_mask((512, 512), (280, 150, 489, 359))
     before = drawing(square, background="white")
     _, after = make(
         "gen-pro-1.0-fill", prompt="a blue circle", image=image_base64(before), mask=image_base64(mask), seed=11
     )
-    assert faults(after, square, Thing("circle", "blue", None, "right"), background="white") == []
+    assert faults(after, square, Shape("circle", "blue", None, "right"), background="white") == []
     assert np.abs(pixels(after) - pixels(before))[np.asarray(mask) < 128].max() <= 2
 
 

@@ -11,7 +11,7 @@ from forbidden_image import forbidden
 from PIL import Image
 from support.images import image_base64
 from support.local_service import LocalService
-from support.outcomes import outcome
+from support.polling import outcome
 
 from serve_app.cli.service import Client
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from support import published_clients, website
 from support.images import image_base64
 from support.local_service import LocalService
-from support.outcomes import outcome
+from support.polling import outcome
 from support.redis_process import until
 from support.website import Website
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
-from support.outcomes import outcome, poll_result
+from support.polling import outcome, poll_result
 from support.redis_process import until
 
 from serve_app.cli.service import Client

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 from support.local_service import LocalService
-from support.outcomes import outcome
+from support.polling import outcome
 
 from serve_app.cli.service import Client
 

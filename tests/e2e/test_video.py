@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from safetensors import safe_open
 from support.images import image_base64, to_base64
 from support.local_service import LocalService
-from support.outcomes import outcome, poll_result
+from support.polling import outcome, poll_result
 from support.redis_process import until
 from video_inspection import decode_audio, decode_frames, inspect
 

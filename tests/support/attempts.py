@@ -18,8 +18,8 @@ from serve_app.tasks.payload import TaskPayload
 from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
+from support.dispatchers import CallModel, fake_rewriter
 from support.payloads import new_payload
-from support.queues import CallModel, fake_rewriter
 
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 

@@ -14,7 +14,7 @@ from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook, WebhookDestination
 from serve_app.webhooks.outbox import AttemptRecord, Claim, Delivery, Outbox
-from support.redis_contents import values
+from support.redis_dump import read_keys
 from support.tasks import ALL, QUEUE, new_task
 
 T = TypeVar("T")
@@ -95,12 +95,12 @@ async def members(redis: Redis, key: str) -> list[str]:
 
 async def everything(store: TaskStore) -> dict[str, Any]:
     """All that is kept below the prefix, but for what is forgotten by itself."""
-    entries = await values(store.redis, store.prefix)
+    entries = await read_keys(store.redis, store.prefix)
     forgotten = tuple(store.prefix + name for name in ("rate:", "call:"))
     return {key: value for key, value in entries.items() if not key.startswith(forgotten)}
 
 
-async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:
+async def make_deliveries_due(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:
     """Claims run out, waits are over and destinations may be tried again: none of it by waiting."""
     redis, prefix = outbox.redis, outbox.channel.removesuffix("outbox")
     if claims:

@@ -24,6 +24,7 @@ from serve_app.accounts.roles import Role
 from serve_app.api.app import create_app
 from serve_app.api.metrics import create_metrics_app
 from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.openapi import admin_document
 from serve_app.api.services import Services
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
@@ -31,7 +32,7 @@ from serve_app.encryption import new_key
 from serve_app.inputs.fetch import FetchTurns
 from serve_app.inputs.inputs import Inputs
 from serve_app.inputs.url_guard import UrlGuard
-from support.client import HOOK_HOST, Client
+from support.http_client import HOOK_HOST, Client
 from support.website import PUBLIC_HOST
 from support.worker import Worker
 
@@ -48,6 +49,11 @@ async def resolve(host: str, port: int) -> Sequence[str]:
         return [str(ip_address(host))]
     except ValueError:
         raise OSError(f"unknown host {host}") from None
+
+
+def described_paths(app: FastAPI) -> dict[str, dict[str, Any]]:
+    """Returns the paths of both OpenAPI documents of an app."""
+    return app.openapi()["paths"] | admin_document(app)["paths"]
 
 
 class _Server(uvicorn.Server):

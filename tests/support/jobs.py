@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from deployments.backend import Backend, JobError, StateLike
 from deployments.contract.job import GenerationJob, InputKeys
 from deployments.contract.request import ResolvedRequest, VideoParams
 
@@ -13,6 +14,8 @@ _REQUEST = frozenset(field.name for field in fields(ResolvedRequest))
 _INPUTS = frozenset(field.name for field in fields(InputKeys))
 
 Job = TypeVar("Job")
+P = TypeVar("P")
+S = TypeVar("S", bound=StateLike)
 
 
 def make_job(name: str = "job", *, size: int = 64, **changes: Any) -> GenerationJob:
@@ -44,3 +47,15 @@ def change_job(job: Job, **changes: Any) -> Job:
     own = {name: value for name, value in changes.items() if name not in _REQUEST | _INPUTS}
     record: Any = job
     return replace(record, request=replace(record.request, **request), inputs=replace(record.inputs, **inputs), **own)
+
+
+def encode_jobs(backend: Backend[P, S], jobs: Sequence[GenerationJob]) -> list[S | JobError]:
+    """Fetches jobs one by one and encodes the rest together. A job that can't be fetched has its JobError instead."""
+    fetched: list[P | JobError] = []
+    for job in jobs:
+        try:
+            fetched.append(backend.fetch(job))
+        except JobError as error:
+            fetched.append(error)
+    states = iter(backend.encode([one for one in fetched if not isinstance(one, JobError)]))
+    return [one if isinstance(one, JobError) else next(states) for one in fetched]

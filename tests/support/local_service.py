@@ -18,7 +18,7 @@ import yaml
 
 from serve_app.cli.service import Client
 from serve_app.launcher.embedded_redis import free_port
-from support import times
+from support import timing
 
 _START_S, _STOP_S = 120, 60
 
@@ -69,7 +69,7 @@ class LocalService:
         assert self._process is not None
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
-                times.service_cpu_s.append(sum(process.cpu_times()[:2]))
+                timing.service_cpu_s.append(sum(process.cpu_times()[:2]))
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(_STOP_S) == 0
         self._process = None

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from gen_serve_client import AsyncClient, Client, Retries
 
-from support.bad_network import BadNetwork
+from support.faulty_transport import FaultyTransport
 
 Connect: TypeAlias = Callable[..., Client]
 """Takes an address, a key, and `retries`."""
@@ -40,12 +40,12 @@ class Blocking:
         return Blocking(result, self._runner) if awaits else result
 
 
-def plain(network: BadNetwork, base_url: str, key: str, retries: Retries = AT_ONCE) -> Client:
+def plain(network: FaultyTransport, base_url: str, key: str, retries: Retries = AT_ONCE) -> Client:
     return Client(base_url, key, retries=retries, http=network.client())
 
 
 def asynchronous(
-    runner: asyncio.Runner, network: BadNetwork, base_url: str, key: str, retries: Retries = AT_ONCE
+    runner: asyncio.Runner, network: FaultyTransport, base_url: str, key: str, retries: Retries = AT_ONCE
 ) -> Any:
     """Called as if it was a plain one."""
     return Blocking(AsyncClient(base_url, key, retries=retries, http=network.async_client()), runner)

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.shapes import random_scene
+from support.scenes import random_scene
 
 from deployments.contract.model import ModelSpec
 from deployments.images import Pixels

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support.clock import Clock
-from support.redis_contents import values
+from support.redis_dump import read_keys
 
 from serve_app.accounts import api_key_auth as callers_module
 from serve_app.accounts.api_key_auth import CACHE_S, Callers
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 async def test_a_key_works_until_it_is_revoked(keys: KeyStore, redis: Redis, prefix: str, role: Role) -> None:
-    before = set(await values(redis, prefix))
+    before = set(await read_keys(redis, prefix))
     key, secret = await keys.create("laptop", "p", role=role)
     assert await Callers(redis, prefix).authenticate("gen_never") is None
     assert await redis.exists(f"{prefix}keys:used") == 0
@@ -43,7 +43,7 @@ async def test_a_key_works_until_it_is_revoked(keys: KeyStore, redis: Redis, pre
     assert await Callers(redis, prefix).authenticate(secret) is None
     assert await keys.list() == await keys.list("p") == []
     assert not await keys.revoke(key.id)
-    remaining = {name.removeprefix(prefix) for name in set(await values(redis, prefix)) - before}
+    remaining = {name.removeprefix(prefix) for name in set(await read_keys(redis, prefix)) - before}
     assert remaining <= {"audit:default", "project:p", "projects:default"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
-from support.redis_contents import audit_lines as lines
-from support.redis_contents import contents
+from support.redis_dump import audit_lines as lines
+from support.redis_dump import dump_keys
 
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
@@ -25,9 +25,9 @@ async def test_an_organization_is_made_once(
     assert organization is not None
     assert (organization.id, organization.name, dict(organization.safety)) == ("acme", "Acme & Sons", {})
     assert organization.created > 0
-    before = await contents(redis, prefix)
+    before = await dump_keys(redis, prefix)
     assert not await organizations.create("acme", "Another", "op")
-    assert await contents(redis, prefix) == before
+    assert await dump_keys(redis, prefix) == before
     assert await lines(audit, "acme") == [("op", "create organization", "acme", {})]
 
 
@@ -93,11 +93,11 @@ async def test_levels_are_kept_where_there_is_an_organization(
         organization = await organizations.get("default")
         assert organization is not None
         assert dict(organization.ceilings) == ceilings
-    before = await contents(redis, prefix)
+    before = await dump_keys(redis, prefix)
     for change in (organizations.cap("none", "hate", 3, "op"), organizations.approve("none", "gen-a", None, "op")):
         with pytest.raises(LookupError):
             await change
-    assert await contents(redis, prefix) == before
+    assert await dump_keys(redis, prefix) == before
 
 
 async def test_the_audit_log_is_read_in_pages_newest_first(organizations: OrganizationStore, audit: AuditLog) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from argon2 import PasswordHasher
 from redis.asyncio import Redis
-from support.redis_contents import values
+from support.redis_dump import read_keys
 
 from serve_app.accounts.attempt_limiter import LONGEST_WAIT_S, AttemptLimiter, TooOften
 from serve_app.accounts.members import FREE_FAILURES, MOST_FROM_AN_ADDRESS, People
@@ -31,7 +31,7 @@ async def test_a_person_is_known_by_their_latest_password_until_forgotten(
     assert await people.verify("ada", "correct horse", "::1")
     assert not await people.verify("ada", "Correct horse", "::1")
     assert not await people.verify("grace", "correct horse", "::1")
-    assert "correct horse" not in repr(await values(redis, prefix))
+    assert "correct horse" not in repr(await read_keys(redis, prefix))
     await people.set_password("ada", "the new one")
     assert not await people.verify("ada", "correct horse", "::1")
     assert await people.verify("ada", "the new one", "::1")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from support.redis_contents import audit_lines as lines
-from support.redis_contents import contents
+from support.redis_dump import audit_lines as lines
+from support.redis_dump import dump_keys
 
 from serve_app.accounts import projects as module
 from serve_app.accounts.audit import AuditLog
@@ -24,13 +24,13 @@ async def test_a_project_is_made_once_in_one_organization(
     created = await asyncio.gather(*(projects.create("p", name, "ada") for name in names))
     assert created.count(True) == 1
     owner = names[created.index(True)]
-    before = await contents(redis, prefix)
+    before = await dump_keys(redis, prefix)
     for name in names:
         assert not await projects.create("p", name, "eve")
         assert await projects.list(name) == ([Project("p", owner)] if name == owner else [])
         assert await lines(audit, name) == ([("ada", "create project", "p", {})] if name == owner else [])
     assert await projects.find("p") == Project("p", owner)
-    assert await contents(redis, prefix) == before
+    assert await dump_keys(redis, prefix) == before
 
 
 async def test_projects_are_listed_by_id_the_default_one_always(projects: ProjectStore) -> None:
@@ -68,7 +68,7 @@ async def test_what_is_changed_is_kept_and_logged(projects: ProjectStore, audit:
 
 async def test_a_change_that_cannot_be_changes_nothing(projects: ProjectStore, redis: Redis, prefix: str) -> None:
     await projects.create("p", "acme", "op")
-    before = await contents(redis, prefix)
+    before = await dump_keys(redis, prefix)
     wrong: list[dict[str, Any]] = [{"weight": weight} for weight in (0, float("nan"), 0.0099, 100.1)]
     wrong += [
         {"max_active": 0},
@@ -79,7 +79,7 @@ async def test_a_change_that_cannot_be_changes_nothing(projects: ProjectStore, r
     for changes in wrong:
         with pytest.raises(ValueError, match=r"(weight|max_active) can't be .*: it must be .* to 1|can't be changed"):
             await projects.change(Project("p", "acme"), changes, "op")
-    assert await contents(redis, prefix) == before
+    assert await dump_keys(redis, prefix) == before
 
 
 async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from support.redis_contents import values
+from support.redis_dump import read_keys
 
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.keys import KeyStore, hash_secret
@@ -32,7 +32,7 @@ async def test_a_session_is_found_by_its_secret_until_it_ends(
     session = await sessions.find(secret)
     assert session is not None
     assert (session.kind, session.subject, session.project) == (Kind.PERSON, "ada", "default")
-    assert secret not in repr(await values(redis, prefix))
+    assert secret not in repr(await read_keys(redis, prefix))
     [key] = [key async for key in redis.scan_iter(f"{prefix}session:*", count=10_000)]
     await redis.expire(key, 10)
     await sessions.find(secret)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gen_serve_client import Result
-from support.command_line import GenServe, write_config
+from support.cli_runner import GenServe, write_config
 from support.http_service import Service, running
 from support.images import image_file
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import A_MINUTE, GenServe
+from support.cli_runner import A_MINUTE, GenServe
 from support.http_service import Service
 from support.tasks import new_task
 

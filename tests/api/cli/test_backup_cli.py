@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import pytest
 from obstore.exceptions import GenericError
-from support.books import ORGANIZATION, assert_books_balance, priced_task
-from support.command_line import GenServe, write_config
+from support.cli_runner import GenServe, write_config
 from support.deliveries import everything, hooked_task
+from support.ledger import ORGANIZATION, assert_books_balance, priced_task
 from support.payloads import RESULT, new_result
 from support.tasks import ALL, QUEUE, make_due
 

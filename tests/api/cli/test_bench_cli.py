@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from gen_serve_bench.workload import Arrival, read_trace, write_trace
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 from support.http_service import Service, serving
-from support.known_server import Act, ScriptedServer
+from support.scripted_server import Act, ScriptedServer
 
 from serve_app.cli import bench
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.command_line import GenServe, write_config
+from support.cli_runner import GenServe, write_config
 from support.http_service import Service
 
 from serve_app.launcher.running import RunningService, announce

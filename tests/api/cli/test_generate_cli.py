@@ -10,7 +10,7 @@ import pytest
 import typer
 from gen_serve_client.types import Submission
 from PIL import Image
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 from support.http_service import Service
 from support.images import image_file
 

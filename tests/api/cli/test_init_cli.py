@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.launcher import ray_flags

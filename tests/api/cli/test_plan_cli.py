@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gen_serve_bench.workload import Arrival, write_trace
 from redis import Redis
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 
 from deployments.contract import counts
 from deployments.contract.counts import sum_field

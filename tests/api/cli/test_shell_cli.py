@@ -6,7 +6,7 @@ import time
 from importlib.metadata import version
 
 import pytest
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 from support.http_service import Service
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from pydantic import SecretStr
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 from support.http_service import Service, running
 from support.worker import QUEUE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 from support.http_service import Service
 from support.images import image_file
 from support.website import serving

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import GenServe
+from support.cli_runner import GenServe
 
 from serve_app.launcher import ray_flags
 from serve_app.launcher.embedded_redis import EmbeddedRedis, RedisNotStarted, free_port

@@ -8,7 +8,7 @@ from io import StringIO
 from typing import TypeAlias
 
 import pytest
-from support.command_line import A_MINUTE, CommandResult, GenServe
+from support.cli_runner import A_MINUTE, CommandResult, GenServe
 from support.deliveries import end_one_task
 
 from serve_app.encryption import SealingSettings

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
-from support.queues import PRICE, Scene
+from support.dispatchers import PRICE, Scene
 
 from serve_app.accounts.credits import Credits
 

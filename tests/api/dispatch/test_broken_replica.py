@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from ray.serve.exceptions import RequestCancelledError
-from support.queues import Scene
+from support.dispatchers import Scene
 from support.replicas import Replicas
 from support.virtual_backend import VirtualBackend
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from support.dispatchers import PATIENCE_S, PRICE, Scene, Write, fake_rewriter
 from support.otlp_collector import collecting
 from support.payloads import new_payload
-from support.queues import PATIENCE_S, PRICE, Scene, Write, fake_rewriter
 from support.tasks import QUEUE, make_due, new_task
 
 from deployments.contract.job import GenerationJob

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.queues import PRICE, Scene
+from support.dispatchers import PRICE, Scene
 from support.tasks import new_task
 
 from serve_app.accounts.credits import Credits

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from support.books import FUNDS, ORGANIZATION, assert_books_balance
-from support.executioner import Executioner, Killed
+from support.crash_injection import CrashInjector, Killed
+from support.ledger import FUNDS, ORGANIZATION, assert_books_balance
 from support.payloads import new_payload, new_result
-from support.redis_contents import values
+from support.redis_dump import read_keys
 from support.redis_process import until
 from support.tasks import QUEUE, make_due, new_task
 
@@ -80,7 +80,7 @@ class House:
 
         But for replies to calls of dispatchers and senders, which expire within seconds.
         """
-        entries = await values(self.redis, self.prefix)
+        entries = await read_keys(self.redis, self.prefix)
         calls = f"{self.prefix}call:"
         files = [
             key for key, value in entries.items() if (word in key or word in repr(value)) and not key.startswith(calls)
@@ -251,12 +251,12 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
 async def test_killed_at_any_call_it_is_done_by_the_next(
     redis: Redis, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    executioner, died = Executioner(monkeypatch), 0
+    crash_injector, died = CrashInjector(monkeypatch), 0
     for survived in itertools.count():
         house = House(redis, f"{prefix}{survived}:", tmp_path / str(survived))
         await house.furnish()
         try:
-            with executioner.awaits(survived, after):
+            with crash_injector.crash_after(survived, after):
                 await house.erase()
         except Killed:
             died += 1

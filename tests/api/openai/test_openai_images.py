@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 from PIL import Image
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service, StartService
 from support.images import encode_image, image_file
-from support.openai_calls import EDITS, GENERATIONS, PATIENCE_S, active, error, waiting
+from support.openai_client import EDITS, GENERATIONS, PATIENCE_S, active, error, waiting
 from support.worker import Worker
 
 from serve_app.config.settings import OpenAISettings, ServiceSettings, TaskSettings

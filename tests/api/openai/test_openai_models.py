@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from support.client import Client
+from support.http_client import Client
 from support.http_service import StartService, replace_services
 from support.images import image_file
-from support.openai_calls import error
+from support.openai_client import error
 from support.worker import QUEUE
 
 from deployments.contract.counts import ReplicaCounts

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image
 from support import published_clients
-from support.client import Client
-from support.documents import scripts
+from support.http_client import Client
 from support.http_service import Service
 from support.images import image_base64, image_file
-from support.openai_calls import active
+from support.markdown import scripts
+from support.openai_client import active
 from support.worker import Worker
 
 STAR = image_file(64, 64)

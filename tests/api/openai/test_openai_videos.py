@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.client import Client
+from support.http_client import Client
 from support.http_service import Service
 from support.images import image_file, to_base64
-from support.openai_calls import PATIENCE_S, error
+from support.openai_client import PATIENCE_S, error
 from support.worker import Worker
 
 from serve_app.tasks.task import Status

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError, BusyLoadingError, ClusterDownError, ResponseError
-from support.client import ENDPOINT, refusal
+from support.http_client import ENDPOINT, refusal
 from support.http_service import StartService
 
 from serve_app.launcher.embedded_redis import EmbeddedRedis

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 from redis.asyncio import Redis
-from support.books import ORGANIZATION, PROJECT, assert_books_balance
 from support.deliveries import claim_one, hooked_task, make_outbox
+from support.ledger import ORGANIZATION, PROJECT, assert_books_balance
 from support.payloads import RESULT
 from support.redis_process import RedisProcess, until
 from support.tasks import QUEUE, lease_one, make_due

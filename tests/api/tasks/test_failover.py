@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from support.books import ORGANIZATION, assert_books_balance, priced_task
+from support.ledger import ORGANIZATION, assert_books_balance, priced_task
 from support.payloads import RESULT
 from support.redis_process import ReplicatedRedis
 from support.tasks import ALL, QUEUE, new_task

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from support.deliveries import end_tasks, make_outbox, members
-from support.lost_answers import LosingAnswers
 from support.payloads import RESULT
 from support.tasks import ALL, QUEUE, lease_one, new_task, with_limits
 
@@ -15,6 +16,21 @@ from serve_app.tasks.rejections import RequestInProgress
 from serve_app.tasks.scripts import CancelOutcome
 from serve_app.tasks.store import CLAIM_S, TaskStore
 from serve_app.tasks.task import AcceptedTask, NewTask, Status
+
+
+class LosingAnswers:
+    """Sends every script of `redis` twice; the caller sees the second answer."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._execute = redis.execute_command
+        self.lost_count = 0
+        redis.execute_command = self._twice
+
+    async def _twice(self, *command: Any, **options: Any) -> Any:
+        if command[0] == "EVALSHA":
+            self.lost_count += 1
+            await self._execute(*command, **options)
+        return await self._execute(*command, **options)
 
 
 @pytest.fixture

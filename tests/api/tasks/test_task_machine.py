@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
-from support.machines import RedisMachine, run_machine
 from support.payloads import new_result
+from support.state_machines import RedisMachine, run_machine
 from support.tasks import QUEUE, new_task
 
 from serve_app.tasks.limits import Limits

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.client import HOOK_HOST
-from support.destination import Destination, Received, receiving
+from support.dispatchers import CallModel
+from support.http_client import HOOK_HOST
 from support.http_service import Service, running
 from support.otlp_collector import Collector, collecting
-from support.queues import CallModel
-from support.sender import running as sending
-from support.sender import wait_for_states
+from support.webhook_receiver import Received, WebhookReceiver, receiving
+from support.webhook_senders import running as sending
+from support.webhook_senders import wait_for_states
 
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
@@ -118,7 +118,7 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     return jobs
 
 
-def submit_traced(service: Service, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
+def submit_traced(service: Service, destination: WebhookReceiver, headers: dict[str, str]) -> tuple[str, str]:
     """The task's id, and the key it was submitted with."""
     with service.client(headers=headers) as client:
         return client.create_task(

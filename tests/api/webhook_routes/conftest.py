@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.client import HOOK_HOST
+from support.http_client import HOOK_HOST
 from support.http_service import Service, running
 from support.website import Website, serving
 

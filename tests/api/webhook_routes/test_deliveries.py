@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.client import HOOK, HOOK_HOST, Client, refusal
-from support.hooked_tasks import deliveries, end_task, replay, send
+from support.delivery_routes import deliveries, end_task, replay, send
+from support.http_client import HOOK, HOOK_HOST, Client, refusal
 from support.http_service import Service
 from support.promises import promise
 from support.website import Website

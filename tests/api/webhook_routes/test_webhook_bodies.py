@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
-from support.client import Client
-from support.hooked_tasks import replay, send
+from support.delivery_routes import replay, send
+from support.http_client import Client
 from support.http_service import Service
 from support.images import image_file
 from support.promises import promise
-from support.redis_contents import values
+from support.redis_dump import read_keys
 from support.website import Website
 from support.worker import Worker
 
@@ -72,7 +72,7 @@ def test_a_secret_is_nowhere_to_be_found(
     for answer in answers:
         assert answer.status_code == 200
         assert not any(form in answer.text for form in (*forms, sealed))
-    dump = repr(worker.run(values(worker.tasks.redis, service.settings.redis.prefix)))
+    dump = repr(worker.run(read_keys(worker.tasks.redis, service.settings.redis.prefix)))
     assert sealed in dump, "the search looks at the right values"
     assert not any(form in dump for form in forms)
     assert Sealer(service.settings.sealing_keys).open(sealed) == secret

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support.deliveries import HOUR_S, LIMITS, end_one_task, make_outbox
-from support.destination import Destination, receiving
-from support.sender import make_sender, running, wait_for_attempts
+from support.webhook_receiver import WebhookReceiver, receiving
+from support.webhook_senders import make_sender, running, wait_for_attempts
 
 from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
@@ -28,13 +28,13 @@ def outbox(store: TaskStore) -> Outbox:
 
 
 @pytest.fixture
-async def destination() -> AsyncIterator[Destination]:
+async def destination() -> AsyncIterator[WebhookReceiver]:
     async with receiving() as destination:
         yield destination
 
 
 @pytest.fixture
-async def other_destination() -> AsyncIterator[Destination]:
+async def other_destination() -> AsyncIterator[WebhookReceiver]:
     async with receiving() as destination:
         yield destination
 

@@ -18,9 +18,9 @@ from support.deliveries import (
     end_one_task,
     end_tasks,
     get_delivery,
+    make_deliveries_due,
     make_outbox,
     members,
-    time_passes,
     until,
 )
 
@@ -68,7 +68,7 @@ async def test_circuit_opens_at_the_failure_threshold(store: TaskStore, outbox: 
     for _ in range(TRIPS):
         await fails(outbox, await claim_one(outbox))
     assert await outbox.claim(10) == []
-    await time_passes(outbox, pauses=False)
+    await make_deliveries_due(outbox, pauses=False)
     assert await outbox.claim(10) == [], "however often somebody looks"
     other = await end_one_task(store, OTHER_URL)
     assert [claim.id for claim in await outbox.claim(10)] == [other]
@@ -86,10 +86,10 @@ async def test_answer_without_trouble_resets_the_failures(store: TaskStore, outb
 async def test_half_open_circuit_gets_one_call(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 10)
     await trip(outbox)
-    await time_passes(outbox)
+    await make_deliveries_due(outbox)
     results = await asyncio.gather(*(outbox.claim(10) for _ in range(8)))
     [trial] = [claim for claims in results for claim in claims]
-    await time_passes(outbox, claims=False)
+    await make_deliveries_due(outbox, claims=False)
     assert await outbox.claim(10) == [], "that one is on its way"
     assert await outbox.record(trial, OK, DeliveryOutcome.DELIVERED)
     assert await health(outbox) == {"concurrency": "2"}
@@ -119,7 +119,7 @@ async def test_open_time_doubles_up_to_the_maximum(store: TaskStore, outbox: Out
     await trip(outbox)
     pauses = [await pause_s(outbox)]
     for _ in range(4):
-        await time_passes(outbox)
+        await make_deliveries_due(outbox)
         await fails(outbox, await claim_one(outbox))
         assert await outbox.claim(10) == [], "one failed trial shuts it again"
         pauses.append(await pause_s(outbox))
@@ -162,7 +162,7 @@ async def test_untried_deliveries_of_a_dead_destination_expire(store: TaskStore)
         delivery = await get_delivery(outbox, task_id)
         assert (delivery.state, delivery.attempts, delivery.next) == (DeliveryState.FAILED, 0, None)
         assert [attempt.error for attempt in delivery.log] == ["the destination was never back"]
-    await time_passes(outbox)
+    await make_deliveries_due(outbox)
     assert await outbox.claim(10) == []
     assert await members(store.redis, outbox.channel) == []
 

@@ -27,9 +27,9 @@ from support.deliveries import (
     end_tasks,
     get_delivery,
     hooked_task,
+    make_deliveries_due,
     make_outbox,
     members,
-    time_passes,
     until,
 )
 from support.tasks import QUEUE
@@ -148,7 +148,7 @@ async def test_organization_at_its_limit_hinders_no_other(store: TaskStore, redi
     late = await end_tasks(store, 1, OTHER_URL, organization="acme")
     assert [claim.id for _ in range(4) for claim in await outbox.claim(10)] == late
     await outbox.record(claims[0], OK, DeliveryOutcome.DELIVERED)
-    await time_passes(outbox, claims=False)
+    await make_deliveries_due(outbox, claims=False)
     assert len([claim for _ in range(200) for claim in await outbox.claim(10)]) == 1
 
 
@@ -187,12 +187,12 @@ async def test_lost_claims_keep_the_retry_schedule(store: TaskStore) -> None:
     waits_s = []
     for attempt in (1, 2, 3):
         assert (await claim_one(outbox)).attempt == attempt
-        await time_passes(outbox, waits=False)
+        await make_deliveries_due(outbox, waits=False)
         assert await outbox.claim(10) == []
         delivery = await get_delivery(outbox, task_id)
         if delivery.next is not None:
             waits_s.append(delivery.next - time.time())
-        await time_passes(outbox)
+        await make_deliveries_due(outbox)
     assert waits_s == pytest.approx([HOUR_S, 3 * HOUR_S], abs=60)
     assert (delivery.state, len(delivery.log)) == (DeliveryState.FAILED, 3)
 
@@ -216,9 +216,9 @@ async def test_stale_claim_cannot_be_prolonged(store: TaskStore, outbox: Outbox)
     await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
     await outbox.prolong([])
     await outbox.prolong([current, replace(stale, number=stale.number + 1), Claim("unknown", 1, 1, "default")])
-    await time_passes(outbox, claims=False)
+    await make_deliveries_due(outbox, claims=False)
     assert await outbox.claim(10) == []
-    await time_passes(outbox, claims=False)
+    await make_deliveries_due(outbox, claims=False)
     assert [claim.id for claim in await outbox.claim(10)] == [stale.id]
     assert await outbox.record(current, OK, DeliveryOutcome.DELIVERED)
 
@@ -267,7 +267,7 @@ async def test_outcomes_and_delays_are_counted(store: TaskStore) -> None:
     task_id = await end_one_task(store)
     await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.RETRY, wait_s=60)
     assert (await outbox.count_outcomes())[0] == {"delivered": 0, "failed": 0, "put_off": 1}
-    await time_passes(outbox)
+    await make_deliveries_due(outbox)
     await outbox.record(await claim_one(outbox), DOWN, DeliveryOutcome.FAILED)
     counts, delay = await outbox.count_outcomes()
     assert (counts["failed"], delay.count) == (1, 0)

@@ -18,9 +18,9 @@ from support.deliveries import (
     destination_id,
     everything,
     hooked_task,
-    time_passes,
+    make_deliveries_due,
 )
-from support.machines import PHASES, RedisMachine, run_machine
+from support.state_machines import PHASES, RedisMachine, run_machine
 from support.tasks import QUEUE
 
 from serve_app.config.settings import WebhookSettings
@@ -137,7 +137,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(target=claims)
         def senders_die_and_their_claims_run_out(self) -> Any:
-            self.do(time_passes(self.outbox, waits=False, pauses=False))
+            self.do(make_deliveries_due(self.outbox, waits=False, pauses=False))
             claims: list[Claim] = self.do(self.outbox.claim(1000))
             # All of them wait again, on schedule; one whose replay was requested is due, and may be claimed.
             for delivery in self.expected.values():
@@ -150,11 +150,11 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule()
         def waits_are_over(self) -> None:
-            self.do(time_passes(self.outbox, claims=False, pauses=False))
+            self.do(make_deliveries_due(self.outbox, claims=False, pauses=False))
 
         @rule()
         def pauses_are_over(self) -> None:
-            self.do(time_passes(self.outbox, claims=False, waits=False))
+            self.do(make_deliveries_due(self.outbox, claims=False, waits=False))
 
         @rule(pick=st.integers(0, 1000))
         def replay(self, pick: int) -> None:

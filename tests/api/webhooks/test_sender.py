@@ -15,9 +15,26 @@ import pytest
 from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
 from support.deliveries import BASE, HOUR_S, URL, destination_id, end_one_task, make_outbox
-from support.destination import Destination, Reply, breaks_off, http, is_silent, is_silent_after_the_head, never_stops
 from support.payloads import new_result
-from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, make_sender, running, serializer, wait_for_attempts
+from support.webhook_receiver import (
+    Reply,
+    WebhookReceiver,
+    cut_off,
+    http_response,
+    never_answer,
+    stall_after_head,
+    stream_forever,
+)
+from support.webhook_senders import (
+    LOOPBACK,
+    PLAIN,
+    QUICK_S,
+    SEALER,
+    make_sender,
+    running,
+    serializer,
+    wait_for_attempts,
+)
 
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.url_guard import UrlGuard
@@ -32,7 +49,7 @@ RESULT = new_result("results/x/1/image.jpeg", prompt="Küche in 東京 🍜", se
 
 @pytest.mark.parametrize("secret", ["", "the secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
 async def test_request_of_a_delivery(
-    deliver: Deliver, store: TaskStore, destination: Destination, tmp_path: Path, secret: str
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver, tmp_path: Path, secret: str
 ) -> None:
     sealed = SEALER.seal(secret) if secret else ""
     before = datetime.now(UTC).timestamp()
@@ -66,9 +83,9 @@ async def test_request_of_a_delivery(
     ],
 )
 async def test_status_decides_the_state(
-    deliver: Deliver, destination: Destination, status: int, state: DeliveryState
+    deliver: Deliver, destination: WebhookReceiver, status: int, state: DeliveryState
 ) -> None:
-    destination.reply = http(status, b"" if status == 304 else b"no thanks")
+    destination.reply = http_response(status, b"" if status == 304 else b"no thanks")
     delivery = await deliver(destination.url())
     [attempt] = delivery.log
     assert (delivery.state, attempt.status, attempt.error) == (state, status, "")
@@ -78,19 +95,19 @@ async def test_status_decides_the_state(
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_retry_after_is_respected(deliver: Deliver, destination: Destination, form: str) -> None:
+async def test_retry_after_is_respected(deliver: Deliver, destination: WebhookReceiver, form: str) -> None:
     retry_after_s = 3 * HOUR_S
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=retry_after_s), usegmt=True)
-    destination.reply = http(404, retry_after=f"{retry_after_s:.0f}" if form == "seconds" else date)
+    destination.reply = http_response(404, retry_after=f"{retry_after_s:.0f}" if form == "seconds" else date)
     delivery = await deliver(destination.url())
     assert delivery.next == pytest.approx(delivery.created + retry_after_s, abs=60)
 
 
 async def test_attempts_share_id_and_body_but_not_signature(
-    deliver: Deliver, store: TaskStore, destination: Destination
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S, QUICK_S))
-    destination.replies = [http(500, b"oops"), b"SSH-2.0\r\n", http(404)]
+    destination.replies = [http_response(500, b"oops"), b"SSH-2.0\r\n", http_response(404)]
     delivery = await deliver(destination.url(), 3, outbox, secret=SEALER.seal("the secret"), result=RESULT)
     assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, 3)
     assert [attempt.status for attempt in delivery.log] == [500, None, 404]
@@ -101,16 +118,16 @@ async def test_attempts_share_id_and_body_but_not_signature(
 
 
 async def test_redirect_is_not_followed(
-    deliver: Deliver, destination: Destination, other_destination: Destination
+    deliver: Deliver, destination: WebhookReceiver, other_destination: WebhookReceiver
 ) -> None:
     for status in (301, 307):
-        destination.reply = http(status, location=other_destination.url())
+        destination.reply = http_response(status, location=other_destination.url())
         delivery = await deliver(destination.url())
         assert (delivery.state, delivery.log[0].status) == (DeliveryState.WAITING, status)
     assert other_destination.connections == 0
 
 
-async def test_host_that_became_private_is_not_called(deliver: Deliver, destination: Destination) -> None:
+async def test_host_that_became_private_is_not_called(deliver: Deliver, destination: WebhookReceiver) -> None:
     answers = [["93.184.215.14"], ["127.0.0.1"], ["93.184.215.14", "127.0.0.1"]]
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -127,7 +144,7 @@ async def test_host_that_became_private_is_not_called(deliver: Deliver, destinat
     assert (destination.connections, answers) == (0, [])
 
 
-async def test_host_is_called_at_the_checked_address(deliver: Deliver, destination: Destination) -> None:
+async def test_host_is_called_at_the_checked_address(deliver: Deliver, destination: WebhookReceiver) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         assert (host, port) == ("hooks.test", destination.port)
         return ["127.0.0.1"]
@@ -138,7 +155,7 @@ async def test_host_is_called_at_the_checked_address(deliver: Deliver, destinati
 
 
 async def test_unreadable_secret_fails_without_blame(
-    deliver: Deliver, store: TaskStore, destination: Destination
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver
 ) -> None:
     key = f"{store.prefix}destination:{destination_id(destination.url())}"
     health = {"failures": "5", "times_opened": "3", "open_until": "1"}
@@ -158,7 +175,7 @@ async def test_delivery_of_a_deleted_task_fails(store: TaskStore, outbox: Outbox
 
 
 async def test_object_store_outage_costs_an_attempt_without_blame(
-    deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = make_outbox(
         store, schedule_s=(QUICK_S,), jitter=0, failure_threshold=1, circuit_open_s=HOUR_S, max_circuit_open_s=HOUR_S
@@ -179,7 +196,7 @@ async def test_object_store_outage_costs_an_attempt_without_blame(
 
 
 async def test_exception_in_the_sender_keeps_the_retry_schedule(
-    deliver: Deliver, store: TaskStore, destination: Destination, monkeypatch: pytest.MonkeyPatch
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S, HOUR_S), jitter=0, failure_threshold=1)
 
@@ -200,7 +217,7 @@ BROKE = "the connection broke, or what came was not HTTP"
 LONG_HEAD = "its answer has more than 16 KiB of headers"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 BAD: dict[str, tuple[Reply, str]] = {
-    "is silent": (is_silent, "no answer within 2 s"),
+    "is silent": (never_answer, "no answer within 2 s"),
     "is no web server": (b"SSH-2.0-OpenSSH_9.6\r\n", BROKE),
     "endless head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000, LONG_HEAD),
     "endless line": (b"HTTP/1.1 200 " + b"x" * 1_000_000, LONG_HEAD),
@@ -210,9 +227,9 @@ BAD: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize(("reply", "error"), BAD.values(), ids=BAD)
 async def test_misbehaving_destination_is_retried(
-    deliver: Deliver, store: TaskStore, destination: Destination, reply: Reply, error: str
+    deliver: Deliver, store: TaskStore, destination: WebhookReceiver, reply: Reply, error: str
 ) -> None:
-    outbox = make_outbox(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is is_silent else 60)
+    outbox = make_outbox(store, schedule_s=(QUICK_S,), timeout_s=2 if reply is never_answer else 60)
     destination.replies = [reply]
     delivery = await deliver(destination.url(), 2, outbox)
     first, second = delivery.log
@@ -222,15 +239,15 @@ async def test_misbehaving_destination_is_retried(
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (is_silent_after_the_head, ""),
-        (breaks_off, "only this"),
+        (stall_after_head, ""),
+        (cut_off, "only this"),
         (CHUNKED + b"1\r\nx\r\n" * 100_000, None),
         (CHUNKED + b"zz\r\n", ""),
     ],
     ids=["late", "breaks off", "endless tiny chunks", "bad chunk"],
 )
 async def test_status_decides_despite_a_broken_body(
-    deliver: Deliver, destination: Destination, reply: Reply, text: str | None
+    deliver: Deliver, destination: WebhookReceiver, reply: Reply, text: str | None
 ) -> None:
     destination.reply = reply
     delivery = await deliver(destination.url())
@@ -241,20 +258,22 @@ async def test_status_decides_despite_a_broken_body(
 
 @pytest.mark.parametrize(
     ("reply", "text"),
-    [(never_stops, "x" * 1024), (http(200, b"\xff\x00" + "é".encode() * 2000), "\ufffd\x00" + "é" * 511)],
+    [(stream_forever, "x" * 1024), (http_response(200, b"\xff\x00" + "é".encode() * 2000), "\ufffd\x00" + "é" * 511)],
     ids=["endless", "long"],
 )
-async def test_long_answer_is_truncated(deliver: Deliver, destination: Destination, reply: Reply, text: str) -> None:
+async def test_long_answer_is_truncated(
+    deliver: Deliver, destination: WebhookReceiver, reply: Reply, text: str
+) -> None:
     destination.reply = reply
     delivery = await deliver(destination.url())
     assert (delivery.state, delivery.log[0].text) == (DeliveryState.DELIVERED, text)
 
 
-async def test_encoded_answer_is_never_decompressed(deliver: Deliver, destination: Destination) -> None:
+async def test_encoded_answer_is_never_decompressed(deliver: Deliver, destination: WebhookReceiver) -> None:
     endless_name = b"\x1f\x8b\x08\x08" + bytes(6) + b"x" * 100_000_000  # yields nothing, however much there is
     packed = gzip.compress(gzip.compress(endless_name, 9), 9)
     for body, encoding in ((gzip.compress(bytes(100_000_000), 9), "gzip"), (packed, "gzip, gzip, gzip")):
-        destination.reply = http(200, body, content_encoding=encoding)
+        destination.reply = http_response(200, body, content_encoding=encoding)
         tracemalloc.start()
         try:
             delivery = await deliver(destination.url())

@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError
-from support.deliveries import HOUR_S, LIMITS, destination_id, end_one_task, end_tasks, make_outbox, time_passes, until
-from support.destination import Destination
-from support.sender import QUICK_S, kill, make_sender, running, start_sender, wait_for_states
+from support.deliveries import (
+    HOUR_S,
+    LIMITS,
+    destination_id,
+    end_one_task,
+    end_tasks,
+    make_deliveries_due,
+    make_outbox,
+    until,
+)
+from support.webhook_receiver import WebhookReceiver
+from support.webhook_senders import QUICK_S, kill, make_sender, running, start_sender, wait_for_states
 
 from serve_app.config.settings import WebhookSettings
 from serve_app.launcher.embedded_redis import EmbeddedRedis
@@ -30,13 +39,13 @@ class Forgetful(Outbox):
 
 
 async def test_unrecorded_delivery_is_repeated_with_its_id(
-    store: TaskStore, destination: Destination, tmp_path: Path
+    store: TaskStore, destination: WebhookReceiver, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, schedule_s=(QUICK_S,))
     task_id = await end_one_task(store, destination.url())
     async with running(make_sender(Forgetful(store.redis, store.prefix), store, tmp_path)):
         await destination.has(1)
-    await time_passes(outbox)
+    await make_deliveries_due(outbox)
     async with running(make_sender(outbox, store, tmp_path)):
         [delivery] = await wait_for_states(outbox, [task_id])
     assert delivery.state is DeliveryState.DELIVERED
@@ -47,7 +56,7 @@ async def test_unrecorded_delivery_is_repeated_with_its_id(
 
 
 async def test_deliveries_of_a_killed_sender_are_repeated(
-    store: TaskStore, destination: Destination, tmp_path: Path
+    store: TaskStore, destination: WebhookReceiver, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, concurrency=3, per_destination=100, schedule_s=(QUICK_S,))
     destination.replies = [destination.hang] * 3
@@ -58,7 +67,7 @@ async def test_deliveries_of_a_killed_sender_are_repeated(
     assert len(await get_ends(store, f"{store.prefix}calls:default")) == 3, "so many at a time and no more"
     await kill(victim, loops)
     first_ids = list(destination.ids)
-    await time_passes(outbox)
+    await make_deliveries_due(outbox)
     async with running(make_sender(outbox, store, tmp_path)):
         deliveries = await wait_for_states(outbox, ids)
     assert {delivery.state for delivery in deliveries} == {DeliveryState.DELIVERED}
@@ -66,7 +75,7 @@ async def test_deliveries_of_a_killed_sender_are_repeated(
 
 
 async def test_call_longer_than_a_claim_is_made_once(
-    store: TaskStore, destination: Destination, tmp_path: Path
+    store: TaskStore, destination: WebhookReceiver, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, claim_s=CLAIM_S)
     destination.reply = destination.hang
@@ -92,7 +101,7 @@ async def get_ends(store: TaskStore, key: str) -> list[float]:
 
 
 async def test_drain_finishes_running_deliveries_only(
-    store: TaskStore, destination: Destination, tmp_path: Path
+    store: TaskStore, destination: WebhookReceiver, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store)
     destination.reply = destination.hang
@@ -114,7 +123,7 @@ async def test_drain_finishes_running_deliveries_only(
 
 
 async def test_dead_destination_delays_no_other(
-    store: TaskStore, destination: Destination, other_destination: Destination, tmp_path: Path
+    store: TaskStore, destination: WebhookReceiver, other_destination: WebhookReceiver, tmp_path: Path
 ) -> None:
     outbox = make_outbox(store, timeout_s=HOUR_S)
     destination.reply = destination.hang
@@ -141,7 +150,11 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
 
 
 async def test_redis_restart_loses_no_delivery(
-    own_redis: EmbeddedRedis, destination: Destination, other_destination: Destination, tmp_path: Path, prefix: str
+    own_redis: EmbeddedRedis,
+    destination: WebhookReceiver,
+    other_destination: WebhookReceiver,
+    tmp_path: Path,
+    prefix: str,
 ) -> None:
     redis = connection.connect(own_redis.url)
     store = TaskStore(redis, prefix, LIMITS)

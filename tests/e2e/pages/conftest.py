@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from support import uploads
+from support import finetune_checks
 from support.browser import CHROMIUM, WIDE, Behind
 from support.http_service import Service, running
 
@@ -51,7 +51,7 @@ def behind(service: Service) -> Iterator[Behind]:
 
 @pytest.fixture(autouse=True)
 def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    uploads.check_in_process(monkeypatch)
+    finetune_checks.check_in_process(monkeypatch)
 
 
 @pytest.fixture

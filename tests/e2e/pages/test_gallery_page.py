@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from redis import Redis
 from support.browser import Behind, file_payload, submit_form, submit_prompt
-from support.client import HOOK
+from support.http_client import HOOK
 from support.http_service import Service
 from support.images import image_file
 from support.worker import Worker

@@ -11,8 +11,7 @@ from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copy_bundle, cpu_config, poison
 from support.images import image_file
-from support.jobs import change_job, make_job
-from support.stages import encode_jobs
+from support.jobs import change_job, encode_jobs, make_job
 from torch import Tensor
 from transformers import AutoTokenizer
 

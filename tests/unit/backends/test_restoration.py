@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from support.images import encode_image
-from support.jobs import change_job, make_job
-from support.stages import encode_jobs
+from support.jobs import change_job, encode_jobs, make_job
 from support.virtual_backend import Listener
 
 from deployments.backend import JobError

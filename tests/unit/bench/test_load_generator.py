@@ -15,7 +15,7 @@ from gen_serve_bench.generator import GeneratorFailed, WorkerLoad, generate, run
 from gen_serve_bench.results import Outcome
 from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Shape, Size, Tenant
 from support.http_service import serving
-from support.known_server import Act, ScriptedServer
+from support.scripted_server import Act, ScriptedServer
 
 LOAD = Load(
     Mix(

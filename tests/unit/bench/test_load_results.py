@@ -48,7 +48,7 @@ from gen_serve_bench.workload import (
     write_trace,
 )
 from PIL import Image
-from support.load_runs import MIX, make_measured, served_outcome, unserved_outcome
+from support.load_results import MIX, make_measured, served_outcome, unserved_outcome
 
 from serve_app.schemas import REQUESTS
 

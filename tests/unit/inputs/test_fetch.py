@@ -10,7 +10,7 @@ from typing import TypeVar
 import httpcore2
 import httpx2
 import pytest
-from support.fetching import fetcher, make_fetcher
+from support.fetchers import fetcher, make_fetcher
 from support.hostile_origin import HOSTILITIES, hostile_origin
 from support.website import Website
 

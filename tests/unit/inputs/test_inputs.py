@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.fetching import fetcher
+from support.fetchers import fetcher
 from support.images import encode_image, image_file, to_base64
 from support.website import Website
 from video_making import make_video

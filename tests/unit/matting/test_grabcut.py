@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.shapes import PATTERNS, Pattern, random_scene
+from support.scenes import PATTERNS, Pattern, random_scene
 
 from deployments.contract.model import MattingConfig
 from deployments.images import Pixels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.series import faults
+from support.promql import faults
 
 from serve_app.metrics.reader import Scrape
 from serve_app.metrics.series import ALL, DOCUMENT, Kind, Series, fill_table

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from support.shapes import random_scene
+from support.scenes import random_scene
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from support.books import FUNDS, ORGANIZATION
-from support.executioner import Executioner
+from support.crash_injection import CrashInjector
+from support.ledger import FUNDS, ORGANIZATION
 
 from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import Limits
@@ -25,5 +25,5 @@ async def credits(redis: Redis, prefix: str) -> Credits:
 
 
 @pytest.fixture
-def executioner(monkeypatch: pytest.MonkeyPatch) -> Executioner:
-    return Executioner(monkeypatch)
+def crash_injector(monkeypatch: pytest.MonkeyPatch) -> CrashInjector:
+    return CrashInjector(monkeypatch)

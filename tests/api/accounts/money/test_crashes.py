@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastapi import FastAPI
-from support.executioner import Executioner, Killed
+from support.crash_injection import CrashInjector, Killed
 from support.http_service import make_settings
 from support.images import image_file, to_base64
-from support.staller import STALE_AFTER_S, Staller
+from support.stalled_redis import STALE_AFTER_S, StalledRedis
 
 from serve_app.api import services
 from serve_app.api.app import create_app
@@ -34,9 +34,9 @@ def keys_run_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def staller(monkeypatch: pytest.MonkeyPatch) -> Staller:
+def stalled_redis(monkeypatch: pytest.MonkeyPatch) -> StalledRedis:
     monkeypatch.setattr(task_store, "SUBMIT_S", STALE_AFTER_S)
-    return Staller(monkeypatch)
+    return StalledRedis(monkeypatch)
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def assert_books_balance(app_services: services.Services) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
-    executioner: Executioner, redis_url: str, prefix: str, repository: Path, tmp_path: Path, after: bool
+    crash_injector: CrashInjector, redis_url: str, prefix: str, repository: Path, tmp_path: Path, after: bool
 ) -> None:
     died = 0
     for survived in itertools.count():
@@ -81,7 +81,7 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
             app_services: services.Services = app.state.services
             _, secret = await app_services.accounts.keys.create("test")
             try:
-                with executioner.awaits(survived, after):
+                with crash_injector.crash_after(survived, after):
                     response = await submit(app, secret)
                     assert response.status_code == 200, response.text
             except Killed:
@@ -99,7 +99,7 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["when it goes on", "at once"])
 async def test_what_is_told_when_the_server_stalls_is_true(
-    staller: Staller, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
+    stalled_redis: StalledRedis, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
 ) -> None:
     # A server that does not know a script yet refuses it, and the second call, with its text, is what stalls.
     async with open_app(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
@@ -111,9 +111,9 @@ async def test_what_is_told_when_the_server_stalls_is_true(
         async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
             app_services: services.Services = app.state.services
             _, secret = await app_services.accounts.keys.create("test")
-            with staller.stalls(survived, at_once):
+            with stalled_redis.stall_after(survived, at_once):
                 response = await submit(app, secret)
-            await staller.resume(app_services.redis)
+            await stalled_redis.resume(app_services.redis)
             if response.status_code == 200:
                 break
             assert (response.status_code, "retry-after" in response.headers) == (503, True)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.books import FUNDS, assert_books_balance, complete, limit, priced_task, submit
-from support.redis_contents import contents
+from support.ledger import FUNDS, assert_books_balance, complete, limit, priced_task, submit
+from support.redis_dump import dump_keys
 from support.tasks import QUEUE, get_task, lease_one, make_due
 
 from serve_app.accounts.audit import WINDOWS, compute_windows, day_number, midnight
@@ -82,7 +82,7 @@ async def test_a_refused_submission_writes_nothing(
     # The first submission, with a pace so slow that its traces last: a refusal must not touch them either.
     slow = TaskStore(store.redis, store.prefix, Limits(requests_per_s=0.001))
     await submit(slow, 100, key_id="k", idempotency_key="once", body_hash="b")
-    before = await contents(store.redis, store.prefix)
+    before = await dump_keys(store.redis, store.prefix)
     refusing = TaskStore(store.redis, store.prefix, limits)
     for idempotency_key in ("", "fresh"):
         task: dict[str, Any] = {"key_id": "k", "idempotency_key": idempotency_key, "body_hash": "b"} | changes
@@ -92,14 +92,14 @@ async def test_a_refused_submission_writes_nothing(
             await refusing.submit(priced_task(**task))
         if kind is not RateLimited:  # what tells of a wait is another after each millisecond
             assert by_precheck.value.args == refused.value.args
-    assert await contents(store.redis, store.prefix) == before
+    assert await dump_keys(store.redis, store.prefix) == before
 
 
 async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: TaskStore, credits: Credits) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
-    before = await contents(store.redis, store.prefix)
+    before = await dump_keys(store.redis, store.prefix)
     assert await precheck(store, task) is None
-    after = await contents(store.redis, store.prefix)
+    after = await dump_keys(store.redis, store.prefix)
     after.pop(f"{store.prefix}memory", None)  # a reading of the server, for a second
     assert [key for key in after if key not in before] == [
         key for key in after if key.startswith(f"{store.prefix}idempotency:")

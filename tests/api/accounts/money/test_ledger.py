@@ -6,8 +6,8 @@ from datetime import date, timedelta
 
 import pytest
 from redis.asyncio import Redis
-from support.books import FUNDS, assert_books_balance, complete, submit
-from support.redis_contents import contents
+from support.ledger import FUNDS, assert_books_balance, complete, submit
+from support.redis_dump import dump_keys
 
 from serve_app.accounts.audit import DAYS, day_number
 from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
@@ -29,12 +29,12 @@ async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
 
 
 async def test_a_refused_grant_writes_nothing(credits: Credits, redis: Redis, prefix: str) -> None:
-    before = await contents(redis, prefix)
+    before = await dump_keys(redis, prefix)
     with pytest.raises(TooLittle) as refused:
         await credits.grant("acme", "back", -FUNDS - 1, by="test")
     assert refused.value.balance == FUNDS
     await credits.grant("acme", "first", 77, by="test")
-    assert await contents(redis, prefix) == before
+    assert await dump_keys(redis, prefix) == before
 
 
 async def test_the_ledger_is_read_in_pages_newest_first(redis: Redis, prefix: str) -> None:

@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.books import assert_books_balance, priced_task
-from support.machines import RedisMachine, run_machine
+from support.ledger import assert_books_balance, priced_task
+from support.state_machines import RedisMachine, run_machine
 from support.tasks import QUEUE
 
 from serve_app.accounts.audit import WINDOWS, Window, compute_windows

@@ -14,9 +14,8 @@ import video_inspection
 import video_making
 from PIL import Image
 from support.bundle import copy_bundle, cpu_config, poison
-from support.jobs import make_video_job
+from support.jobs import encode_jobs, make_video_job
 from support.promises import promise
-from support.stages import encode_jobs
 from video_jobs import (
     CHECKPOINT,
     FRAMES,

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 import video_inspection
-from support.jobs import make_video_job
-from support.stages import encode_jobs
+from support.jobs import encode_jobs, make_video_job
 from video_jobs import FRAMES, JOB, a_backend, an_engine, collect_events, ffmpeg_processes, generate
 
 from deployments.backend import Backend, OutOfMemory

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from support.shapes import COLOURS, SIZES, Ground, Pattern, Scene, Thing
+from support.scenes import COLOURS, SIZES, Ground, Pattern, Shape, ShapeScene
 
 _ANY: Final = "any"
 _PATTERNS: Final[Mapping[str, Pattern]] = {
@@ -27,9 +27,9 @@ _PATTERNS: Final[Mapping[str, Pattern]] = {
 @dataclass(frozen=True, slots=True)
 class PromptCase:
     prompt: str
-    references: tuple[Scene, ...]
+    references: tuple[ShapeScene, ...]
     """The images that it speaks of."""
-    expected: Scene
+    expected: ShapeScene
 
 
 def read(file: Path) -> dict[str, list[PromptCase]]:
@@ -45,19 +45,19 @@ def read(file: Path) -> dict[str, list[PromptCase]]:
     return sections
 
 
-def scene(text: str) -> Scene:
+def scene(text: str) -> ShapeScene:
     things, ground = text.split(" / ")
     parts = [] if things == "nothing" else things.split(" + ")
-    return Scene(tuple(thing for part in parts for thing in _things(part)), _ground(ground))
+    return ShapeScene(tuple(thing for part in parts for thing in _things(part)), _ground(ground))
 
 
-def _things(text: str) -> list[Thing]:
+def _things(text: str) -> list[Shape]:
     description, _, place = text.partition(" @ ")
     *words, shape = description.split()
     count = int(words.pop(0)) if words[0].isdigit() else 1
     size = words.pop(0) if words[0] in SIZES else None
     [colour] = _colours(words)
-    return [Thing(None if shape == _ANY else shape, colour, size, place or None)] * count
+    return [Shape(None if shape == _ANY else shape, colour, size, place or None)] * count
 
 
 def _ground(text: str) -> Ground | None:

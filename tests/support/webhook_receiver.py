@@ -14,7 +14,7 @@ Behaviour: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 Reply: TypeAlias = bytes | Behaviour
 
 
-def http(status: int = 204, body: bytes = b"", **headers: str) -> bytes:
+def http_response(status: int = 204, body: bytes = b"", **headers: str) -> bytes:
     """A whole answer; `_` in a header's name stands for `-`."""
     fields = {"content-length": str(len(body)), "connection": "close"}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -34,12 +34,12 @@ class Received:
         return self.headers["webhook-id"]
 
 
-class Destination:
+class WebhookReceiver:
     def __init__(self) -> None:
         self.port = 0
         self.received: list[Received] = []
         """In the order they came, also those that were not answered."""
-        self.reply: Reply = http(204)
+        self.reply: Reply = http_response(204)
         """To what none of `replies` is left for."""
         self.replies: list[Reply] = []
         """To the next calls, one each."""
@@ -62,7 +62,7 @@ class Destination:
     async def hang(self, writer: asyncio.StreamWriter) -> None:
         """Answers, but only once it is let go."""
         await self._let_go.wait()
-        writer.write(http(204))
+        writer.write(http_response(204))
 
     def reply_to(self, call: Received) -> Reply:
         return self.replies.pop(0) if self.replies else self.reply
@@ -111,12 +111,12 @@ class Destination:
                 await writer.wait_closed()
 
 
-async def breaks_off(writer: asyncio.StreamWriter) -> None:
+async def cut_off(writer: asyncio.StreamWriter) -> None:
     """Ends amid the answer."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this")
 
 
-async def never_stops(writer: asyncio.StreamWriter) -> None:
+async def stream_forever(writer: asyncio.StreamWriter) -> None:
     """Answers for ever."""
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     while True:
@@ -124,12 +124,12 @@ async def never_stops(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def is_silent(_: asyncio.StreamWriter) -> None:
+async def never_answer(_: asyncio.StreamWriter) -> None:
     """Never answers."""
     await asyncio.Event().wait()
 
 
-async def is_silent_after_the_head(writer: asyncio.StreamWriter) -> None:
+async def stall_after_head(writer: asyncio.StreamWriter) -> None:
     """Says that it has more to say, and says nothing."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
     await writer.drain()
@@ -146,8 +146,10 @@ async def _read(reader: asyncio.StreamReader) -> Received:
 
 
 @asynccontextmanager
-async def receiving(address: str = "127.0.0.1", destination: Destination | None = None) -> AsyncIterator[Destination]:
-    destination = destination or Destination()
+async def receiving(
+    address: str = "127.0.0.1", destination: WebhookReceiver | None = None
+) -> AsyncIterator[WebhookReceiver]:
+    destination = destination or WebhookReceiver()
     server = await asyncio.start_server(destination.serve, address, 0)
     destination.port = server.sockets[0].getsockname()[1]
     try:

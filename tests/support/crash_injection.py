@@ -21,7 +21,7 @@ class Killed(BaseException):
     """Nothing runs after it."""
 
 
-class Executioner:
+class CrashInjector:
     """Lets `survives` steps happen, then kills before the next one, or right after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ class Executioner:
             monkeypatch.setattr(ObjectStore, name, self._wrap(getattr(ObjectStore, name)))
 
     @contextmanager
-    def awaits(self, survives: int, after: bool) -> Iterator[None]:
+    def crash_after(self, survives: int, after: bool) -> Iterator[None]:
         self._remaining, self._after = survives, after
         try:
             yield

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from support.client import Client
+from support.http_client import Client
 
 OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
 """What paths of this form begin with."""

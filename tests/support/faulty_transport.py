@@ -8,14 +8,14 @@ from typing import Final, TypeAlias
 
 import httpx2
 
-ANSWER_LOST: Final = "answer lost"
+RESPONSE_LOST: Final = "answer lost"
 """The service has the request, and has answered it."""
-NOBODY: Final = "nobody"
+UNREACHABLE: Final = "nobody"
 """No connection is made."""
 
 
 @dataclass(frozen=True)
-class Instead:
+class ProxyResponse:
     """Someone on the way answers in the service's place."""
 
     status: int
@@ -23,15 +23,15 @@ class Instead:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Fate: TypeAlias = str | Instead | None
+Fault: TypeAlias = str | ProxyResponse | None
 """What becomes of a request; None: it is answered as usual."""
 
 
 @dataclass
-class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """For clients with and without asyncio. What is not foretold in `fates` goes well."""
+class FaultyTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """For clients with and without asyncio. What is not foretold in `faults` goes well."""
 
-    fates: list[Fate] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     requests: list[httpx2.Request] = field(default_factory=list)
     before: Callable[[httpx2.Request], None] = lambda _: None
     after: Callable[[httpx2.Response], None] = lambda _: None
@@ -48,22 +48,22 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, trust_env=False, timeout=60)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        if isinstance(fate := self._begin(request), httpx2.Response):
-            return fate
+        if isinstance(fault := self._begin(request), httpx2.Response):
+            return fault
         response = self._plain.handle_request(request)
-        if fate == ANSWER_LOST:
+        if fault == RESPONSE_LOST:
             response.read()
             response.close()
-        return self._end(request, response, fate)
+        return self._end(request, response, fault)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if isinstance(fate := self._begin(request), httpx2.Response):
-            return fate
+        if isinstance(fault := self._begin(request), httpx2.Response):
+            return fault
         response = await self._async.handle_async_request(request)
-        if fate == ANSWER_LOST:
+        if fault == RESPONSE_LOST:
             await response.aread()
             await response.aclose()
-        return self._end(request, response, fate)
+        return self._end(request, response, fault)
 
     def close(self) -> None:
         self._plain.close()
@@ -73,16 +73,16 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def _begin(self, request: httpx2.Request) -> str | httpx2.Response | None:
         self.requests.append(request)
-        fate = self.fates.pop(0) if self.fates else None
-        if fate == NOBODY:
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == UNREACHABLE:
             raise httpx2.ConnectError("nobody is there", request=request)
-        if isinstance(fate, Instead):
-            return httpx2.Response(fate.status, text=fate.text, headers=dict(fate.headers))
+        if isinstance(fault, ProxyResponse):
+            return httpx2.Response(fault.status, text=fault.text, headers=dict(fault.headers))
         self.before(request)
-        return fate
+        return fault
 
-    def _end(self, request: httpx2.Request, response: httpx2.Response, fate: str | None) -> httpx2.Response:
+    def _end(self, request: httpx2.Request, response: httpx2.Response, fault: str | None) -> httpx2.Response:
         self.after(response)
-        if fate == ANSWER_LOST:
+        if fault == RESPONSE_LOST:
             raise httpx2.ReadError("the connection broke", request=request)
         return response

@@ -21,7 +21,7 @@ _counts: ContextVar[bool] = ContextVar("counts", default=False)
 """True for what the test does; the app's background loops call Redis whenever it is their time."""
 
 
-class Staller:
+class StalledRedis:
     """Lets `survives` calls of Redis be answered. The next one is not; it is carried out at once, or by `resume`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ class Staller:
         monkeypatch.setattr(PipelinedRedis, "execute_command", wrapper)
 
     @contextmanager
-    def stalls(self, survives: int, at_once: bool) -> Iterator[None]:
+    def stall_after(self, survives: int, at_once: bool) -> Iterator[None]:
         self._remaining, self._at_once, self._stalled = survives, at_once, None
         token = _counts.set(True)
         try:

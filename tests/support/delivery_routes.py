@@ -10,10 +10,10 @@ from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryState, Outbox
 from serve_app.webhooks.sender import Sender
-from support.client import HOOK_HOST, Client
 from support.deliveries import until
+from support.http_client import HOOK_HOST, Client
 from support.http_service import Service
-from support.sender import running
+from support.webhook_senders import running
 from support.worker import Worker
 
 

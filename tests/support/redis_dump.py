@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from serve_app.accounts.audit import AuditLog
 
 
-async def values(redis: Redis, prefix: str) -> dict[str, Any]:
+async def read_keys(redis: Redis, prefix: str) -> dict[str, Any]:
     """What every key holds, as Redis tells it: to be looked through. Streams with their ids."""
     keys = [str(key) async for key in redis.scan_iter(f"{prefix}*", count=1000)]
     kinds = redis.pipeline(transaction=False)
@@ -33,7 +33,7 @@ async def values(redis: Redis, prefix: str) -> dict[str, Any]:
     return dict(zip(keys, await pipe.execute(), strict=True))
 
 
-async def contents(redis: Redis, prefix: str) -> dict[str, Any]:
+async def dump_keys(redis: Redis, prefix: str) -> dict[str, Any]:
     """Everything under the prefix, as it is stored: to be compared."""
     return {name: await redis.dump(name) async for name in redis.scan_iter(f"{prefix}*", count=1000)}
 

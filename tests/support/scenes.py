@@ -45,7 +45,7 @@ _FAR, _SMALLEST, _LIKE = 22.0, 0.003, 0.72
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class Shape:
     """None is for what may be anything."""
 
     shape: str | None
@@ -62,8 +62,8 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    things: tuple[Thing, ...]
+class ShapeScene:
+    things: tuple[Shape, ...]
     ground: Ground | None
     """None: anything."""
 
@@ -85,7 +85,7 @@ class Scene:
         faults = [] if self.ground in (None, ground) else [f"ground: {ground}, not {self.ground}"]
         if len(shapes) != len(self.things):
             return [*faults, f"count: {len(shapes)}, not {len(self.things)}"]
-        parts = [field.name for field in fields(Thing) if field.name not in unless]
+        parts = [field.name for field in fields(Shape) if field.name not in unless]
         candidates = (
             [
                 f"{part}: {getattr(is_there, part)}, not {getattr(expected, part)}"
@@ -98,17 +98,19 @@ class Scene:
         return [*faults, *min(candidates, key=len)]
 
 
-def random_scene(random: Random, things: int, pattern: Pattern | None = None) -> Scene:
+def random_scene(random: Random, things: int, pattern: Pattern | None = None) -> ShapeScene:
     """Things of different shapes and colours, apart from each other; on any pattern, if none is given."""
     colours = random.sample(list(COLOURS), things + 2)
     pattern = pattern or random.choice(PATTERNS)
     ground = Ground(colours[0], pattern, None if pattern == "plain" else colours[1])
     places = random.sample(["top left", "top right", "bottom left", "bottom right"], things)
     shapes = random.sample(list(_SHAPES), things)
-    return Scene(tuple(map(Thing, shapes, colours[2:], random.choices(["small", "medium"], k=things), places)), ground)
+    return ShapeScene(
+        tuple(map(Shape, shapes, colours[2:], random.choices(["small", "medium"], k=things), places)), ground
+    )
 
 
-def look(image: Pixels) -> tuple[list[Thing], Ground]:
+def look(image: Pixels) -> tuple[list[Shape], Ground]:
     """What an image shows, the largest thing first. One whose outline is that of no shape has none."""
     grid = grid_for(image.shape[1], image.shape[0], _SIDE)
     size = grid[1] * _PIXELS, grid[0] * _PIXELS
@@ -125,7 +127,7 @@ def look(image: Pixels) -> tuple[list[Thing], Ground]:
     return [_thing(small, piece, grid) for piece in pieces if np.mean(piece) >= _SMALLEST], ground
 
 
-def _cover(thing: Thing, width: int, height: int) -> Floats:
+def _cover(thing: Shape, width: int, height: int) -> Floats:
     rows, columns = grid_for(width, height, _SIDE)
     across, down = PLACES[thing.place or "center"]
     x, y = (columns / 2 + across * (columns / 2 - _INSET)), (rows / 2 + down * (rows / 2 - _INSET))
@@ -178,7 +180,7 @@ def _find_ground(image: Floats, grid: tuple[int, int]) -> Ground:
     return Ground(names[first], pattern, None if pattern == "plain" else names[second])
 
 
-def _thing(image: Floats, piece: Mask, grid: tuple[int, int]) -> Thing:
+def _thing(image: Floats, piece: Mask, grid: tuple[int, int]) -> Shape:
     inner = cv2.erode(piece.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
     colour = np.median(image[inner if inner.any() else piece], axis=0)
     area, x, y = _mass(piece)
@@ -191,7 +193,7 @@ def _thing(image: Floats, piece: Mask, grid: tuple[int, int]) -> Thing:
         fits.append((float((cover & piece).sum() / (cover | piece).sum()), shape, *middle, radius))
     overlap, shape, x, y, radius = max(fits)
     away = [(x / _PIXELS - grid[1] / 2) / (grid[1] / 2 - _INSET), (y / _PIXELS - grid[0] / 2) / (grid[0] / 2 - _INSET)]
-    return Thing(
+    return Shape(
         shape if overlap >= _LIKE else None,
         _colour(colour),
         min(SIZES, key=lambda name: abs(math.log(radius / _PIXELS / SIZES[name]))),

@@ -1,7 +1,7 @@
 """The time that tests take: a pytest plugin that records runs, and a report of them.
 
 `--times FILE` appends a run to a file: the seconds of each test, and the CPU seconds of the run with all its processes.
-`python -m support.times FILE` prints the groups and the slowest tests. With `--budget FILE` it exits with 1 where the
+`python -m support.timing FILE` prints the groups and the slowest tests. With `--budget FILE` it exits with 1 where the
 runs took a minute of CPU time more than the seconds in that file. CPU time is nearly the same on a busy machine.
 """
 
@@ -64,7 +64,7 @@ def _print_report(runs: list[dict[str, Any]]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="support.times")
+    parser = argparse.ArgumentParser(prog="support.timing")
     parser.add_argument("file", type=Path)
     parser.add_argument("--budget", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
