@@ -1,1 +1,1 @@
-"""Measurements of the running service: `python -m benchmarks`, explained in docs/benchmarks.md."""
+"""Benchmarks of the running service: `python -m benchmarks`, described in docs/benchmarks.md."""

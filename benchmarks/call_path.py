@@ -1,8 +1,8 @@
-"""Call paths: functions and files of the project that one request passes until it is stored, and from its lease to the
-replica's engine and to the model's first step.
+"""Call paths: the project's functions and files that handle a request until it is stored, and a task from its lease to
+the replica's engine and to the model's first step.
 
-Everything runs in this process over an embedded Redis: the app behind its ASGI interface, a dispatcher's queue, and a
-model's replica with a simulated model. Named functions count, each once; Lua scripts count as files.
+Everything runs in this process over an embedded Redis: the ASGI app, a dispatcher's queue and a replica with a
+simulated model. Each named function counts once; Lua scripts count as files.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class CallPath:
 
     codes: dict[CodeType, None] = field(default_factory=dict)
     scripts: dict[str, int] = field(default_factory=dict)
-    """Lua scripts, each with the number of functions before it."""
+    """Number of functions recorded before each Lua script, by the script's name."""
     active: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -93,7 +93,7 @@ class CallPath:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[tuple[Services, httpx2.AsyncClient]]:
-    """Opens the app's services over a Redis of their own, and a client of the app with a key and credits."""
+    """Opens the app's services over a new Redis, and a client of the app with a key and credits."""
     with tempfile.TemporaryDirectory() as folder:
         server = EmbeddedRedis(Path(folder) / "redis")
         server.start()
@@ -119,7 +119,7 @@ async def _service() -> AsyncIterator[tuple[Services, httpx2.AsyncClient]]:
 
 
 async def trace_submission(services: Services, client: httpx2.AsyncClient) -> CallPath:
-    """Follows a text-to-image POST until its task is stored. The first request warms what is kept."""
+    """Traces a text-to-image POST until its task is stored. An untraced request before it fills the caches."""
     path, submit = CallPath(), TaskStore.submit
 
     async def submit_and_end(*args: Any) -> Any:
@@ -139,7 +139,7 @@ async def trace_submission(services: Services, client: httpx2.AsyncClient) -> Ca
 
 
 class _Handle:
-    """A Serve handle whose replica is in this process."""
+    """Stands in for a Serve handle; its replica is in this process."""
 
     def __init__(self, replica: MediaModel) -> None:
         self._replica = replica
@@ -167,13 +167,13 @@ class _Stream:
 
 
 async def trace_attempt(services: Services) -> CallPath:
-    """Follows a task from its lease to the model's first step."""
+    """Traces a task from its lease to the model's first step."""
     path, step, settings, store = CallPath(), SimulatedBackend.step, services.settings, services.tasks.store
     loop = asyncio.get_running_loop()
 
     def end_at_step(*args: Any) -> None:
         path.active = False
-        loop.call_soon_threadsafe(path.ended.set)
+        loop.call_soon_threadsafe(path.finished.set)
         step(*args)
 
     name = services.catalog.served[ENDPOINT].model
@@ -196,7 +196,7 @@ async def trace_attempt(services: Services) -> CallPath:
             await store.lease(name, 0, 0)  # loads the script
             path.active = True
             leasing = asyncio.create_task(queue.lease())
-            await path.ended.wait()
+            await path.finished.wait()
             leasing.cancel()
             await queue.drain(5)
     finally:

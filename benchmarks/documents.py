@@ -1,10 +1,10 @@
-"""Figures in the docs: each block stands between two marks and is written from the published results.
+"""Figures in the docs, written between two marks from the published results.
 
     <!-- figures: NAME -->
-    what VIEWS[NAME] makes of the results
+    text that VIEWS[NAME] returns
     <!-- end of figures -->
 
-A test writes them again and compares.
+A test renders them again and compares.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from benchmarks.gpu import report
-from benchmarks.harness import MODULES, PUBLISHED, Result, plain, read_all
+from benchmarks.harness import MODULES, PUBLISHED, BenchmarkResult, plain, read_all
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 _BLOCK: Final = re.compile(r"(<!-- figures: (?P<view>[a-z-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
-Results: TypeAlias = Mapping[str, Result]
+Results: TypeAlias = Mapping[str, BenchmarkResult]
 
 
 def write(published: Path = PUBLISHED, docs: Path = DOCS) -> list[str]:
-    """The names of the documents that changed."""
+    """Updates the figures in the docs. Returns the names of the documents that changed."""
     results, changed = read_all(published), []
     for path in sorted(docs.glob("*.md")):
         before = path.read_text()
@@ -38,7 +38,7 @@ def write(published: Path = PUBLISHED, docs: Path = DOCS) -> list[str]:
 
 
 def fill_blocks(text: str, results: Results) -> str:
-    """With every block written anew. Raises ValueError for one that asks for a view there is not."""
+    """Returns the text with every block rendered again. Raises ValueError for a block that names an unknown view."""
 
     def block(match: re.Match[str]) -> str:
         if match["view"] not in VIEWS:
@@ -49,9 +49,9 @@ def fill_blocks(text: str, results: Results) -> str:
 
 
 def goals(results: Results) -> str:
-    """Every goal of every benchmark, those that are missed first; and on what they were measured."""
+    """Renders the goals of all benchmarks, missed ones first, and the machines they were measured on."""
     rows = [
-        (goal.name, goal.result, goal.target if goal.met else f"**missed**: {goal.target}", f"`{name}`")
+        (goal.name, goal.result, goal.target if goal.met else f"**missed**: {goal.target}", goal.first_set, f"`{name}`")
         for name, result in results.items()
         for goal in result.report.goals
     ]
@@ -62,14 +62,14 @@ def goals(results: Results) -> str:
     )
     commits = ", ".join(sorted({each for result in results.values() for each in result.machine["commit"].split(", ")}))
     summary = f"Measured on {'; '.join(machines)}; commits {commits}." if results else ""
-    if waiting := [f"`{name}`" for name in MODULES if name not in results]:
-        summary += f" Not measured yet: {', '.join(waiting)}."
-    heads = ("what", "measured (95 % interval)", "goal", "benchmark")
+    if missing := [f"`{name}`" for name in MODULES if name not in results]:
+        summary += f" Not measured yet: {', '.join(missing)}."
+    heads = ("what", "measured (95 % interval)", "goal", "first set at", "benchmark")
     return f"{table(heads, sorted(rows, key=lambda row: 'missed' not in row[2]))}\n\n{summary}"
 
 
 def sizing(results: Results) -> str:
-    """What everything around the models takes, for whoever counts machines."""
+    """Renders the cost of everything around the models, to size a fleet by."""
     metrics, bytes_per_task = results["cost"].report.figures, results["store"].report.figures["bytes_per_task"]
     by_size, by_role = metrics["cpu_ms_per_task"], metrics["cpu_ms_per_task_by_role"]
     names = ("ingress", "dispatcher", "model", "webhooks", "redis")
@@ -104,7 +104,7 @@ def sizing(results: Results) -> str:
 
 
 _RATE: Final = 3
-"""Images a second of a fast GPU."""
+"""Images per second of a fast GPU."""
 _PARTS: Final[tuple[Callable[[Mapping[str, float]], float], ...]] = (
     lambda roles: sum(ms for role, ms in roles.items() if role != "model"),
     *(
@@ -115,7 +115,7 @@ _PARTS: Final[tuple[Callable[[Mapping[str, float]], float], ...]] = (
 
 
 def sides(name: str, results: Results) -> str:
-    """A row a figure, a column a side."""
+    """Renders a row per figure and a column per side."""
     metrics = results[name].report.figures
     rows = [
         (row, *(plain(values[side]) if values.get(side) is not None else "" for side in metrics["sides"]))
@@ -125,19 +125,19 @@ def sides(name: str, results: Results) -> str:
 
 
 def rows(name: str, results: Results) -> str:
-    """A row a row of the result, a column a field."""
+    """Renders the rows of a result, with a column per field."""
     if name not in results:
         return "Not measured yet."
-    found = results[name].report.figures["rows"]
+    records = results[name].report.figures["rows"]
     cells = [
-        [("" if value is None else value if isinstance(value, str) else plain(value)) for value in row.values()]
-        for row in found
+        [("" if value is None else value if isinstance(value, str) else plain(value)) for value in record.values()]
+        for record in records
     ]
-    return table([key.replace("_", " ") for key in found[0]], cells)
+    return table([key.replace("_", " ") for key in records[0]], cells)
 
 
 def chaos(outcome: str, _: Results) -> str:
-    """From that JSON of `make chaos` or `make chaos-cluster`: how long each fault hurt, the slowest recovery first."""
+    """Renders the recovery times of each fault from a chaos run's JSON, the slowest first."""
     rows = [
         (fault, str(stats["times"]), f"{stats['p50_s']:.1f} s", f"{stats['max_s']:.1f} s")
         for fault, stats in sorted(_read_chaos(outcome)["faults"].items(), key=lambda each: -each[1]["max_s"])
@@ -146,7 +146,7 @@ def chaos(outcome: str, _: Results) -> str:
 
 
 def chaos_promises(outcome: str, _: Results) -> str:
-    """How the tasks of each run ended, and which promises were broken."""
+    """Renders the tasks of each chaos run and the promises that were broken."""
     rows = [
         (
             run["on"],
@@ -160,7 +160,7 @@ def chaos_promises(outcome: str, _: Results) -> str:
 
 
 def backlog(outcome: str, _: Results) -> str:
-    """What `make chaos-cluster` does last."""
+    """Renders the last part of `make chaos-cluster`: a backlog while nodes are killed."""
     run = _read_chaos(outcome)["backlog"]
     return (
         f"A backlog of {run['tasks']} tasks took {run['with_kills_s']:.0f} s while {run['kills']} nodes were "
@@ -174,7 +174,6 @@ def _read_chaos(outcome: str) -> dict[str, Any]:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown, without padding."""
     return "\n".join(["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)])
 
 

@@ -1,8 +1,8 @@
-"""The autoscaling policy on a virtual clock: five loads on a fleet of up to a hundred replicas.
+"""Autoscaling on a virtual clock: five loads on a fleet of up to a hundred replicas.
 
-The profile is that of an image model on a large GPU: eight steps of a megapixel, two images a second, 90 s to
-load. Replicas are simulated, the policy, Ray's delays and the scheduler are those that run. Ray's own policy
-stands beside.
+The profile is that of an image model on a large GPU: eight steps of a megapixel, two images per second, 90 s to load.
+Replicas are simulated; the policy, Ray's delays and the scheduler are the real ones. Ray's own policy runs for
+comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROFILE: Final = ModelProfile(
 )
 _STEPS: Final = 8
 _CAPACITY: Final = PROFILE.max_batch / (_STEPS * PROFILE.seconds(PROFILE.max_batch))
-"""Images a second of a replica."""
+"""Images per second of a replica."""
 _BOUNDS: Final = AutoscalingSettings(min_replicas=1, max_replicas=100, upscale_delay_s=2, downscale_delay_s=120)
 POLICIES: Final = {
     "seconds of work": _BOUNDS.model_copy(update={"target_wait_s": 60.0}),
@@ -36,17 +36,17 @@ _JUMP_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FleetPlan:
     replicas: float = 24.0
-    """Whose work the loads are at their height."""
+    """Replicas that the loads need at their peak."""
     seconds: float = 900.0
 
 
-def measure(plan: Plan, console: Console) -> Report:
+def measure(plan: FleetPlan, console: Console) -> Report:
     rows = list[dict[str, Any]]()
     for name, moments in _loads(plan).items():
         arrivals = [SimulatedTask(at, 1.0, _STEPS, f"tenant {n % 7}") for n, at in enumerate(moments)]
-        for policy, scaling in list(POLICIES.items()):
+        for policy, scaling in POLICIES.items():
             row = {"load": name, "policy": policy, "tasks": len(arrivals)}
             rows.append(row | _describe(Planner(arrivals, PROFILE).simulate(scaling), arrivals, plan))
             console.print(" ".join(f"{key} {value}" for key, value in rows[-1].items()))
@@ -59,13 +59,13 @@ def goals(rows: Sequence[dict[str, Any]]) -> list[Goal]:
     over = max(row["overshoot"] for row in own)
     hours = max(row["gpu_hours_over_needed"] for row in own)
     return [
-        Goal("fleet: from a jump to the replicas it needs", "whoever waits", jump["capacity_after_s"], 105, "s"),
-        Goal("fleet: most replicas over those needed, worst load", "who pays for GPUs", over, 25, "%"),
-        Goal("fleet: GPU hours over the least possible, worst load", "who pays for GPUs", hours, 20, "%"),
+        Goal("fleet: from a jump to the replicas it needs", "people who wait", jump["capacity_after_s"], 105, "s"),
+        Goal("fleet: most replicas over those needed, worst load", "people who pay for GPUs", over, 25, "%"),
+        Goal("fleet: GPU hours over the least possible, worst load", "people who pay for GPUs", hours, 20, "%"),
     ]
 
 
-def _loads(plan: Plan) -> dict[str, list[float]]:
+def _loads(plan: FleetPlan) -> dict[str, list[float]]:
     peak, low, end = plan.replicas * _CAPACITY * 0.8, 0.5 * _CAPACITY, plan.seconds
     before = schedule("poisson", low, _JUMP_S, 1)
     ramp = [end * math.sqrt(at / end) for at in schedule("poisson", peak / 2, end, 3)]
@@ -79,29 +79,29 @@ def _loads(plan: Plan) -> dict[str, list[float]]:
     }
 
 
-def _describe(outcome: Outcome, arrivals: Sequence[SimulatedTask], plan: Plan) -> dict[str, Any]:
-    """Needed: the replicas that do what arrives in each minute at 80 % of their capacity."""
+def _describe(outcome: Outcome, arrivals: Sequence[SimulatedTask], plan: FleetPlan) -> dict[str, Any]:
+    """Compares the fleet with the replicas needed: those that do each minute's arrivals at 80 % of their capacity."""
     needed = [0.0] * (int(arrivals[-1].at // 60) + 1)
     for task in arrivals:
         needed[int(task.at // 60)] += 1 / (60 * 0.8 * _CAPACITY)
-    ordered, most = sorted(outcome.results), max(working for _, working, *_ in outcome.timeline)
+    ordered, max_replicas = sorted(outcome.results), max(working for _, working, *_ in outcome.timeline)
     reached = [now for now, working, *_ in outcome.timeline if working >= 0.95 * plan.replicas and now >= _JUMP_S]
-    least_s = sum(max(1.0, each) * 60 for each in needed)
+    minimum_s = sum(max(1.0, each) * 60 for each in needed)
     return {
         "p50_s": round(ordered[len(ordered) // 2], 2),
         "p99_s": round(ordered[int(0.99 * len(ordered))], 1),
         "capacity_after_s": round(reached[0] - _JUMP_S, 1) if reached else None,
-        "most_replicas": most,
-        "overshoot": round(max(0.0, 100 * (most / max(needed) - 1)), 1),
+        "most_replicas": max_replicas,
+        "overshoot": round(max(0.0, 100 * (max_replicas / max(needed) - 1)), 1),
         "gpu_hours": round(outcome.replica_s / 3600, 2),
-        "gpu_hours_over_needed": round(100 * (outcome.replica_s / least_s - 1), 1),
+        "gpu_hours_over_needed": round(100 * (outcome.replica_s / minimum_s - 1), 1),
     }
 
 
 BENCHMARK = Benchmark(
     "fleet",
     "the autoscaling policy on five loads of up to a hundred simulated replicas",
-    Plan(),
-    Plan(replicas=3, seconds=240),
+    FleetPlan(),
+    FleetPlan(replicas=3, seconds=240),
     measure,
 )

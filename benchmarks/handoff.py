@@ -1,10 +1,12 @@
-"""How soon an idle service begins with a task, and how soon whoever waits hears of its end.
+"""Latency of an idle service: from a submission to the start of work, and from its end to the client.
 
-Tasks of a simulated model go in one at a time, each after the last has ended. Measured, in milliseconds and by the
-clock of one machine: from the client's receipt of the submission's answer to the moment the dispatcher hears that the
-model has admitted the task (`start_time` of the result; below zero when work began before the answer was there), and
-from the model's last event (`end_time`) to the answer of a poll that waits, and to the webhook. Waits under load are
-another matter: `gen-serve bench` measures those.
+Tasks of a simulated model run one at a time. Times are in milliseconds, by the clock of one machine:
+
+- from the submission's answer at the client to `start_time` of the result, when the dispatcher learns that the model
+  has admitted the task; below zero when work starts before the answer arrives
+- from `end_time` of the result, the model's last event, to the answer of a waiting poll and to the webhook
+
+`gen-serve bench` measures waits under load.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ BODY: Final = {"prompt": "a small red star", "width": 64, "height": 64, "steps":
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HandoffPlan:
     tasks: int = 300
     warm_up: int = 20
-    """Tasks before them that don't count."""
+    """Tasks before those that count."""
     pause_s: float = 0.05
-    """Before a task, and again before its first poll, which would compete with what is measured."""
+    """Seconds before a task, and again before its first poll, which would compete with the start of work."""
 
 
-def measure(plan: Plan, console: Console) -> Report:
+def measure(plan: HandoffPlan, console: Console) -> Report:
     destination = Destination()
     latencies: dict[str, list[float]] = {"submission": [], "start": [], "result": [], "webhook": []}
     console.print("starting a service")
@@ -50,15 +52,15 @@ def measure(plan: Plan, console: Console) -> Report:
             if result is None:
                 return Report({}, faults=["a waiting poll was answered without a result"])
             if number >= plan.warm_up:
-                began, ended_at = result["start_time"], result["end_time"]
-                moments = (
+                started_at, finished_at = result["start_time"], result["end_time"]
+                seconds = (
                     accepted_at - submitted_at,
-                    began - accepted_at,
-                    result_at - ended_at,
-                    destination.wait(task_id) - ended_at,
+                    started_at - accepted_at,
+                    result_at - finished_at,
+                    destination.wait(task_id) - finished_at,
                 )
-                for values, moment in zip(latencies.values(), moments, strict=True):
-                    values.append(1000 * moment)
+                for values, value in zip(latencies.values(), seconds, strict=True):
+                    values.append(1000 * value)
     summary = {
         name: percentiles.as_json()
         for name, values in latencies.items()
@@ -68,18 +70,23 @@ def measure(plan: Plan, console: Console) -> Report:
 
 
 def goals(summary: dict[str, dict[str, float]]) -> list[Goal]:
-    waiting, programs = "whoever waits for an image", "programs that go on with the result"
+    people, programs = "people who wait for an image", "programs that go on with the result"
+    start, result, webhook = (summary[name]["p99"] for name in ("start", "result", "webhook"))
+    start_first = "30 ms, then 10 ms (missed at 14.1 ms); set anew by what people notice"
+    result_first = (
+        "20 ms from the store's record (met at 6.27 ms); now from the model's last event, by what people notice"
+    )
     return [
-        Goal("idle: answer to the start of work, p99", waiting, summary["start"]["p99"], 100, "ms"),
-        Goal("end of a task to the answer of a waiting poll, p99", waiting, summary["result"]["p99"], 100, "ms"),
-        Goal("end of a task to its webhook, p99", programs, summary["webhook"]["p99"], 1000, "ms"),
+        Goal("idle: answer to the start of work, p99", people, start, 100, "ms", first_set=start_first),
+        Goal("end of a task to the answer of a waiting poll, p99", people, result, 100, "ms", first_set=result_first),
+        Goal("end of a task to its webhook, p99", programs, webhook, 1000, "ms"),
     ]
 
 
 BENCHMARK = Benchmark(
     "handoff",
-    "idle: from a submission to the start of work, and from its end to who waits",
-    Plan(),
-    Plan(tasks=3, warm_up=1),
+    "idle: from a submission to the start of work, and from its end to the client",
+    HandoffPlan(),
+    HandoffPlan(tasks=3, warm_up=1),
     measure,
 )

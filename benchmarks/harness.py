@@ -1,4 +1,4 @@
-"""What every benchmark is, what it finds, and the one format in which results are kept."""
+"""The frame of every benchmark: its plan, its report with goals and faults, and the format of its results."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ MODULES: Final = {
     "fleet": "fleet",
     "peers": "peers.comparison",
 }
-"""All benchmarks, short before long. A module is imported when its benchmark is wanted: some bring torch."""
+"""Modules by benchmark, quick ones first. They are imported on use, since some import torch."""
 RUNS: Final = Path(__file__).parent / "out"
-"""Not under version control."""
+"""Folder of unpublished runs, which git ignores."""
 PUBLISHED: Final = Path(__file__).parent / "results"
 _RESAMPLES: Final = 4000
 
-Plan = TypeVar("Plan")
-"""A frozen dataclass of counts, sizes and seconds. It is written beside the figures."""
+PlanT = TypeVar("PlanT")
+"""Frozen dataclass of counts, sizes and seconds. It is stored with the figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A statistic and its 95 % interval, by the percentile bootstrap (Efron 1979): values are drawn anew, with
-    replacement, thousands of times. Of fewer than five values it is little more than their range."""
+    """A statistic and its 95 % interval by the percentile bootstrap (Efron 1979).
+
+    With fewer than five values it is little more than their range.
+    """
 
     n: int
     low: float
@@ -50,23 +52,23 @@ class Interval:
 
     @classmethod
     def bootstrap_median(cls, values: Sequence[float]) -> Self:
-        """Raises ValueError without values."""
+        """Returns the interval of the median. Raises ValueError without values."""
         return cls._bootstrap(np.median, values)
 
     @classmethod
     def bootstrap_ratio(
         cls, over: Sequence[float], under: Sequence[float], statistic: Callable[..., Any] = np.median
     ) -> Self:
-        """Of the medians of two samples. Raises ValueError when one of them is empty."""
+        """Returns the interval of the ratio of two samples' statistics. Raises ValueError when a sample is empty."""
         return cls._bootstrap(statistic, over, under)
 
     @classmethod
     def _bootstrap(cls, statistic: Callable[..., Any], *samples: Sequence[float]) -> Self:
         if not all(map(len, samples)):
             raise ValueError("no values")
-        chance = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         measured = [float(statistic(sample)) for sample in samples]
-        resamples = [statistic(chance.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in samples]
+        resamples = [statistic(rng.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in samples]
         middle = measured[0] / measured[1] if len(samples) > 1 else measured[0]
         low, high = np.quantile(resamples[0] / resamples[1] if len(samples) > 1 else resamples[0], (0.025, 0.975))
         return cls(min(map(len, samples)), min(float(low), middle), middle, max(float(high), middle))
@@ -77,23 +79,26 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """For one figure: at most `limit`, or at least, in `unit`."""
+    """A limit for one figure."""
 
     name: str
     felt_by: str
-    """Whom a miss would trouble: a goal that nobody feels is none."""
+    """People who would notice a miss."""
     measured: float | None
     limit: float
     unit: str = ""
     at_least: bool = False
     interval: tuple[float, float] | None = None
-    """Of several rounds."""
+    """95 % interval of the figure over several rounds."""
+    first_set: str = ""
+    """Limit as it was first set, and why it changed; empty where it never did."""
 
     @classmethod
     def from_interval(
-        cls, name: str, felt_by: str, interval: Interval, limit: float, unit: str, at_least: bool
+        cls, name: str, felt_by: str, interval: Interval, limit: float, unit: str, at_least: bool, first_set: str = ""
     ) -> Self:
-        return cls(name, felt_by, interval.middle, limit, unit, at_least, (interval.low, interval.high))
+        bounds = (interval.low, interval.high)
+        return cls(name, felt_by, interval.middle, limit, unit, at_least, bounds, first_set)
 
     @property
     def met(self) -> bool:
@@ -107,7 +112,6 @@ class Goal:
 
     @property
     def result(self) -> str:
-        """With its interval, where there is one."""
         if self.measured is None:
             return "none"
         interval = f" ({plain(self.interval[0])} to {plain(self.interval[1])})" if self.interval else ""
@@ -117,11 +121,11 @@ class Goal:
 @dataclass(frozen=True, slots=True)
 class Report:
     figures: Mapping[str, Any]
-    """As JSON has it."""
+    """Measurements that JSON can hold."""
     goals: Sequence[Goal] = ()
     faults: Sequence[str] = ()
-    """What must never happen and did: a wrong answer, a lost task, two sides that did different work. A missed goal
-    is none, as machines differ."""
+    """Events that must never happen: a wrong answer, a lost task, sides that did different work. A missed goal is no
+    fault, as machines differ."""
 
     def show(self, console: Console, title: str) -> None:
         table = Table("", "felt by", "measured", "goal", "", title=title, title_justify="left")
@@ -133,50 +137,49 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark(Generic[Plan]):
+class Benchmark(Generic[PlanT]):
     name: str
-    """Of its results file, and of `python -m benchmarks run NAME`."""
-    what: str
-    """One sentence."""
-    plan: Plan
-    """As published. What is compared alternates, in five rounds or more, after one that does not count."""
-    smoke: Plan
-    """As little of the same as shows that every part of it works: seconds."""
-    measure: Callable[[Plan, Console], Report]
+    """Name of the results file, and of the benchmark in `python -m benchmarks run NAME`."""
+    description: str
+    plan: PlanT
+    """Plan of published runs. Compared sides alternate in five rounds or more, after a warm-up that does not count."""
+    smoke: PlanT
+    """Plan that runs every part in seconds, only to show that it works."""
+    measure: Callable[[PlanT, Console], Report]
 
-    def run(self, console: Console, smoke: bool = False) -> Result:
-        facts, began = machine.facts(), datetime.now(UTC)
-        watch = machine.Watch()
+    def run(self, console: Console, smoke: bool = False) -> BenchmarkResult:
+        facts, started_at = machine.facts(), datetime.now(UTC)
+        busy_check = machine.BusyCheck()
         plan = self.smoke if smoke else self.plan
         report = self.measure(plan, console)
         report.show(console, self.name)
-        facts["busy"] = watch.was_busy()
-        seconds = (datetime.now(UTC) - began).total_seconds()
+        facts["busy"] = busy_check.was_busy()
+        seconds = (datetime.now(UTC) - started_at).total_seconds()
         values: Any = plan
-        return Result(self.name, smoke, round(seconds, 1), facts, asdict(values), report)
+        return BenchmarkResult(self.name, smoke, round(seconds, 1), facts, asdict(values), report)
 
 
 def benchmark(name: str) -> Benchmark[Any]:
-    """Raises ValueError, which names all there are."""
+    """Imports and returns the benchmark. Raises ValueError, which lists all names, for an unknown one."""
     if name not in MODULES:
         raise ValueError(f"no benchmark {name!r}; there are {', '.join(MODULES)}")
     return import_module(f"benchmarks.{MODULES[name]}").BENCHMARK
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What one benchmark found, and how."""
+class BenchmarkResult:
+    """Report of one run of a benchmark, with its plan and machine."""
 
     name: str
     smoke: bool
     seconds: float
-    """From its start to its end, services started and stopped included."""
+    """Duration of the whole run, including the start and stop of services."""
     machine: Mapping[str, Any]
     plan: Mapping[str, Any]
     report: Report = field(repr=False)
 
     def write(self, folder: Path) -> Path:
-        """Raises FileExistsError when there is one already: nothing is ever written over."""
+        """Writes a new file. Raises FileExistsError rather than overwrite a result."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.json"
         with path.open("x") as file:
@@ -186,7 +189,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises ValueError for a file that is no result."""
+        """Reads a result. Raises ValueError for any other file."""
         try:
             content = json.loads(path.read_text())
             report = content.pop("report")
@@ -198,29 +201,30 @@ class Result:
             raise ValueError(f"{path.name} is not a benchmark's result: {problem}") from problem
 
 
-def read_all(folder: Path = PUBLISHED) -> dict[str, Result]:
-    """By name. What `benchmarks.gpu` published has a format of its own."""
-    return {path.stem: Result.read(path) for path in sorted(folder.glob("*.json")) if not path.match("gpu-*.json")}
+def read_all(folder: Path = PUBLISHED) -> dict[str, BenchmarkResult]:
+    """Reads the results in a folder by name, except those of `benchmarks.gpu`, whose format differs."""
+    paths = [path for path in sorted(folder.glob("*.json")) if not path.match("gpu-*.json")]
+    return {path.stem: BenchmarkResult.read(path) for path in paths}
 
 
 def new_folder(runs: Path = RUNS) -> Path:
-    """By moment and machine. Raises FileExistsError for the second of one second."""
+    """Makes the folder of a run, named by time and machine. Raises FileExistsError for two runs in one second."""
     folder = runs / f"{datetime.now(UTC):%Y-%m-%dT%H%M%S}-{machine.slug()}"
     folder.mkdir(parents=True)
     return folder
 
 
 def publish(run: Path, published: Path = PUBLISHED) -> list[str]:
-    """Copies the results of `run`; what was published under the same names before goes.
+    """Replaces the published results of the same names by those of `run`. Returns the names.
 
-    Raises ValueError, and copies nothing, when one of them has faults or was only tried.
+    Raises ValueError, and copies nothing, when a result has faults or is of a smoke run.
     """
     results = read_all(run)
     if not results:
         raise ValueError(f"{run} holds no results")
     for result in results.values():
         if result.smoke:
-            raise ValueError(f"{result.name} was only tried: its figures mean nothing")
+            raise ValueError(f"{result.name} is of a smoke run: its figures mean nothing")
         if result.report.faults:
             raise ValueError(f"{result.name} has faults: {'; '.join(result.report.faults)}")
     for result in results.values():
@@ -230,6 +234,6 @@ def publish(run: Path, published: Path = PUBLISHED) -> list[str]:
 
 
 def plain(value: float) -> str:
-    """Three digits that count: 0.0123, 12.3, 1,230."""
+    """Formats a number with three significant digits: 0.0123, 12.3, 1,230."""
     digits = f"{value:.3g}"
     return f"{float(digits):,.0f}" if abs(value) >= 1000 else f"{float(digits):g}"

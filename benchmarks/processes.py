@@ -1,4 +1,4 @@
-"""The processes of a setup: what each is for, the CPU time they have used, the memory they hold."""
+"""Processes of a service by role, with the CPU time they have used and the memory they hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 Role: TypeAlias = Literal[
     "ingress", "proxy", "dispatcher", "webhooks", "moderator", "model", "redis", "controller", "other"
 ]
-"""`other` is what Ray itself needs, and the process that started everything."""
+"""Purpose of a process; `other` is Ray itself and the process that started everything."""
 
 _ACTORS: dict[str, Role] = {
     "ray::ServeReplica:gen:Ingress": "ingress",
@@ -26,11 +26,11 @@ _PROGRAMS: dict[str, Role] = {"haproxy": "proxy", "valkey-server": "redis"}
 
 
 def process_role(title: str) -> Role:
-    """The role of a process by its title, the way `ps` shows it."""
+    """Returns the role of a process with this title, as `ps` shows it."""
     executable = title.split(maxsplit=1)[0] if title.strip() else ""
-    for start, role in _ACTORS.items():
+    for actor, role in _ACTORS.items():
         # Ray appends the method that runs at the moment.
-        if executable == start or executable.startswith(f"{start}."):
+        if executable == actor or executable.startswith(f"{actor}."):
             return role
     if executable.startswith("ray::ServeReplica:"):
         return "model"
@@ -38,37 +38,36 @@ def process_role(title: str) -> Role:
 
 
 def tree(root: int) -> list[psutil.Process]:
-    """The process `root` and everything below it."""
-    top = psutil.Process(root)
-    return [top, *top.children(recursive=True)]
+    """Returns the process `root` and its descendants."""
+    process = psutil.Process(root)
+    return [process, *process.children(recursive=True)]
 
 
 def cpu_by_role(root: int) -> dict[Role, float]:
-    """CPU seconds, user and system, that the processes alive now have used since they started."""
+    """Returns the CPU seconds, user and system, that the running processes have used since they started."""
     seconds: dict[Role, float] = defaultdict(float)
-    for role, process in _living(root):
+    for role, process in _running(root):
         times = process.cpu_times()
         seconds[role] += times.user + times.system
     return dict(seconds)
 
 
 def memory_by_role(root: int) -> dict[Role, float]:
-    """MiB of proportional set size: pages that several processes share are divided among them."""
+    """Returns the proportional set size in MiB: pages that several processes share are divided among them."""
     mib: dict[Role, float] = defaultdict(float)
-    for role, process in _living(root):
+    for role, process in _running(root):
         mib[role] += process.memory_full_info().pss / 2**20
     return dict(mib)
 
 
 def spent(before: dict[Role, float], after: dict[Role, float]) -> dict[Role, float]:
-    """CPU seconds per role between two snapshots. A role that lost a process in between counts as nothing."""
+    """Returns the CPU seconds per role between two snapshots, at least zero: a process may have ended in between."""
     return {role: max(0.0, after[role] - before.get(role, 0.0)) for role in after}
 
 
-def _living(root: int) -> Iterator[tuple[Role, psutil.Process]]:
+def _running(root: int) -> Iterator[tuple[Role, psutil.Process]]:
     for process in tree(root):
         try:
-            title = " ".join(process.cmdline())
-            yield process_role(title), process
+            yield process_role(" ".join(process.cmdline())), process
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue

@@ -1,4 +1,4 @@
-"""A service of its own for a benchmark: `gen-serve up` on a free port, over a folder that is thrown away."""
+"""A service for one benchmark: `gen-serve up` on a free port, over a temporary folder."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ UNLIMITED = {
     "GEN_TASKS__REQUESTS_PER_S": "1000000",
     "GEN_TASKS__BURST": "1000000",
 }
-"""For benchmarks that are not about being refused."""
+"""Settings without limits, for benchmarks that do not measure rejections."""
 
 
 class Service:
-    """Use as a context manager; inside it the service is ready, its model loaded.
+    """Context manager; inside it the service is ready and its model loaded.
 
-    `environment` overrides settings (`GEN_…`) and Ray's switches. Settings from the surrounding environment don't
-    reach the service, so that a measurement never depends on them.
+    `environment` overrides settings (`GEN_…`) and Ray's variables. The caller's own ones don't reach the service, so
+    that a measurement never depends on them.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.ready_s = 0.0
-        """From the start of the process until it answered that it can take work, its model loaded."""
+        """Seconds from the start of the process until it was ready and its model loaded."""
         self._overrides = dict(environment or {})
         self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,7 +73,6 @@ class Service:
 
     @property
     def redis_url(self) -> str:
-        """Of its embedded server."""
         return (self._folder / "data" / "redis" / "url").read_text().strip()
 
     @property
@@ -91,12 +90,12 @@ class Service:
         return memory_by_role(self.pid)
 
     def _start(self) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         environment = without_settings(os.environ) | {
             "GEN_SERVICE__PORT": str(self.port),
             "GEN_METRICS__PORT": str(free_port()),
             "GEN_DATA_DIR": str(self._folder / "data"),
-            "XDG_STATE_HOME": str(self._folder / "state"),  # nobody's commands are to find it
+            "XDG_STATE_HOME": str(self._folder / "state"),  # else the user's commands would find this service
             **self._overrides,
         }
         with self._log.open("wb") as log:
@@ -108,15 +107,15 @@ class Service:
                 stderr=subprocess.STDOUT,
             )
         with Client(self.base_url) as client:
-            # The port answers before the model has loaded; the line comes after.
+            # The port answers before the model has loaded; the line is logged after.
             while not (b"ready after" in self._log.read_bytes() and client.ready()):
-                if self._process.poll() is not None or time.monotonic() - began > _START_S:
+                if self._process.poll() is not None or time.monotonic() - started_at > _START_S:
                     raise RuntimeError(f"the service did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
                 time.sleep(0.05)
-        self.ready_s = time.monotonic() - began
+        self.ready_s = time.monotonic() - started_at
 
     def _stop(self) -> None:
-        """In order; what is left of its processes after that is ended by force."""
+        """Stops the service gracefully, then kills the processes that are left."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -136,5 +135,5 @@ class Service:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the service's and Ray's own variables."""
+    """Returns the environment without the variables of the service and of Ray."""
     return {name: value for name, value in environment.items() if not name.startswith(("GEN_", "RAY_"))}

@@ -1,6 +1,6 @@
-"""What thousands of waiting polls take: CPU, memory, and commands of Redis, beside the same service at rest.
+"""Cost of thousands of waiting polls: CPU, memory and Redis commands beyond those of the service at rest.
 
-The tasks stay in the queue: their model never comes. What a plain poll takes beside them shows what others feel.
+The tasks never finish. The latency of a plain poll meanwhile shows how other clients fare.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ SETTINGS: Final = UNLIMITED | {
     "GEN_SERVICE__MAX_ONGOING_REQUESTS": "20000",
 }
 _PER_TASK: Final = 8
-_AT_ONCE: Final = 100
+_CONNECT_BATCH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WaitingPlan:
     polls: int = 7_000
-    """The proxy reckons with two and a half descriptors each, of which most systems allow 20,000; who comes when it
-    has none left waits until another is answered."""
+    """Waiting polls. The proxy reserves 2.5 descriptors for each, and most systems allow 20,000; further connections
+    would wait until another poll is answered."""
     seconds: float = 40.0
-    """That are measured, once all wait."""
+    """Seconds of the measurement, once all polls wait."""
 
 
-def measure(plan: Plan, console: Console) -> Report:
+def measure(plan: WaitingPlan, console: Console) -> Report:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * plan.polls + 1000)), hard))
     console.print("starting a service")
@@ -62,7 +62,7 @@ def goals(metrics: dict[str, Any]) -> list[Goal]:
 
 
 async def _wait(
-    service: Service, redis: Redis, ids: list[str], plan: Plan, resting: dict[str, float], console: Console
+    service: Service, redis: Redis, ids: list[str], plan: WaitingPlan, resting: dict[str, float], console: Console
 ) -> dict[str, Any]:
     memory, answered = service.memory(), 0
 
@@ -81,13 +81,13 @@ async def _wait(
     waits = []
     for number in range(plan.polls):
         waits.append(asyncio.create_task(poll(ids[number // _PER_TASK])))
-        if number % _AT_ONCE == _AT_ONCE - 1:
+        if number % _CONNECT_BATCH == _CONNECT_BATCH - 1:
             await asyncio.sleep(0.5)
     console.print(f"{plan.polls} polls wait")
     before = await asyncio.to_thread(_reading, service, redis)
     await asyncio.sleep(plan.seconds)
     rates = _rates(before, await asyncio.to_thread(_reading, service, redis))
-    more = service.memory()
+    memory_after = service.memory()
     latencies = [await asyncio.to_thread(_poll_ms, service, ids[0]) for _ in range(20)]
     for wait in waits:
         wait.cancel()
@@ -98,8 +98,8 @@ async def _wait(
         "ingress_cores": round(rates.get("ingress", 0) - resting.get("ingress", 0), 3),
         "proxy_cores": round(rates.get("proxy", 0) - resting.get("proxy", 0), 3),
         "redis_cores": round(rates.get("redis", 0) - resting.get("redis", 0), 3),
-        "ingress_mib": round(more["ingress"] - memory["ingress"], 1),
-        "proxy_mib": round(more["proxy"] - memory["proxy"], 1),
+        "ingress_mib": round(memory_after["ingress"] - memory["ingress"], 1),
+        "proxy_mib": round(memory_after["proxy"] - memory["proxy"], 1),
         "redis_commands_per_s": round(rates["commands"] - resting["commands"], 1),
         "poll_ms": round(Interval.bootstrap_median(latencies).middle, 2),
     }
@@ -111,7 +111,7 @@ def _reading(service: Service, redis: Redis) -> tuple[float, dict[Any, float], i
 
 
 def _rates(before: tuple[float, dict[Any, float], int], after: tuple[float, dict[Any, float], int]) -> dict[str, float]:
-    """A second: of CPU by role, and commands of Redis."""
+    """Returns CPU cores by role and, as `commands`, Redis commands per second."""
     seconds = after[0] - before[0]
     by_role = spent(before[1], after[1])
     return {role: cpu / seconds for role, cpu in by_role.items()} | {"commands": (after[2] - before[2]) / seconds}
@@ -119,15 +119,15 @@ def _rates(before: tuple[float, dict[Any, float], int], after: tuple[float, dict
 
 def _poll_ms(service: Service, task_id: str) -> float:
     with service.client() as client:
-        began = time.monotonic()
+        started_at = time.monotonic()
         client.poll(task_id)
-        return 1000 * (time.monotonic() - began)
+        return 1000 * (time.monotonic() - started_at)
 
 
 BENCHMARK = Benchmark(
     "waiting",
-    "thousands of waiting polls: CPU, memory, commands of Redis",
-    Plan(),
-    Plan(polls=16, seconds=2.0),
+    "thousands of waiting polls: CPU, memory, Redis commands",
+    WaitingPlan(),
+    WaitingPlan(polls=16, seconds=2.0),
     measure,
 )

@@ -1,4 +1,4 @@
-"""The check that runs on a GPU: `python -m benchmarks.gpu`, explained in docs/benchmarks.md.
+"""Check that runs on a GPU: `python -m benchmarks.gpu`, described in docs/benchmarks.md.
 
-Needs Python, torch, and the few packages that models are made with: no Ray, Redis or HTTP.
+It needs Python, torch and the packages of the models, but no Ray, Redis or HTTP.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu`: measures in processes that can't harm each other, reports, publishes."""
+"""Command line of the GPU check: `python -m benchmarks.gpu` measures in separate processes, reports and publishes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ GROUPS: Final = {
     "flux3": (6, ("flux3",)),
     "ltx2": (6, ("ltx2",)),
 }
-"""Phases of one process each, and their part of the time. What breaks a process takes only its own along."""
-_CHECKPOINT: Final = 19
-_LATE_S: Final = 30
-"""That a process may take to notice that its time is over."""
+"""Share of the time and phases of each process. A crash loses the figures of one process only."""
+_CHECKPOINT_SHARE: Final = 19
+_GRACE_S: Final = 30
+"""Seconds after its deadline in which a process may still end by itself."""
 
 
 def main() -> int:
@@ -37,16 +37,20 @@ def main() -> int:
         prog="python -m benchmarks.gpu", description="Checks and measures models on a GPU."
     )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--out", type=Path, help="folder for figures, a table, and a log of each process")
-    parser.add_argument("--phases", help="separated by commas; with checkpoints machine and kernels, else all")
-    parser.add_argument("--budget-s", type=float, default=600.0, help="seconds for all (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="folder for the figures, a table and the logs")
+    parser.add_argument(
+        "--phases", help="phases, separated by commas (default: all; with --checkpoint machine,kernels)"
+    )
+    parser.add_argument("--budget-s", type=float, default=600.0, help="seconds for all phases (default: %(default)s)")
     parser.add_argument("--checkpoint", action="append", default=[], help="a folder, or a repository of the hub")
-    parser.add_argument("--tiny", action="store_true", help="bundled checkpoints and small images")
-    parser.add_argument("--publish", type=Path, metavar="DIR", help="take the figures in DIR into the docs")
+    parser.add_argument("--tiny", action="store_true", help="use bundled checkpoints and small images")
+    parser.add_argument("--publish", type=Path, metavar="DIR", help="publish the figures in DIR and update the docs")
     parser.add_argument("--group", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.publish:
-        print(f"published: {', '.join(report.publish(args.publish))}")
+        from benchmarks import documents  # a GPU machine lacks the packages that it needs
+
+        print(f"published: {', '.join([report.publish(args.publish), *documents.write()])}")
         return 0
     if args.out is None:
         parser.error("--out is missing")
@@ -62,10 +66,10 @@ def main() -> int:
 
 def _measure_groups(args: argparse.Namespace) -> dict[str, Any]:
     groups = _groups(args)
-    began, results = time.monotonic(), report.empty(args.device, tiny=args.tiny)
-    weights = {name: GROUPS[name][0] if name in GROUPS else _CHECKPOINT for name in groups}
+    started_at, results = time.monotonic(), report.empty(args.device, tiny=args.tiny)
+    weights = {name: GROUPS[name][0] if name in GROUPS else _CHECKPOINT_SHARE for name in groups}
     for name, phases in groups.items():
-        remaining_s = began + args.budget_s - time.monotonic()
+        remaining_s = started_at + args.budget_s - time.monotonic()
         budget_s = remaining_s * weights[name] / sum(weights.values())
         del weights[name]
         command = [sys.executable, "-m", "benchmarks.gpu", "--group", name, "--phases", ",".join(phases)]
@@ -73,25 +77,25 @@ def _measure_groups(args: argparse.Namespace) -> dict[str, Any]:
         command += ["--tiny"] if args.tiny else []
         print(f"{name}: {', '.join(phases)}, at most {budget_s:.0f} s", flush=True)
         file = args.out / f"{name}.json"
-        file.unlink(missing_ok=True)  # of an earlier run
+        file.unlink(missing_ok=True)  # an earlier run may have left it
         with (args.out / f"{name}.log").open("w") as log:
             try:
-                status = subprocess.run(command, stdout=log, stderr=log, timeout=budget_s + _LATE_S).returncode
+                status = subprocess.run(command, stdout=log, stderr=log, timeout=budget_s + _GRACE_S).returncode
             except subprocess.TimeoutExpired:
-                status = "its time over"
+                status = "a timeout"
         report.merge(results, file)
         if status:
-            results["failed"][name] = f"the process ended with {status}; {name}.log says more"
-    return results | {"seconds": round(time.monotonic() - began, 1)}
+            results["failed"][name] = f"the process ended with {status}; see {name}.log"
+    return results | {"seconds": round(time.monotonic() - started_at, 1)}
 
 
 def _groups(args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
-    """Phases by the names of their processes; two for what is tiny, as each imports torch."""
+    """Returns the phases by process. Tiny runs have two processes, since each has to import torch."""
     group_by_phase = {phase: name for name, (_, phases) in GROUPS.items() for phase in phases}
-    usual = [phase for phase in group_by_phase if not args.tiny or phase not in _BUNDLED]
-    selection = args.phases.split(",") if args.phases else usual[:2] if args.checkpoint else usual
-    if strange := [phase for phase in selection if phase not in group_by_phase]:
-        sys.exit(f"error: no phase {', '.join(strange)}; there are {', '.join(group_by_phase)}")
+    default = [phase for phase in group_by_phase if not args.tiny or phase not in _BUNDLED]
+    selection = args.phases.split(",") if args.phases else default[:2] if args.checkpoint else default
+    if unknown := [phase for phase in selection if phase not in group_by_phase]:
+        sys.exit(f"error: no phase {', '.join(unknown)}; there are {', '.join(group_by_phase)}")
     groups: dict[str, tuple[str, ...]] = {}
     for phase in selection:
         name = "klein-4b" if args.tiny and group_by_phase[phase] != "basics" else group_by_phase[phase]
@@ -100,8 +104,8 @@ def _groups(args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
 
 
 def _measure(args: argparse.Namespace) -> None:
-    """The phases of one process. Ends it, whatever threads are still at work."""
-    faulthandler.dump_traceback_later(args.budget_s + _LATE_S / 2, exit=True)
+    """Runs the phases of this process and ends it, without waiting for threads."""
+    faulthandler.dump_traceback_later(args.budget_s + _GRACE_S / 2, exit=True)
     from benchmarks.gpu import phases
 
     file = args.out / f"{args.group}.json"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# On a GPU machine, in the root of a copy of the checkout that has .gpu (prepare.sh): the check, its results in $OUT.
-# Arguments go to it: --phases, --device. All phases have BUDGET_S seconds (450).
+# Runs the GPU check in the root of a copied checkout with .gpu (see prepare.sh), and writes its results into $OUT.
+# Passes its arguments on, such as --phases and --device. BUDGET_S is the time for all phases in seconds (450).
 set -u
 site=$(mktemp -d)
 tar -xJf .gpu/site.tar.xz -C "$site" || exit 1
@@ -12,9 +12,9 @@ if command -v nvidia-smi > /dev/null; then
   watcher=$!
 fi
 ${PYTHON:-python3} -m benchmarks.gpu --out "$OUT" --budget-s "${BUDGET_S:-450}" "$@"
-ended=$?
+status=$?
 [ -n "${watcher:-}" ] && kill "$watcher"
-# Few files come back from some machines. All that a process wrote stays where this line is not reached.
+# Some machines return few files. The files stay as they are if the script ends before this line.
 shopt -s extglob
 (cd "$OUT" && tar -czf processes.tar.gz !(gpu-check.json|table.txt|processes.tar.gz) --remove-files)
-exit "$ended"
+exit "$status"

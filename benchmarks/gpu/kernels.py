@@ -1,4 +1,4 @@
-"""What the device does by itself: attention of rows, and linear layers in eight bits."""
+"""Phases of single kernels: attention of packed rows, and linear layers in eight bits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from benchmarks.gpu.workbench import Skipped, Workbench, comparison, step_again
 from deployments.families.packed.batch import ATTENTIONS, PackedSequence
 
 _BATCHES: Final = {"8 x 1024 px": [4608] * 8, "4 sizes": [4608, 1536, 4352, 3584]}
-"""Tokens of FLUX.2-klein-4B, text included."""
+"""Tokens per image of FLUX.2-klein-4B, including text."""
 _SDPA: Final = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
-_LARGEST: Final = 448.0
-"""Of numbers of eight bits."""
+_MAX_FP8: Final = 448.0
 
 
 def machine(bench: Workbench) -> None:
@@ -31,7 +30,7 @@ def machine(bench: Workbench) -> None:
 
 
 def kernels(bench: Workbench) -> None:
-    """Attention of 24 heads of 128, by each name that packed steps know, and by torch's kernels one by one."""
+    """Measures attention of 24 heads of 128 by each packed attention and by each of torch's kernels."""
     dtype, width, parts = (torch.bfloat16, 128, 1) if bench.cuda else (torch.float32, 32, 32)
     for label, lengths in _BATCHES.items():
         sequence = PackedSequence([length // parts for length in lengths], bench.device)
@@ -51,11 +50,11 @@ def kernels(bench: Workbench) -> None:
 
 
 def fp8(bench: Workbench) -> None:
-    """All linear layers of FLUX.2-klein-4B's blocks in eight bits, with a scale for each token and each channel."""
+    """Measures FLUX.2-klein-4B with eight-bit linear layers in all blocks, with a scale per token and channel."""
     with bench.part("linear layers of all blocks") as metrics:
         bench.needs_cuda()
         if torch.cuda.get_device_capability() < (8, 9):
-            raise Skipped("the GPU multiplies no numbers of eight bits")
+            raise Skipped("the GPU has no eight-bit multiplication")
         model, sizes = bench.model("klein-4b"), {"alone": [(1024, 1024)], "row": [(512, 512)] * bench.counts[-2]}
         states = {name: bench.states(model, each) for name, each in sizes.items()}
         plain = {name: bench.cost(step_again, model, each)["ms"] for name, each in states.items()}
@@ -85,6 +84,6 @@ class Fp8Linear(nn.Module):
 
 
 def _quantize(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """In eight bits, and a scale for each line, (N, 1) float32."""
-    scale = (matrix.abs().amax(1, keepdim=True).float() / _LARGEST).clamp(min=1e-8)
+    """Returns the matrix in eight bits and the scale of each row, (N, 1) float32."""
+    scale = (matrix.abs().amax(1, keepdim=True).float() / _MAX_FP8).clamp(min=1e-8)
     return (matrix / scale).to(torch.float8_e4m3fn), scale

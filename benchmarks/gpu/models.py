@@ -1,7 +1,7 @@
-"""Models of the size of published ones, with random weights made on the device, and bundled ones in their place.
+"""Models of published sizes with random weights, made on the device, or bundled ones in their place.
 
-Configurations are those of FLUX.2-klein-4B, FLUX.1, FLUX.3 klein and LTX-2.3, by diffusers' conversion scripts and the
-defaults of its classes. Nothing is downloaded.
+Configurations are those of FLUX.2-klein-4B, FLUX.1, FLUX.3 klein and LTX-2.3, from diffusers' conversion scripts and
+the defaults of its classes. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.pipeline import LoadOptions, load_pipeline
 
-# Every argument of their classes has a type; here they come out of dicts.
+# Untyped, since the arguments of their classes come from dicts here.
 diffusers: Any = typed_diffusers
 transformers: Any = typed_transformers
 
 BUNDLED: Final = {"klein-4b": "flux2klein", "flux1": "flux", "flux3": "flux3"}
 PACKED: Final = ("varlen", "xformers", "flash", "sdpa_loop")
-_STOCK: Final = ("FluxPipeline", "Flux2Pipeline", "Flux2KleinPipeline")
-"""Pipelines that draw from words alone."""
+_TEXT_PIPELINES: Final = ("FluxPipeline", "Flux2Pipeline", "Flux2KleinPipeline")
+"""Stock pipelines that need only a prompt."""
 _QWEN: Final = {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32}
-_READER: Final = _QWEN | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True}
+_TEXT: Final = _QWEN | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True}
 
-FLUX_CODER: Final[dict[str, Any]] = {
+FLUX_VAE: Final[dict[str, Any]] = {
     "block_out_channels": (128, 256, 512, 512),
     "down_block_types": ("DownEncoderBlock2D",) * 4,
     "up_block_types": ("UpDecoderBlock2D",) * 4,
@@ -50,68 +50,68 @@ FLUX_CODER: Final[dict[str, Any]] = {
     "use_quant_conv": False,
     "use_post_quant_conv": False,
 }
-"""The autoencoder of FLUX.1, which Z-Image has, too."""
+"""Autoencoder of FLUX.1 and Z-Image."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class BenchModel:
     family: Family
     pipeline: Any
-    """The stock one, of the same networks; None where there is none."""
+    """Stock pipeline with the same networks; None if there is none."""
 
     @property
     def network(self) -> Any:
         return self.family.transformer
 
 
-def build(name: str, device: torch.device, *, tiny: bool, tile_above: int) -> Model:
-    """One of `BUNDLED`: at full size in bfloat16, or as it is bundled in float32."""
+def build(name: str, device: torch.device, *, tiny: bool, tile_above: int) -> BenchModel:
+    """Makes one of `BUNDLED`: at full size in bfloat16, or as bundled in float32."""
     load_options = LoadOptions(
         device, torch.float32 if tiny else torch.bfloat16, config=ModelConfig(tile_above=tile_above)
     )
     folder, _ = pipeline_folder(f"bundled/{BUNDLED[name]}")
     if name == "flux3":
-        return Model(
+        return BenchModel(
             Flux3.load(folder, load_options) if tiny else Flux3(_flux3(folder, load_options), load_options), None
         )
     build_pipeline = _flux1 if name == "flux1" else _klein
     pipeline = load_pipeline(folder, load_options) if tiny else build_pipeline(folder, load_options)
     pipeline.set_progress_bar_config(disable=True)
-    return Model((Flux1 if name == "flux1" else Flux2)(pipeline, load_options), pipeline)
+    return BenchModel((Flux1 if name == "flux1" else Flux2)(pipeline, load_options), pipeline)
 
 
-def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, native_loading.LoadedModel]:
-    """A checkpoint of images as the service loads it, and the stock pipeline around its transformer."""
+def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[BenchModel, native_loading.LoadedModel]:
+    """Loads an image checkpoint as the service does, and the stock pipeline around its transformer."""
     options: Any = {"attention": ["native"], "packed_attention": PACKED, "tile_above": tile_above}
     loaded_model = native_loading.load(ModelConfig(checkpoint=checkpoint, device=str(device), **options))
     family, pipeline = native_loading.for_images(loaded_model.family), None
     folder, local_only = pipeline_folder(checkpoint)
-    if read_index(folder)["_class_name"] in _STOCK:
+    if read_index(folder)["_class_name"] in _TEXT_PIPELINES:
         load_options = LoadOptions(device, family.transformer.dtype, local_only=local_only)
         pipeline = load_pipeline(folder, load_options, without=("transformer", *family.text_parts))
         pipeline.register_modules(transformer=family.transformer)
         pipeline.set_progress_bar_config(disable=True)
-    return Model(family, pipeline), loaded_model
+    return BenchModel(family, pipeline), loaded_model
 
 
 def video_transformer(device: torch.device, *, tiny: bool) -> Any:
-    """LTX-2.3's by itself: what reads its prompts would leave no room to measure."""
-    kind, (folder, _) = diffusers.LTX2VideoTransformer3DModel, pipeline_folder("bundled/ltx2")
+    """Makes the transformer of LTX-2.3 alone: its text encoder would leave too little memory."""
+    network, (folder, _) = diffusers.LTX2VideoTransformer3DModel, pipeline_folder("bundled/ltx2")
     if tiny:
-        return kind.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32).to(device)
+        return network.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32).to(device)
     gates = dict.fromkeys(("gated_attn", "cross_attn_mod", "audio_gated_attn", "audio_cross_attn_mod"), True)
-    with with_defaults(LoadOptions(device, torch.bfloat16)):
-        return kind(rope_type="split", use_prompt_embeddings=False, **gates).eval().requires_grad_(False)
+    with default_dtype_and_device(LoadOptions(device, torch.bfloat16)):
+        return network(rope_type="split", use_prompt_embeddings=False, **gates).eval().requires_grad_(False)
 
 
 def _klein(folder: Path, load_options: LoadOptions) -> Any:
     sizes = {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24, "joint_attention_dim": 7680}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", model_max_length=131072)
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with with_defaults(load_options):
-        vae, reader = diffusers.AutoencoderKLFlux2(), transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_READER))
+    with default_dtype_and_device(load_options):
+        vae, encoder = diffusers.AutoencoderKLFlux2(), transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**_TEXT))
         network = diffusers.Flux2Transformer2DModel(**sizes, guidance_embeds=False)
-    parts = {"scheduler": scheduler, "vae": vae, "text_encoder": reader, "tokenizer": tokenizer}
+    parts = {"scheduler": scheduler, "vae": vae, "text_encoder": encoder, "tokenizer": tokenizer}
     return _ready(diffusers.Flux2KleinPipeline(**parts, transformer=network, is_distilled=True), load_options)
 
 
@@ -119,12 +119,12 @@ def _flux1(folder: Path, load_options: LoadOptions) -> Any:
     clip = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
     t5 = {"d_model": 4096, "d_ff": 10240, "num_heads": 64, "num_layers": 24, "feed_forward_proj": "gated-gelu"}
     parts: dict[str, Any] = {
-        name: transformers.AutoTokenizer.from_pretrained(folder / name, model_max_length=most)
-        for name, most in (("tokenizer", 77), ("tokenizer_2", 512))
+        name: transformers.AutoTokenizer.from_pretrained(folder / name, model_max_length=max_length)
+        for name, max_length in (("tokenizer", 77), ("tokenizer_2", 512))
     }
     parts["scheduler"] = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
-    with with_defaults(load_options):
-        parts["vae"] = diffusers.AutoencoderKL(**FLUX_CODER)
+    with default_dtype_and_device(load_options):
+        parts["vae"] = diffusers.AutoencoderKL(**FLUX_VAE)
         parts["text_encoder"] = transformers.CLIPTextModel(transformers.CLIPTextConfig(**clip))
         parts["text_encoder_2"] = transformers.T5EncoderModel(transformers.T5Config(**t5))
         parts["transformer"] = diffusers.FluxTransformer2DModel(guidance_embeds=True)
@@ -132,13 +132,13 @@ def _flux1(folder: Path, load_options: LoadOptions) -> Any:
 
 
 def _flux3(folder: Path, load_options: LoadOptions) -> Any:
-    """The modular pipeline of the bundled checkpoint, with networks of full size in it."""
+    """Makes the modular pipeline of the bundled checkpoint with networks of full size."""
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(names=["tokenizer"], local_files_only=True)
-    config = transformers.Qwen3VLConfig(text_config=_READER, tie_word_embeddings=True)
-    with with_defaults(load_options):
+    config = transformers.Qwen3VLConfig(text_config=_TEXT, tie_word_embeddings=True)
+    with default_dtype_and_device(load_options):
         parts = {"vae": diffusers.AutoencoderKLFlux2(), "transformer": diffusers.Flux3Transformer2DModel(flow_map=True)}
         pipeline.update_components(text_encoder=transformers.Qwen3VLForConditionalGeneration(config), **parts)
     return _ready(pipeline, load_options)
@@ -148,14 +148,16 @@ def _ready(pipeline: Any, load_options: LoadOptions) -> Any:
     for part in pipeline.components.values():
         if isinstance(part, nn.Module):
             part.to(load_options.device, load_options.dtype).eval().requires_grad_(False)
-    enliven(pipeline.transformer)
+    _initialize_weights(pipeline.transformer)
     return pipeline
 
 
 @torch.no_grad()
-def enliven(network: Any) -> None:
-    """Weights by which tokens look at some others and change by what they see. With those of a new layer they hardly
-    do, and an image that sees its neighbours would come out as if it did not."""
+def _initialize_weights(network: Any) -> None:
+    """Sets weights with which attention changes the tokens.
+
+    With a new layer's weights it hardly does, so that an image that attends to its neighbours would go unnoticed.
+    """
     for name, module in network.named_modules():
         leaf = name.rpartition(".")[2]
         if isinstance(module, nn.Linear):
@@ -167,7 +169,7 @@ def enliven(network: Any) -> None:
 
 
 @contextmanager
-def with_defaults(load_options: LoadOptions) -> Iterator[None]:
+def default_dtype_and_device(load_options: LoadOptions) -> Iterator[None]:
     torch.set_default_dtype(load_options.dtype)
     try:
         with load_options.device:

@@ -1,4 +1,4 @@
-"""Phases by their names: what one process measures, one after the other."""
+"""Phases of the GPU check by name. One process measures some of them, one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.gpu.workbench import Workbench
 
 
 def run(names: list[str], device: str, file: Path, budget_s: float, *, tiny: bool) -> None:
-    """A name that is no phase's is a checkpoint."""
+    """Runs phases. A name of no phase is a checkpoint's."""
     bench = Workbench(device, file, budget_s, tiny=tiny)
     for bench.phase in names:
         with bench.part("phase"):
@@ -22,20 +22,20 @@ def run(names: list[str], device: str, file: Path, budget_s: float, *, tiny: boo
 
 
 def _images(name: str, bench: Workbench) -> None:
-    model, whole = bench.model(name), name == "klein-4b"
+    model, complete = bench.model(name), name == "klein-4b"
     steps.correctness(bench, model)
-    if whole:
+    if complete:
         steps.attentions(bench, model)
-    steps.costs(bench, model, bench.counts if whole else sorted({1, bench.counts[-2]}))
+    steps.costs(bench, model, bench.counts if complete else sorted({1, bench.counts[-2]}))
 
 
 def _checkpoint(bench: Workbench) -> None:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     model, loaded_model = load(bench.phase, bench.device, bench.pixels(2048))
     with bench.part("load") as metrics:
-        metrics |= {"s": round(time.perf_counter() - began, 1), **loaded_model.setup}
+        metrics |= {"s": round(time.perf_counter() - started_at, 1), **loaded_model.setup}
     steps.correctness(bench, model)
-    if not bench.phase.startswith("bundled/"):  # these are too small for anybody to ask how fast they are
+    if not bench.phase.startswith("bundled/"):  # bundled checkpoints are too small to be worth timing
         steps.attentions(bench, model)
         steps.costs(bench, model, bench.counts)
         engine.engine(bench, model)

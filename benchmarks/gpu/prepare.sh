@@ -1,6 +1,7 @@
 #!/bin/bash
-# In the root of a checkout: puts what a borrowed GPU machine lacks into .gpu, which git ignores (9 MiB; 60 with what
-# git tracks). The machine needs Python 3.12, a CUDA build of torch, transformers, safetensors, OpenCV and accelerate.
+# Run in the root of a checkout: packs the packages that a borrowed GPU machine lacks into .gpu, which git ignores (9
+# MiB; 60 with the tracked files). The machine needs Python 3.12, a CUDA build of torch, transformers, safetensors,
+# OpenCV and accelerate.
 set -eu
 packages="diffusers==0.42.1 obstore==0.12.1 pydantic==2.14.3 pydantic_core==2.50.4 annotated-types==0.8.0
   typing-inspection==0.4.5 xformers==0.0.35"
@@ -14,5 +15,5 @@ ${PYTHON:-python3} -m pip download -q --no-deps --only-binary=:all: --python-ver
 for wheel in "$work"/wheels/*.whl; do unzip -q -o "$wheel" -d "$work/site"; done
 tar -C "$work/site" -cf - . | xz -6 > .gpu/site.tar.xz
 git rev-parse --short=10 HEAD > .gpu/commit
-{ git ls-files -z; find .gpu -type f -print0; } | du -cb --files0-from=- | tail -1 | awk '{printf "%.1f MiB travel\n", $1/2^20}'
-echo "then there, in the root of the copy: OUT=<folder> bash benchmarks/gpu/device.sh"
+{ git ls-files -z; find .gpu -type f -print0; } | du -cb --files0-from=- | tail -1 | awk '{printf "%.1f MiB to copy\n", $1/2^20}'
+echo "next, on the GPU machine in the root of the copy: OUT=<folder> bash benchmarks/gpu/device.sh"

@@ -1,4 +1,4 @@
-"""The figures of all processes: put together, held against tolerances, shown, and taken into the docs."""
+"""Report of the GPU check: merges the figures of all processes, checks tolerances, renders and publishes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Results: TypeAlias = Mapping[str, Any]
 
 
 class Expected(NamedTuple):
-    """What was foreseen of a figure before any was measured, for an H100 of 80 GB."""
+    """Range in which a figure was expected on an H100 with 80 GB, before any was measured."""
 
     phase: str
     part: str
@@ -55,64 +55,62 @@ def empty(device: str, *, tiny: bool) -> dict[str, Any]:
 
 
 def merge(results: dict[str, Any], file: Path) -> None:
-    """Puts in what one process wrote, if it came so far."""
+    """Adds the figures of one process, if it wrote any."""
     if file.exists():
-        for kind, more in json.loads(file.read_text()).items():
-            results[kind] |= more
+        for section, entries in json.loads(file.read_text()).items():
+            results[section] |= entries
 
 
 def wrong(results: Results) -> list[str]:
-    """Comparisons that are not within their tolerance."""
+    """Returns the comparisons that exceed their tolerance."""
     return [f"{phase}: {part}" for phase, part, metrics in _parts(results) if not metrics.get("passed", True)]
 
 
 def table(results: Results) -> str:
-    """As plain text: every figure, what was expected, what is wrong, failed, or left out."""
+    """Renders plain text: every figure, the expected ranges, and what failed or was skipped."""
     lines = [_title(results)]
     for phase, part, metrics in _parts(results):
         verdict = {True: "within tolerance: ", False: "NOT WITHIN TOLERANCE: ", None: ""}[metrics.get("passed")]
         values = [f"{name} {value}" for name, value in metrics.items() if name != "passed"]
         lines.append(f"{phase:18} {part:48} {verdict}{', '.join(values)}")
-    for what, expected, measured, outcome in _expectations(results):
-        lines.append(f"expected  {what:66} {expected:13} {measured:12} {outcome}")
-    for kind in ("failed", "skipped"):
-        lines += [f"{kind:9} {part}: {why}" for part, why in results[kind].items()]
+    for figure, expected, measured, outcome in _expectations(results):
+        lines.append(f"expected  {figure:66} {expected:13} {measured:12} {outcome}")
+    for section in ("failed", "skipped"):
+        lines += [f"{section:9} {part}: {why}" for part, why in results[section].items()]
     comparisons = sum("passed" in metrics for _, _, metrics in _parts(results))
     lines.append(f"{comparisons - len(wrong(results))} of {comparisons} comparisons within tolerance")
-    return "\n".join([*lines, f"{len(results['failed'])} failed, {len(results['skipped'])} left out", ""])
+    return "\n".join([*lines, f"{len(results['failed'])} failed, {len(results['skipped'])} skipped", ""])
 
 
-def publish(folder: Path, published: Path = PUBLISHED) -> list[str]:
-    """Puts the figures among the published ones, by the name of the card, and writes the docs anew; what was written.
+def publish(folder: Path, published: Path = PUBLISHED) -> str:
+    """Copies the figures to the published ones and returns the new file's name, made from the card's.
 
-    Exits for figures that mean nothing, or that are of wrong results.
+    Exits when the figures are of a CPU or a tiny run, or a comparison exceeded its tolerance.
     """
-    from benchmarks import documents
-
     results = json.loads((folder / FILE).read_text())
     card = results["phases"].get("machine", {}).get("card", {}).get("card")
     if results["tiny"] or results["device"] == "cpu" or card is None:
-        raise SystemExit("error: only tried, or not on a GPU: the figures mean nothing")
+        raise SystemExit("error: the run was tiny or not on a GPU: its figures mean nothing")
     if bad := wrong(results):
         raise SystemExit(f"error: not within tolerance: {'; '.join(bad)}")
     target = published / f"gpu-{re.sub(r'[^a-z0-9]+', '-', card.lower()).strip('-')}.json"
     target.write_text(json.dumps(results, indent=1) + "\n")
-    return [target.name, *documents.write(published)]
+    return target.name
 
 
 def markdown(published: Path = PUBLISHED) -> str:
-    """The newest of the published figures, for the docs."""
-    every = [json.loads(file.read_text()) for file in published.glob("gpu-*.json")]
-    if not every:
+    """Renders the newest published figures for the docs."""
+    runs = [json.loads(file.read_text()) for file in published.glob("gpu-*.json")]
+    if not runs:
         return "Nothing was measured on a GPU yet."
-    results = max(every, key=lambda each: each["date"])
+    results = max(runs, key=lambda run: run["date"])
     rates = [
         (f"{phase}: {part}", f"{metrics['ms']:g}", f"{metrics['steps_per_s']:g}", f"{metrics.get('gb', '')}")
         for phase, part, metrics in _parts(results)
         if "steps_per_s" in metrics
     ]
-    steps = [("steps", "ms", "images' steps a second", "GB beside weights"), ("---",) * 4, *rates]
-    expectations = [("figure", "expected of an H100", "measured", ""), ("---",) * 4, *_expectations(results)]
+    steps = [("steps", "ms", "image steps per second", "GB beside weights"), ("---",) * 4, *rates]
+    expectations = [("figure", "expected on an H100", "measured", ""), ("---",) * 4, *_expectations(results)]
     tables = ["\n".join(f"| {' | '.join(row)} |" for row in rows) for rows in (steps, expectations)]
     comparisons = sum("passed" in metrics for _, _, metrics in _parts(results))
     return "\n\n".join([f"{_title(results)} All {comparisons} comparisons were within tolerance.", *tables])
@@ -143,7 +141,7 @@ def _title(results: Results) -> str:
 
 
 def _commit() -> str | None:
-    """None outside of a repository."""
+    """Returns None outside of a repository."""
     try:
         command = ["git", "rev-parse", "--short=10", "HEAD"]
         return subprocess.run(command, cwd=PUBLISHED, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Steps of one model: whether they are right, and what they cost beside stock ones."""
+"""Phases of one model's steps: correctness, and cost against stock steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from benchmarks.gpu.models import PACKED, Model, video_transformer
+from benchmarks.gpu.models import PACKED, BenchModel, video_transformer
 from benchmarks.gpu.workbench import MIXED, Metrics, Sizes, Skipped, Workbench, comparison, step_again
 from deployments.contract.job import Adapter
 from deployments.families.flux import to_grid
@@ -26,13 +26,13 @@ from deployments.lora.weights import AdapterWeights, read_weights
 
 _NATIVE: Final = ("native", "_native_cudnn", "_native_flash")
 _ALONE: Final = (*_NATIVE, "_native_efficient", "xformers", "flash", "_flash_3", "sage")
-"""Diffusers' names of attention, for images that step alone."""
+"""Diffusers' names of attentions for images that step alone."""
 _VIDEO: Final = (16, 22, 40, 126)
-"""Latents of a video of 121 frames, 1280 x 704 px: frames, rows, columns, and of its sound."""
+"""Latents of a video of 121 frames, 1280 x 704 px: frames, rows, columns and audio."""
 
 
-def correctness(bench: Workbench, model: Model) -> None:
-    """The last packed attention that works stays in use."""
+def correctness(bench: Workbench, model: BenchModel) -> None:
+    """Compares steps with the stock pipeline and rows with single images. The last attention that works stays on."""
     with bench.part("alone against the stock pipeline") as metrics:
         comparisons: dict[int, Metrics] = {}
         for steps in (1, 4):
@@ -41,7 +41,7 @@ def correctness(bench: Workbench, model: Model) -> None:
             while state.i < state.total_steps:
                 step(model.family, [state])
             comparisons[steps] = comparison(model.network.dtype, [state.x], [latents])
-        # In bfloat16 the pipeline rounds latents and times in between, so later steps of both begin elsewhere.
+        # In bfloat16 the pipeline rounds latents and times between steps, so later steps start from other values.
         metrics |= comparisons[1] | {"difference_after_4_steps": comparisons[4]["difference"]}
     for name in reversed(PACKED):
         with bench.part(f"row against alone, {name}") as metrics:
@@ -52,7 +52,7 @@ def correctness(bench: Workbench, model: Model) -> None:
             metrics |= _compare_with_alone(bench, model, name, references=(1, 0, 2, 0))
 
 
-def costs(bench: Workbench, model: Model, counts: Sequence[int]) -> None:
+def costs(bench: Workbench, model: BenchModel, counts: Sequence[int]) -> None:
     with bench.part("weights") as metrics:
         parts = {"transformer": model.network} if model.pipeline is None else model.pipeline.components
         metrics |= {f"{name}_gb": _gb(part) for name, part in parts.items() if isinstance(part, nn.Module)}
@@ -74,8 +74,8 @@ def costs(bench: Workbench, model: Model, counts: Sequence[int]) -> None:
         metrics |= bench.cost(model.family.preview, *states)
 
 
-def attentions(bench: Workbench, model: Model, names: Sequence[str] = _ALONE) -> str:
-    """Of an image alone, by diffusers' names; the fastest that is right."""
+def attentions(bench: Workbench, model: BenchModel, names: Sequence[str] = _ALONE) -> str:
+    """Measures attentions for an image alone. Returns diffusers' name of the fastest correct one."""
     times_ms: dict[str, float] = {}
     for name in names:
         with bench.part(f"alone, attention {name}") as metrics:
@@ -85,7 +85,7 @@ def attentions(bench: Workbench, model: Model, names: Sequence[str] = _ALONE) ->
             expected = step_again(model, expected)
             try:
                 model.network.set_attention_backend(name)
-            except RuntimeError as missing:  # the package that it comes from
+            except RuntimeError as missing:  # its package
                 raise Skipped(str(missing)) from missing
             try:
                 metrics |= comparison(model.network.dtype, step_again(model, states), expected)
@@ -96,8 +96,8 @@ def attentions(bench: Workbench, model: Model, names: Sequence[str] = _ALONE) ->
     return min(times_ms, key=lambda name: times_ms[name], default="native")
 
 
-def compilation(bench: Workbench, model: Model) -> None:
-    """Static batches at their best: compiled, by the fastest attention of an image alone."""
+def compilation(bench: Workbench, model: BenchModel) -> None:
+    """Measures static batches at their best: compiled, with the fastest attention of an image alone."""
     fastest = attentions(bench, model, _NATIVE)
     model.network.set_attention_backend(fastest)
     counters.clear()
@@ -117,7 +117,7 @@ def compilation(bench: Workbench, model: Model) -> None:
     bench.forget()
 
 
-def adapters(bench: Workbench, model: Model) -> None:
+def adapters(bench: Workbench, model: BenchModel) -> None:
     files = [_adapter(model.network, seed) for seed in range(4)]
     weights = [read_weights(file, {"transformer": model.network}) for file in files]
     with bench.part("load, nothing beside") as metrics:
@@ -130,9 +130,9 @@ def adapters(bench: Workbench, model: Model) -> None:
         thread = threading.Thread(target=lambda: [step_again(model, states) for _ in iter(done.is_set, True)])
         thread.start()
         time.sleep(0.2)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         read_weights(files[0], {"transformer": model.network})
-        metrics["s"] = round(time.perf_counter() - began, 3)
+        metrics["s"] = round(time.perf_counter() - started_at, 3)
         done.set()
         thread.join()
     with bench.part("row of two adapters against alone") as metrics:
@@ -150,7 +150,7 @@ def adapters(bench: Workbench, model: Model) -> None:
 
 @torch.inference_mode()
 def video(bench: Workbench) -> None:
-    """The transformer of LTX-2.3 by itself, with noise for a prompt."""
+    """Measures the transformer of LTX-2.3 alone, with noise as its prompt."""
     bench.forget()
     network = video_transformer(bench.device, tiny=bench.tiny)
     with bench.part("step of a video of 5 s, 1280 x 704 px") as metrics:
@@ -179,10 +179,10 @@ def _gb(network: nn.Module) -> float:
     return round(sum(parameter.nbytes for parameter in network.parameters()) / 1e9, 2)
 
 
-def _stock_latents(model: Model, state: State) -> Tensor:
-    """Latents that the stock pipeline makes from the noise and the prompt of `state`."""
+def _stock_latents(model: BenchModel, state: State) -> Tensor:
+    """Returns the latents that the stock pipeline makes from the noise and the prompt of `state`."""
     if model.pipeline is None:
-        raise Skipped("its stock pipeline wants images, or is modular; unit tests compare it bit by bit")
+        raise Skipped("its stock pipeline needs images, or is modular; unit tests compare it bit by bit")
     latents: list[Tensor] = []
 
     def on_step_end(_pipeline: Any, _step: int, _time: Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _stock_latents(model: Model, state: State) -> Tensor:
     return latents[-1]
 
 
-def _compare_with_alone(bench: Workbench, model: Model, attention: str, references: Sequence[int] = ()) -> Metrics:
+def _compare_with_alone(bench: Workbench, model: BenchModel, attention: str, references: Sequence[int] = ()) -> Metrics:
     if attention != "sdpa_loop":
         bench.needs_cuda()
     alone = [step_again(model, [state])[0] for state in bench.states(model, MIXED, references=references)]
@@ -219,31 +219,31 @@ def _compare_with_alone(bench: Workbench, model: Model, attention: str, referenc
 
 
 def _across(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
-    """What no attention may do: every image sees the others."""
+    """Wrong attention, as a control: every image attends to the others."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
 
-def _measure_batch(bench: Workbench, model: Model, name: str, sizes: Sizes) -> None:
+def _measure_batch(bench: Workbench, model: BenchModel, name: str, sizes: Sizes) -> None:
     with bench.part(name) as metrics:
         states = bench.states(model, sizes)
         metrics |= bench.cost(step_again, model, states, images=len(sizes))
-        before, cpu_began = time.perf_counter(), time.thread_time()
+        started_at, cpu_before = time.perf_counter(), time.thread_time()
         step_again(model, states)
-        metrics["thread_cpu_share"] = round((time.thread_time() - cpu_began) / (time.perf_counter() - before), 2)
+        metrics["thread_cpu_share"] = round((time.thread_time() - cpu_before) / (time.perf_counter() - started_at), 2)
 
 
 def _static(bench: Workbench, states: Sequence[State]) -> tuple[State, StepInputs]:
-    """Images of one shape as a batch of the stock forward, and its moment."""
+    """Returns images of one shape as a batch for the stock forward, and its inputs of the step."""
     first, count = states[0], len(states)
     per = {name: torch.cat([state.per[name] for state in states]) for name in first.per}
     times = [first.t[:1], first.t[1:2], *([] if first.guidance is None else [first.guidance[:1]])]
-    moment = StepInputs(*(each.expand(count).to(bench.device) for each in times))
-    return replace(first, x=torch.cat([state.x for state in states]), per=per), moment
+    inputs = StepInputs(*(each.expand(count).to(bench.device) for each in times))
+    return replace(first, x=torch.cat([state.x for state in states]), per=per), inputs
 
 
 def _adapter(network: nn.Module, seed: int) -> bytes:
-    """A file of rank 16, for all linear layers of the blocks."""
+    """Returns an adapter file of rank 16 for all linear layers of the blocks."""
     generator, matrices = torch.Generator().manual_seed(seed), {}
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Linear) and "transformer_blocks" in name:
@@ -254,9 +254,9 @@ def _adapter(network: nn.Module, seed: int) -> bytes:
 
 
 def _with_adapters(states: Sequence[State], weights: Sequence[AdapterWeights]) -> Sequence[State]:
-    """Those beside each other have the same one."""
+    """Applies an adapter to each state, so that equal ones are neighbours."""
     for number, state in enumerate(states if weights else ()):
-        which = number * len(weights) // len(states)
-        state.adapter = AppliedAdapter(weights[which].layers, 1.0)
-        state.job = replace(state.job, adapter=Adapter(str(which), "", 1.0))
+        index = number * len(weights) // len(states)
+        state.adapter = AppliedAdapter(weights[index].layers, 1.0)
+        state.job = replace(state.job, adapter=Adapter(str(index), "", 1.0))
     return states

@@ -1,4 +1,4 @@
-"""The bench that a phase works at: a device, the time that is left, and a file of figures."""
+"""Workbench of the phases: the device, the remaining time, and the file of figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchmarks.gpu.models import Model, build
+from benchmarks.gpu.models import BenchModel, build
 from deployments.contract.job import GenerationJob
 from deployments.contract.request import ResolvedRequest
 from deployments.families.conditioning import PreparedRequest
@@ -26,12 +26,12 @@ from deployments.families.state import State
 from deployments.families.step import step
 
 TOLERANCES: Final = {torch.float32: 1e-3, torch.bfloat16: 0.05}
-"""Norm of a difference by that of what it should be, up to which two ways to compute the same count as equal."""
+"""Largest norm of a difference, relative to the expected value, at which two computations count as equal."""
 CONTROL: Final = 3.0
-"""So many times as far off a wrong computation has to be, or the comparison could not have shown it."""
+"""Factor by which a wrong computation must differ more than the right one, to show that the comparison would see it."""
 MIXED: Final = ((1024, 1024), (512, 512), (1280, 768), (768, 1024))
 _TINY: Final = 16
-"""So many times smaller the images of bundled checkpoints are."""
+"""Factor by which images of bundled checkpoints are smaller."""
 
 Metrics: TypeAlias = dict[str, Any]
 Sizes: TypeAlias = Sequence[tuple[int, int]]
@@ -39,26 +39,26 @@ Sizes: TypeAlias = Sequence[tuple[int, int]]
 
 
 class Skipped(Exception):
-    """What can't be measured here; its text says why."""
+    """A part can't be measured here; the text says why."""
 
 
 class Workbench:
     def __init__(self, device: str, file: Path, budget_s: float, *, tiny: bool) -> None:
-        """`tiny` takes bundled checkpoints and small images in place of those of full size."""
+        """`tiny`: use bundled checkpoints and small images."""
         self.device, self.tiny = torch.device(device), tiny
         self.cuda = self.device.type == "cuda"
         self.counts = (1, 2) if tiny else (1, 2, 4, 8, 16)
         self.phase = ""
-        self._ends = time.monotonic() + budget_s
+        self._deadline = time.monotonic() + budget_s
         self._file = file
         self._results: Metrics = {"phases": {}, "failed": {}, "skipped": {}}
-        self._model: tuple[str, Model] | None = None
+        self._model: tuple[str, BenchModel] | None = None
 
     @contextmanager
     def part(self, name: str) -> Iterator[Metrics]:
-        """Records the figures that are put into its dict. What fails within takes nothing else with it."""
+        """Yields a dict and records the figures put into it. An exception inside ends only this part."""
         metrics: Metrics = {}
-        label, began = f"{self.phase}: {name}", time.monotonic()
+        label, started_at = f"{self.phase}: {name}", time.monotonic()
         try:
             yield metrics
         except (Skipped, ImportError) as reason:
@@ -68,10 +68,10 @@ class Workbench:
             self._results["failed"][label] = f"{type(error).__name__}: {error}"[:500]
         self._results["phases"].setdefault(self.phase, {}).update({name: metrics} if metrics else {})
         self._file.write_text(json.dumps(self._results, indent=1))
-        print(f"{label} {json.dumps(metrics)} ({time.monotonic() - began:.1f} s)", flush=True)
+        print(f"{label} {json.dumps(metrics)} ({time.monotonic() - started_at:.1f} s)", flush=True)
 
     def cost(self, call: Callable[..., object], *arguments: Any, rounds: int = 3, images: int = 0) -> dict[str, float]:
-        """Of `call(*given)`: milliseconds, GB of memory beyond what is there before, and `images` a second."""
+        """Measures `call(*arguments)`: milliseconds, GB of additional memory, and steps per second of `images`."""
         self.clear()
         before = torch.cuda.memory_allocated() if self.cuda else 0
         if self.cuda:
@@ -86,16 +86,16 @@ class Workbench:
         )
 
     def seconds(self, call: Callable[..., object], *arguments: Any) -> float:
-        """Raises Skipped when the time is over."""
-        self.hurry()
+        """Times a call until the device is done. Raises Skipped after the deadline."""
+        self.check_deadline()
         self.wait()
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         call(*arguments)
         self.wait()
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
-    def hurry(self) -> None:
-        if time.monotonic() > self._ends:
+    def check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
             raise Skipped("no time was left")
 
     def needs_cuda(self) -> None:
@@ -111,8 +111,8 @@ class Workbench:
             gc.collect()
             torch.cuda.empty_cache()
 
-    def model(self, name: str) -> Model:
-        """The one before makes room for it."""
+    def model(self, name: str) -> BenchModel:
+        """Returns a model; a new one replaces the one before."""
         if self._model is None or self._model[0] != name:
             self.forget()
             self._model = name, build(name, self.device, tiny=self.tiny, tile_above=self.pixels(2048))
@@ -126,7 +126,7 @@ class Workbench:
         return side // _TINY if self.tiny else side
 
     def jobs(self, sizes: Sizes, steps: int = 4, prompt_tag: str = "") -> list[GenerationJob]:
-        """The same at each call, but for `prompt_tag`, which makes their prompts new."""
+        """Makes the same jobs at each call, except that `prompt_tag` changes their prompts."""
         jobs = []
         for number, (width, height) in enumerate(sizes):
             name, prompt = f"{prompt_tag}{number:03d}", f"image {prompt_tag}{number} of a red fox in the snow"
@@ -135,8 +135,8 @@ class Workbench:
             jobs.append(GenerationJob(name, 1, request, name))
         return jobs
 
-    def states(self, model: Model, sizes: Sizes, steps: int = 4, references: Sequence[int] = ()) -> list[State]:
-        """`references` says how many each image has; none by default."""
+    def states(self, model: BenchModel, sizes: Sizes, steps: int = 4, references: Sequence[int] = ()) -> list[State]:
+        """Encodes jobs. `references`: number of reference images per job; none by default."""
         file = io.BytesIO()
         Image.linear_gradient("L").resize((self.pixels(1024), self.pixels(512))).convert("RGB").save(file, "png")
         requests = [
@@ -144,12 +144,12 @@ class Workbench:
             for number, job in enumerate(self.jobs(sizes, steps))
         ]
         states = [state for state in model.family.encode(requests) if isinstance(state, State)]
-        assert len(states) == len(requests), "a job was refused"
+        assert len(states) == len(requests), "a job was rejected"
         return states
 
 
-def step_again(model: Model, states: Sequence[State]) -> list[Tensor]:
-    """Their first step, whatever was done before; velocities."""
+def step_again(model: BenchModel, states: Sequence[State]) -> list[Tensor]:
+    """Takes the first step of the states again. Returns their velocities."""
     for state in states:
         state.i = 0
     step(model.family, states)
@@ -159,7 +159,7 @@ def step_again(model: Model, states: Sequence[State]) -> list[Tensor]:
 def comparison(
     dtype: torch.dtype, actual: Sequence[Tensor], expected: Sequence[Tensor], wrong: Sequence[Tensor] = ()
 ) -> Metrics:
-    """A line of correctness in that precision. `wrong` is what a mistake would give: it has to be far off."""
+    """Compares tensors with the tolerance of `dtype`. `wrong`, the result of a mistake, must differ far more."""
     difference, tolerance = _difference(actual, expected), TOLERANCES[dtype]
     metrics = {"difference": float(f"{difference:.3g}"), "tolerance": tolerance, "passed": difference <= tolerance}
     if wrong:
@@ -169,6 +169,6 @@ def comparison(
 
 
 def _difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest share of a norm. Infinite where a number is none."""
+    """Returns the largest relative norm of a difference; infinite for NaN."""
     ratios = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in zip(actual, expected, strict=True)]
     return max(ratio if math.isfinite(ratio) else math.inf for ratio in ratios)

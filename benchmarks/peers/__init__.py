@@ -1,5 +1,5 @@
-"""What people would build in this service's place, and what that gives them: `python -m benchmarks run peers`.
+"""Alternatives to this service, as people would build them: `python -m benchmarks run peers`.
 
-Each peer is a small program after the documentation of what it is built on. All load the same bundled checkpoint by the
-stock diffusers pipeline; `docs/benchmarks.md` says what is compared and how.
+Each peer is a small program after its framework's documentation. All load the same bundled checkpoint with the stock
+diffusers pipeline; `docs/benchmarks.md` describes the comparison.
 """

@@ -1,11 +1,10 @@
-"""FastAPI before, Celery behind, Redis between: the queue that most people build first.
+"""FastAPI, Celery and Redis: the queue that most people build first.
 
-After Celery's guide: FastAPI answers with a task's id and reads its `AsyncResult`; `worker_process_init` loads what a
-pool's process holds; long tasks are acknowledged late and reserved one at a time ("Optimizing"), and a lost process
-gives its task back (`task_reject_on_worker_lost`), since an image may well be drawn twice. A process may take its time
-to load the model (`worker_proc_alive_timeout`). The pool is prefork, the
-default, with one process, for there is one model. All else is as it comes, so a task that a whole dead worker had
-reserved is handed out again after the visibility timeout of the Redis transport: an hour.
+It follows Celery's guide. FastAPI answers with a task's id and reads its `AsyncResult`. `worker_process_init` loads the
+model, for which `worker_proc_alive_timeout` leaves time. Tasks are acknowledged late and reserved one at a time, and a
+lost process returns its task (`task_reject_on_worker_lost`), since an image can be drawn twice. The pool is prefork,
+the default, with one process for the one model. Other settings are the defaults: a task that a dead worker had reserved
+is delivered again after the visibility timeout of the Redis transport, an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from celery.result import AsyncResult  # pyright: ignore[reportMissingImports]
 from celery.signals import worker_process_init  # pyright: ignore[reportMissingImports]
 from fastapi import FastAPI
 
-from benchmarks.peers.request import PeerSettings, Request
+from benchmarks.peers.request import PeerRequest, PeerSettings
 
 if TYPE_CHECKING:
     from benchmarks.peers.stock import StockPipeline
@@ -47,7 +46,7 @@ def load(**_: object) -> None:
 @app.task(bind=True)
 def draw(self: Any, body: dict[str, Any]) -> dict[str, Any]:
     path = Path(settings.folder) / f"{self.request.id}.jpeg"
-    path.write_bytes(_pipelines[0].draw(Request(**body)))
+    path.write_bytes(_pipelines[0].draw(PeerRequest(**body)))
     return {"pid": os.getpid(), "path": str(path)}
 
 

@@ -1,8 +1,8 @@
-"""LitServe with batching on: requests wait for their image, and are drawn as many at a time as there are.
+"""LitServe with batching: requests wait for their image and are drawn in batches.
 
-After LitServe's guide to batching (`max_batch_size`, `batch_timeout`, `predict` of a list), with the image as the
-answer as in its examples of image generation. Workers that died are started again (`restart_workers`), and requests
-may wait as long as they must (`timeout=False`), as its reference says for slow models.
+It follows LitServe's guide to batching (`max_batch_size`, `batch_timeout`, `predict` of a list), and its examples of
+image generation, which answer with the image. Dead workers restart (`restart_workers`), and requests wait without a
+limit (`timeout=False`), as its reference says for slow models.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import os
 import litserve  # pyright: ignore[reportMissingImports]: only the peers' environment has it
 from fastapi.responses import Response
 
-from benchmarks.peers.request import PID, PeerSettings, Request
+from benchmarks.peers.request import PID, PeerRequest, PeerSettings
 from benchmarks.peers.stock import StockPipeline
 
 
-class Images(litserve.LitAPI):
+class LitServeImages(litserve.LitAPI):
     def setup(self, device: str) -> None:
         settings = PeerSettings.from_environment()
         self._pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
-    def decode_request(self, request) -> Request:
-        """Without a type LitServe hands over the JSON of the body; postponed ones it takes for query parameters."""
-        return Request(**request)
+    def decode_request(self, request) -> PeerRequest:
+        # LitServe passes the body's JSON to an untyped parameter, and takes a postponed type for query parameters.
+        return PeerRequest(**request)
 
-    def batch(self, inputs: list[Request]) -> list[Request]:
+    def batch(self, inputs: list[PeerRequest]) -> list[PeerRequest]:
         return list(inputs)
 
-    def predict(self, x: list[Request]) -> list[bytes]:
+    def predict(self, x: list[PeerRequest]) -> list[bytes]:
         return self._pipeline.draw_batch(x)
 
     def unbatch(self, output: list[bytes]) -> list[bytes]:
@@ -40,7 +40,7 @@ class Images(litserve.LitAPI):
 
 def main() -> None:
     settings = PeerSettings.from_environment()
-    images = Images(max_batch_size=int(settings.max_batch), batch_timeout=0.01, api_path="/images")
+    images = LitServeImages(max_batch_size=int(settings.max_batch), batch_timeout=0.01, api_path="/images")
     server = litserve.LitServer(images, accelerator="cpu", timeout=False, restart_workers=True)
     server.run(host="127.0.0.1", port=int(settings.port), generate_client_file=False, log_level="warning")
 

@@ -1,4 +1,4 @@
-"""What all sides are asked for, and what the processes of peers are told by their environment."""
+"""Requests that all sides get, and the settings of peer processes, passed by environment variables."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from dataclasses import dataclass, fields
 from typing import Final, Self, TypeAlias
 
 Shape: TypeAlias = tuple[int, int, int]
-"""Width and height in pixels, denoising steps. What has the same shape can share a batch."""
+"""Width and height in pixels, and denoising steps. Requests of one shape can share a batch."""
 PID: Final = "x-pid"
-"""The header that tells which process drew an image."""
+"""Response header with the id of the process that drew the image."""
 _PREFIX: Final = "PEER_"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One image. Sides are multiples of 16 pixels, so that nobody has to cut or to enlarge anything."""
+class PeerRequest:
+    """Request for one image. Sides are multiples of 16 pixels, so that no side has to crop or pad."""
 
     width: int
     height: int
     steps: int
     seed: int
     prompt: str = "a small red star on a dark blue background"
-    """In the very words of the bundled checkpoint: the service leaves such a prompt as it is."""
+    """Prompt in the vocabulary of the bundled checkpoint, which the service does not rewrite."""
 
     @property
     def shape(self) -> Shape:
         return self.width, self.height, self.steps
 
 
-def in_turns(shapes: Sequence[Shape], n: int, seed: int) -> list[Request]:
-    """`n` requests that go round the shapes, with seeds from `seed` on: the same for the same arguments."""
-    return [Request(*shapes[place % len(shapes)], seed=seed + place) for place in range(n)]
+def cycle_shapes(shapes: Sequence[Shape], n: int, seed: int) -> list[PeerRequest]:
+    """Returns `n` requests that cycle through the shapes, with seeds from `seed` on."""
+    return [PeerRequest(*shapes[index % len(shapes)], seed=seed + index) for index in range(n)]
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
     checkpoint: str
     threads: str
-    """Of torch, in the process that holds the model."""
+    """Torch threads of the process that holds the model."""
     max_batch: str
-    """Images of one forward at most, where a peer batches."""
+    """Maximum of images in one forward, where a peer batches."""
     folder: str
     port: str
     redis_url: str = ""
@@ -51,5 +51,5 @@ class PeerSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Raises KeyError, naming the variable that is missing."""
+        """Reads the settings. Raises KeyError with the name of a missing variable."""
         return cls(*(environment[f"{_PREFIX}{each.name.upper()}"] for each in fields(cls)))

@@ -1,4 +1,4 @@
-"""The setups that are compared: how each is started, asked, killed and ended."""
+"""Sides of the comparison: how each one starts, serves a request, can be killed and stops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import httpx2
 import psutil
 
 from benchmarks.peers import environment
-from benchmarks.peers.request import PID, PeerSettings, Request
+from benchmarks.peers.request import PID, PeerRequest, PeerSettings
 from benchmarks.processes import tree
 from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, without_settings
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
@@ -30,35 +30,37 @@ from serve_app.tasks.task import TERMINAL, Status
 
 _CACHE: Final = PROJECT / ".peers"
 _FOREVER: Final = 'while true; do "$@"; sleep 0.1; done'
-"""What systemd does with `Restart=always`, after its usual pause."""
+"""Shell loop that restarts a command, as systemd does with `Restart=always`."""
 _STOP_S, _RETRY_S = 30.0, 0.05
 _FIRST_POLL_S, _POLL_FRACTION = 0.02, 0.1
-"""A client that polls waits a tenth of what it has waited in all: its own part of a waiting time is a tenth at most,
-and it never polls a busy server to death."""
+"""Pause before a poll, in seconds and as a share of the wait so far: polling adds at most a tenth to a latency, and
+does not overload a busy server."""
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One request and what became of it. Times are epoch seconds of the client's clock."""
+class PeerAttempt:
+    """Request with its outcome. Times are epoch seconds of the client's clock."""
 
-    request: Request
+    request: PeerRequest
     scheduled: float
-    """When it was, or should have been, sent: a client that falls behind hides nothing."""
+    """Time at which to send it. Latency counts from here, so that a slow client hides nothing."""
     accepted: bool = False
-    """Whether an id was there, where there are ids."""
+    """True once a side with a queue has answered with an id."""
     done: float | None = None
     jpeg: bytes = b""
 
 
-class Side:
-    """A peer whose programs are in this folder, and which answers a request with its image. A context manager;
-    inside it the processes run, though they may not be ready yet."""
+class Peer:
+    """Side that answers a request with its image. A context manager; inside it the processes run, maybe not yet ready.
+
+    Its program is in this folder.
+    """
 
     name: ClassVar[str]
     has_queue: ClassVar[bool] = False
-    """Whether it answers with an id."""
+    """True if it answers with an id."""
     restarts: ClassVar[bool] = True
-    """Whether something starts the process of the model again when it dies."""
+    """True if the model's process restarts after its death."""
 
     def __init__(self, checkpoint: str, threads: int, max_batch: int) -> None:
         self._model_options = (checkpoint, str(threads), str(max_batch))
@@ -84,22 +86,22 @@ class Side:
     def _start(self) -> None:
         raise NotImplementedError
 
-    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
-        """Sends the request and follows it until its image is there. Raises httpx2.HTTPError or OSError."""
+    async def carry(self, client: httpx2.AsyncClient, attempt: PeerAttempt) -> None:
+        """Sends the request and waits for its image. Raises httpx2.HTTPError or OSError."""
         answer = await client.post(f"http://127.0.0.1:{self._port}/images", json=asdict(attempt.request))
         answer.raise_for_status()
         attempt.done, attempt.jpeg = time.time(), answer.content
         self._model = int(answer.headers[PID])
 
     def model(self) -> list[int]:
-        """The process that holds the model, as far as is known."""
+        """Returns the ids of the processes that hold the model, if known."""
         return [self._model] if self._model else []
 
     def processes(self) -> list[psutil.Process]:
         return [process for root in self._roots if root.poll() is None for process in tree(root.pid)]
 
     def memory_mib(self) -> float:
-        """Proportional set size of all its processes."""
+        """Returns the proportional set size of all processes."""
         total = 0.0
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -107,18 +109,18 @@ class Side:
         return total
 
     def log(self) -> str:
-        """The end of what its processes wrote."""
+        """Returns the end of the processes' log."""
         path = self.folder / "log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
-    def _run(self, command: Sequence[str], redis_url: str = "", more: Mapping[str, str] | None = None) -> None:
+    def _run(self, command: Sequence[str], redis_url: str = "", extra: Mapping[str, str] | None = None) -> None:
         settings = PeerSettings(*self._model_options, str(self.folder), str(self._port), redis_url).as_environment()
         with (self.folder / "log").open("ab") as log:
-            own = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **settings, **(more or {})}
-            self._roots.append(subprocess.Popen(command, cwd=PROJECT, env=own, stdout=log, stderr=log))
+            variables = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **settings, **(extra or {})}
+            self._roots.append(subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=log, stderr=log))
 
     def _stop(self) -> None:
-        """In order; what is left of the processes after that is ended by force."""
+        """Stops the processes gracefully, then kills those that are left."""
         family = self.processes()
         for root in self._roots:
             root.send_signal(signal.SIGTERM)
@@ -130,8 +132,8 @@ class Side:
             root.wait()
 
 
-class Loop(Side):
-    """The yardstick: a script behind a socket."""
+class StockLoop(Peer):
+    """Baseline: a script behind a socket."""
 
     name = "loop"
     restarts = False
@@ -140,23 +142,23 @@ class Loop(Side):
         self._run([sys.executable, "-m", "benchmarks.peers.stock"])
 
 
-class RayBatch(Side):
+class RayBatch(Peer):
     name = "ray serve"
 
     def _start(self) -> None:
-        token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray makes one, and leaves it in the home folder
-        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], more=token)
+        token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray makes one and leaves it in the home folder
+        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], extra=token)
 
 
-class LitServe(Side):
+class LitServe(Peer):
     name = "litserve"
 
     def _start(self) -> None:
         self._run([str(environment.python(_CACHE)), "-m", "benchmarks.peers.litserve_app"])
 
 
-class CeleryStack(Side):
-    """A web server, a worker, and a server for their queue that takes the same care of its data as the service's."""
+class CeleryStack(Peer):
+    """Web server, worker and Redis, which is as durable as the service's."""
 
     name = "celery"
     has_queue = True
@@ -172,12 +174,12 @@ class CeleryStack(Side):
         web = f"-m uvicorn {self._APP}:web --host 127.0.0.1 --port {self._port} --no-access-log --log-level warning"
         self._run([python, *web.split()], self._queue.url)
 
-    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
-        url, began = f"http://127.0.0.1:{self._port}/images", time.time()
+    async def carry(self, client: httpx2.AsyncClient, attempt: PeerAttempt) -> None:
+        url, started_at = f"http://127.0.0.1:{self._port}/images", time.time()
         answer = await client.post(url, json=asdict(attempt.request))
         task_id, attempt.accepted = answer.raise_for_status().json()["id"], True
         while attempt.done is None:
-            await asyncio.sleep(max(_FIRST_POLL_S, _POLL_FRACTION * (time.time() - began)))
+            await asyncio.sleep(max(_FIRST_POLL_S, _POLL_FRACTION * (time.time() - started_at)))
             with contextlib.suppress(httpx2.HTTPError):  # a poll that fails says nothing about the task
                 task = (await client.get(f"{url}/{task_id}")).raise_for_status().json()
                 if task["status"] == "FAILURE":
@@ -191,8 +193,8 @@ class CeleryStack(Side):
         return own + tree(self._queue.pid) if self._queue.pid else own
 
 
-class ThisService(Side):
-    """As `configs/local.yaml` has it, moderation and previews included, but rendered at the size that is asked for."""
+class ThisService(Peer):
+    """Service with `configs/local.yaml`, moderation and previews included, but rendering at the requested size."""
 
     name = "gen-serve"
     has_queue = True
@@ -201,8 +203,7 @@ class ThisService(Side):
         self._service = Service(UNLIMITED | {f"GEN_MODELS__{MODEL}": json.dumps({"render_side": None})})
         self._stack.enter_context(self._service)
 
-    async def carry(self, client: httpx2.AsyncClient, attempt: Attempt) -> None:
-        """A poll waits at the server."""
+    async def carry(self, client: httpx2.AsyncClient, attempt: PeerAttempt) -> None:
         key, body = {"x-key": self._service.key}, asdict(attempt.request) | {"output_format": "jpeg"}
         answer = await client.post(f"{self._service.base_url}/v1/{ENDPOINT}", json=body, headers=key)
         url = httpx2.URL(answer.raise_for_status().json()["polling_url"]).copy_merge_params({"wait": 10})

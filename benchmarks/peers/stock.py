@@ -1,7 +1,7 @@
-"""The stock diffusers pipeline of a bundled checkpoint, as every peer uses it: alone, or for a batch of one shape.
+"""Stock diffusers pipeline of a bundled checkpoint, as every peer uses it: for one image or a batch of one shape.
 
-The pipeline takes one prompt a call. A batch is made the way Modular Diffusers documents for parts of a pipeline: the
-text encoder's block is a pipeline of its own, and the others get its embeddings, here those of several prompts.
+The pipeline takes one prompt per call. Batches follow Modular Diffusers' documentation for parts of a pipeline: the
+text encoder's block is a separate pipeline, and the other blocks get its embeddings, here those of several prompts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.peers.request import PID, PeerSettings, Request
+from benchmarks.peers.request import PID, PeerRequest, PeerSettings
 from deployments.checkpoint_files import pipeline_folder
 from deployments.families.pipeline import shared_components
 from deployments.outputs import encode_image
@@ -40,14 +40,13 @@ class StockPipeline:
         self._text = _part(blocks.sub_blocks.pop("text_encoder"), self._whole)
         self._rest = _part(blocks, self._whole)
 
-    def draw(self, request: Request) -> bytes:
-        """One image, by one plain call."""
+    def draw(self, request: PeerRequest) -> bytes:
         images = self._whole(prompt=request.prompt, generator=_generator(request), output="images", **_size(request))
         return _jpeg(images[0])
 
-    def draw_batch(self, requests: Sequence[Request]) -> list[bytes]:
-        """In the order of the requests: those of one shape together, shapes one after the other."""
-        results: dict[Request, bytes] = {}
+    def draw_batch(self, requests: Sequence[PeerRequest]) -> list[bytes]:
+        """Draws the requests of each shape together. Returns the images in the order of the requests."""
+        results: dict[PeerRequest, bytes] = {}
         for shape in dict.fromkeys(request.shape for request in requests):
             alike = [request for request in requests if request.shape == shape]
             if len(alike) == 1:
@@ -68,7 +67,7 @@ def _jpeg(image: Any) -> bytes:
 
 
 def _blocks() -> Flux3DistilledAutoBlocks:
-    """Without the prompt rewriter, which the service runs elsewhere, and without progress bars."""
+    """Returns the blocks without progress bars and without the prompt rewriter, which the service runs elsewhere."""
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     _silence(blocks)
@@ -76,7 +75,7 @@ def _blocks() -> Flux3DistilledAutoBlocks:
 
 
 def _part(blocks: Any, whole: Any) -> Any:
-    """A pipeline of some blocks, with the components that are loaded."""
+    """Makes a pipeline of some blocks with the loaded components of `whole`."""
     part = blocks.init_pipeline()
     part.update_components(
         **{name: component for name, component in whole.components.items() if name in part.components}
@@ -85,30 +84,30 @@ def _part(blocks: Any, whole: Any) -> Any:
 
 
 def _silence(block: Any) -> None:
-    """No progress bars, however deep the loop lies."""
+    """Turns off the progress bars of a block and of the blocks inside it."""
     if hasattr(block, "set_progress_bar_config"):
         block.set_progress_bar_config(disable=True)
     for inner in getattr(block, "sub_blocks", {}).values():
         _silence(inner)
 
 
-def _generator(request: Request) -> torch.Generator:
+def _generator(request: PeerRequest) -> torch.Generator:
     return torch.Generator("cpu").manual_seed(request.seed)
 
 
-def _size(request: Request) -> dict[str, int]:
+def _size(request: PeerRequest) -> dict[str, int]:
     return {"width": request.width, "height": request.height, "num_inference_steps": request.steps}
 
 
 def main() -> None:
-    """The loop, image after image: a server that takes one request at a time, as a script would."""
+    """Serves one request at a time, as a script would."""
     settings = PeerSettings.from_environment()
     pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
-    class Handler(BaseHTTPRequestHandler):
+    class DrawHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            image = pipeline.draw(Request(**body))
+            image = pipeline.draw(PeerRequest(**body))
             self.send_response(200)
             self.send_header(PID, str(os.getpid()))
             self.send_header("content-length", str(len(image)))
@@ -116,10 +115,10 @@ def main() -> None:
             self.wfile.write(image)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a line per call would be part of what is measured."""
+            """Logs nothing: writing a line per call would be part of the measurement."""
 
     HTTPServer.request_queue_size = 1024
-    HTTPServer(("127.0.0.1", int(settings.port)), Handler).serve_forever()
+    HTTPServer(("127.0.0.1", int(settings.port)), DrawHandler).serve_forever()
 
 
 if __name__ == "__main__":

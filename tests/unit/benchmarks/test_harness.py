@@ -15,10 +15,10 @@ from support.images import encode_image
 
 from benchmarks import documents, harness
 from benchmarks.documents import fill_blocks
-from benchmarks.harness import MODULES, Benchmark, Goal, Interval, Report, Result, read_all
+from benchmarks.harness import MODULES, Benchmark, BenchmarkResult, Goal, Interval, Report, read_all
 from benchmarks.peers.comparison import goals
 from benchmarks.processes import cpu_by_role, memory_by_role, process_role, spent
-from benchmarks.work import unlike
+from benchmarks.work import differing_images
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def measure(plan: Plan, _: Console) -> Report:
 SAMPLE = Benchmark("sample", "a sample", Plan(5), Plan(1), measure)
 
 
-def result(smoke: bool = False, faults: tuple[str, ...] = ()) -> Result:
+def result(smoke: bool = False, faults: tuple[str, ...] = ()) -> BenchmarkResult:
     outcome = SAMPLE.run(Console(quiet=True), smoke)
     return replace(outcome, report=replace(outcome.report, faults=list(faults)))
 
@@ -44,7 +44,7 @@ def test_a_result_says_what_was_done_how_and_where(tmp_path: Path) -> None:
     document = json.loads(outcome.write(tmp_path).read_text())
     assert document["plan"] == {"rounds": 5}
     assert {"cores", "cpu", "date", "python", "versions", "commit", "busy"} <= document["machine"].keys()
-    assert Result.read(tmp_path / "sample.json") == outcome
+    assert BenchmarkResult.read(tmp_path / "sample.json") == outcome
     assert socket.gethostname() not in json.dumps(document["machine"]), "it is described but not named"
     with pytest.raises(FileExistsError):
         outcome.write(tmp_path)
@@ -58,14 +58,14 @@ def test_a_run_is_published_in_place_of_the_last(tmp_path: Path) -> None:
     (published / "sample.json").write_text("{}")
     (published / "other.json").write_text("{}")
     assert harness.publish(run, published) == ["sample"]
-    assert Result.read(published / "sample.json") == outcome
+    assert BenchmarkResult.read(published / "sample.json") == outcome
     assert (published / "other.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("unfit", "why"), [(result(smoke=True), "only tried"), (result(faults=("a task was lost",)), "a task was lost")]
+    ("unfit", "why"), [(result(smoke=True), "smoke run"), (result(faults=("a task was lost",)), "a task was lost")]
 )
-def test_what_was_only_tried_or_went_wrong_is_not_published(tmp_path: Path, unfit: Result, why: str) -> None:
+def test_what_was_only_tried_or_went_wrong_is_not_published(tmp_path: Path, unfit: BenchmarkResult, why: str) -> None:
     unfit.write(tmp_path)
     with pytest.raises(ValueError, match=why):
         harness.publish(tmp_path, tmp_path / "published")
@@ -104,7 +104,9 @@ def test_an_interval_holds_what_was_drawn_95_times_of_100() -> None:
         Interval.bootstrap_median([])
 
 
-NOTHING = Result("", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": {}}, {}, Report({}))
+NOTHING = BenchmarkResult(
+    "", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": {}}, {}, Report({})
+)
 
 
 @pytest.mark.parametrize("path", sorted(documents.DOCS.glob("*.md")), ids=lambda path: path.name)
@@ -130,7 +132,7 @@ def test_what_is_published_is_still_measured_and_was_as_planned() -> None:
 def test_what_is_missed_comes_first_and_what_is_not_published_is_said() -> None:
     machine = {**NOTHING.machine, "versions": {"torch": "1", "ray": "2"}, "commit": "abc"}
     report = Report({}, [Goal("fine", "all", 1, 2), Goal("slow", "all", 3, 2)])
-    table = documents.goals({"handoff": Result("handoff", False, 0, machine, {}, report)})
+    table = documents.goals({"handoff": BenchmarkResult("handoff", False, 0, machine, {}, report)})
     assert table.index("slow") < table.index("fine")
     assert all(f"`{name}`" in table.split("Not measured yet:")[1] for name in MODULES if name != "handoff")
 
@@ -151,12 +153,12 @@ def file(level: int, size: tuple[int, int] = (16, 16)) -> bytes:
 
 
 def test_images_are_alike_pixel_by_pixel_but_for_roundings() -> None:
-    assert unlike([file(10), file(20)], [file(10), file(20)]) == []
-    assert unlike([file(10)], [file(12)]) == ["image 0: up to 2 levels of 255 apart"]
-    assert unlike([file(10)], [file(12)], levels=2) == []
+    assert differing_images([file(10), file(20)], [file(10), file(20)]) == []
+    assert differing_images([file(10)], [file(12)]) == ["image 0: up to 2 levels of 255 apart"]
+    assert differing_images([file(10)], [file(12)], levels=2) == []
     lost = [f"image {n} is missing, or of another size" for n in range(2)]
-    assert unlike([file(10), file(10)], [b"", file(10, (16, 32))]) == lost
-    assert unlike([file(10)], []) == ["1 and 0 images"]
+    assert differing_images([file(10), file(10)], [b"", file(10, (16, 32))]) == lost
+    assert differing_images([file(10)], []) == ["1 and 0 images"]
 
 
 def test_the_service_is_held_against_the_best_of_the_others() -> None:
