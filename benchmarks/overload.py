@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from gen_serve_bench.adapters import Target
 from gen_serve_bench.generator import WorkerLoad, generate
-from gen_serve_bench.results import Outcome, Window, summarize
+from gen_serve_bench.outcomes import Outcome
+from gen_serve_bench.results import Window, summarize
 from gen_serve_bench.workload import Endpoint, Load, Mix, Size
 from rich.console import Console
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import httpx2
 from gen_serve_bench.adapters import Target
 from gen_serve_bench.generator import WorkerLoad, generate
-from gen_serve_bench.results import Outcome
-from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Size
+from gen_serve_bench.outcomes import Outcome
+from gen_serve_bench.workload import Endpoint, Load, LoadRequest, Mix, Size
 from redis.asyncio import Redis
 from rich.console import Console
 
@@ -106,7 +106,7 @@ async def _measure(
     return rows
 
 
-def _tasks(requests: Sequence[Request]) -> list[SimulatedTask]:
+def _tasks(requests: Sequence[LoadRequest]) -> list[SimulatedTask]:
     return to_tasks(((each.moment, each.shape, "") for each in requests), default_steps=1)
 
 
@@ -116,7 +116,7 @@ def _capacity(profile: ModelProfile, mix: Mix, scaling: AutoscalingSettings) -> 
     return len(tasks) / Planner(tasks, profile).simulate(scaling).elapsed_s
 
 
-async def _send(target: Target, requests: Sequence[Request], faults: list[str]) -> list[Outcome]:
+async def _send(target: Target, requests: Sequence[LoadRequest], faults: list[str]) -> list[Outcome]:
     outcomes, _ = await generate(target, WorkerLoad(requests))
     faults += ["a task did not become Ready" for each in outcomes if not each.served]
     return list(outcomes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gen_serve_bench.generator import GeneratorRun
 from gen_serve_bench.goals import Objective
-from gen_serve_bench.results import Outcome, RunResult, WorkerStats
+from gen_serve_bench.outcomes import GeneratorRun, Outcome, WorkerStats
+from gen_serve_bench.results import RunResult
 from gen_serve_bench.workload import Endpoint, Load, Mix, Shape, Size, Tenant
 
 SMALL = Shape(Size(1000, 500), steps=4)

@@ -1,1 +1,1 @@
-"""Load for servers that make images and videos. It knows them by HTTP alone; docs/benchmarks.md explains it."""
+"""Load generator for servers that make images and videos, over HTTP only. docs/benchmarks.md describes it."""

@@ -1,4 +1,4 @@
-"""How a server is spoken to: in this project's interface, or in the form of OpenAI's images."""
+"""Adapters to servers: this project's interface, and OpenAI's image API."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import httpx2
 
 from gen_serve_bench.bodies import VARIANTS, request_body, request_path
-from gen_serve_bench.results import End, Outcome
-from gen_serve_bench.workload import Request
+from gen_serve_bench.outcomes import End, Outcome
+from gen_serve_bench.workload import LoadRequest
 
 AdapterName: TypeAlias = Literal["gen", "openai"]
 ADAPTERS: Final[tuple[str, ...]] = get_args(AdapterName)
 
 _AFTER_ERROR_S: Final = 0.2
-_PATIENCE_S: Final = 30.0
+_ANSWER_S: Final = 30.0
 _REFUSALS: Final = frozenset({503, *range(400, 500)})
 _WAITING: Final = frozenset({"Pending", "Reasoning", "Generating", "Task not found"})
-"""A task that is not there yet may be there on the next look; if it never is, it is lost."""
+"""Statuses of unfinished tasks. A task that is not found yet may appear by the next poll, else it is lost."""
 _FAILED: Final = frozenset({"Error", "Request Moderated", "Content Moderated"})
 _IMAGES: Final = "/v1/images/generations"
 _MAGIC: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
@@ -32,42 +32,42 @@ _MAGIC: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server that is put under load. Times in seconds."""
+    """Server under load. Times are in seconds."""
 
     base_url: str
     adapter: AdapterName = "gen"
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """By tenant; one that has none sends none."""
+    """API keys by tenant. Tenants without one send no key."""
     limit: float = 300.0
-    """From the moment it is sent; a task that was accepted and has not ended by then is lost."""
+    """Seconds after its submission at which an unfinished task counts as lost."""
     poll_every: float = 0.1
     wait: float = 0.0
-    """How long a poll may wait at the server, where it knows `?wait=`; 0 leaves it out."""
+    """Seconds that a poll may wait at the server (`?wait=`); 0 to leave it out."""
     finetune: str | None = None
-    """Id of the tuned model that requests of a trace with one are sent with."""
+    """Id of the tuned model for a trace's requests that used one."""
 
 
 class Clock:
-    """Seconds after the start of a run, the same in all of its processes."""
+    """Seconds after the start of a run, equal in all of its processes."""
 
     def __init__(self, epoch: float) -> None:
-        """`epoch`: the start, in epoch seconds; it may be still to come."""
+        """`epoch`: the start in epoch seconds, which may lie in the future."""
         self.epoch = epoch
-        # Steps of the machine's clock during the run change nothing.
+        # Monotonic, so that changes of the machine's clock have no effect.
         self._zero = time.monotonic() + (epoch - time.time())
 
     def now(self) -> float:
         return time.monotonic() - self._zero
 
     def from_epoch(self, value: object) -> float | None:
-        """A moment that a server told, in epoch seconds; None where it is no such thing."""
+        """Converts a server's epoch seconds; None for any other value."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return float(value) - self.epoch
 
 
 class NotServed(Exception):
-    """How a request ended that has no result, and why."""
+    """A request ended without a result."""
 
     def __init__(self, end: End, reason: str) -> None:
         super().__init__(reason)
@@ -76,11 +76,11 @@ class NotServed(Exception):
 
 
 class PollFailed(Exception):
-    """A poll whose answer says nothing about the task."""
+    """The answer of a poll says nothing about the task."""
 
 
-def prepare_adapter(target: Target, requests: Mapping[str, Request]) -> Dialect | OpenAIImages:
-    """The adapter, with all made that takes time. Raises ValueError where it can't send one of the requests."""
+def prepare_adapter(target: Target, requests: Mapping[str, LoadRequest]) -> Dialect | OpenAIImages:
+    """Makes the adapter and caches expensive bodies. Raises ValueError if it can't send one of the requests."""
     adapter = OpenAIImages(target) if target.adapter == "openai" else Dialect(target)
     for request in requests.values():
         for seed in range(VARIANTS if request.shape.references else 1):
@@ -89,20 +89,22 @@ def prepare_adapter(target: Target, requests: Mapping[str, Request]) -> Dialect 
 
 
 class Dialect:
-    """This project's interface: a submission is answered with an id and an address to poll."""
+    """This project's interface: a submission returns an id and a URL to poll."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._origin = httpx2.URL(target.base_url)
-        self._timeout = httpx2.Timeout(target.wait + _PATIENCE_S)
+        self._timeout = httpx2.Timeout(target.wait + _ANSWER_S)
 
-    def prepare(self, request: Request) -> None:
-        """Makes beforehand what takes time to make. Raises ValueError where the request can't be sent this way."""
+    def prepare(self, request: LoadRequest) -> None:
+        """Fills the cache of images. Raises ValueError if the request can't be sent."""
         request_body(request, self._target.finetune)
 
-    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
-        """Sends it and follows it to its end, noting times. Raises NotServed unless there is a result, or
-        httpx2.HTTPError."""
+    async def carry(self, http: httpx2.AsyncClient, request: LoadRequest, outcome: Outcome, clock: Clock) -> None:
+        """Sends a request, waits for its end and records the times.
+
+        Raises NotServed for an end without a result, and httpx2.HTTPError.
+        """
         target = self._target
         key = {"x-key": target.keys[request.tenant]} if target.keys.get(request.tenant) else {}
         data = json.dumps(request_body(request, target.finetune)).encode()
@@ -119,15 +121,15 @@ class Dialect:
         try:
             url = self._origin.join(address)
         except httpx2.InvalidURL:
-            raise _unusable("polling_url is no address") from None
+            raise _unusable("polling_url is no URL") from None
         if target.wait:
             url = url.copy_merge_params({"wait": f"{target.wait:g}"})
-        # A key is shown to its own server only.
-        same = (url.scheme, url.host, url.port) == (self._origin.scheme, self._origin.host, self._origin.port)
+        # The key goes to its own server only.
+        same_origin = (url.scheme, url.host, url.port) == (self._origin.scheme, self._origin.host, self._origin.port)
 
         async def poll() -> bool:
             return self._record_poll(
-                await http.get(url, headers=key if same else {}, timeout=self._timeout), outcome, clock
+                await http.get(url, headers=key if same_origin else {}, timeout=self._timeout), outcome, clock
             )
 
         await poll_until_end(
@@ -135,7 +137,7 @@ class Dialect:
         )
 
     def _record_poll(self, answer: httpx2.Response, outcome: Outcome, clock: Clock) -> bool:
-        """Whether the task has ended. Raises NotServed where it ended without a result."""
+        """Records a poll. Returns whether the task has ended; raises NotServed if it has no result."""
         try:
             task = answer.json()
             status = task["status"]
@@ -164,13 +166,14 @@ async def poll_until_end(
     outcome: Outcome,
     remaining_s: Callable[[], float],
     every: float,
-    at_once: bool = False,
+    immediately: bool = False,
 ) -> None:
-    """Polls until one says that the task ended. They begin at least `every` seconds after each other, and the first
-    that long after the submission unless `at_once`. One that fails is counted and repeated, as it says nothing
-    about the task. Raises NotServed when the time is up: the task is lost then.
+    """Polls until the task ends, at most once every `every` seconds. Raises NotServed with `lost` when time is up.
+
+    The first poll comes after `every` seconds unless `immediately`. Failed polls are counted and repeated, as they say
+    nothing about the task.
     """
-    pause = 0.0 if at_once else every
+    pause = 0.0 if immediately else every
     while (remaining := remaining_s()) > 0:
         await asyncio.sleep(min(pause, remaining))
         outcome.polls += 1
@@ -186,20 +189,20 @@ async def poll_until_end(
 
 
 class OpenAIImages:
-    """Servers in the form of OpenAI's: a request for an image is answered with the image."""
+    """Servers with OpenAI's image API: the answer to a request is the image."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        # Base URLs of these servers are often written with the version.
+        # Base URLs of these servers often include the version.
         self._path = _IMAGES.removeprefix("/v1") if target.base_url.rstrip("/").endswith("/v1") else _IMAGES
 
-    def prepare(self, request: Request) -> None:
+    def prepare(self, request: LoadRequest) -> None:
         if request.shape.references:
             raise ValueError(f"{request.endpoint}: references can't be sent to {_IMAGES}")
         if request.shape.seconds is not None:
             raise ValueError(f"{request.endpoint}: {_IMAGES} makes no videos (seconds)")
 
-    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
+    async def carry(self, http: httpx2.AsyncClient, request: LoadRequest, outcome: Outcome, clock: Clock) -> None:
         shape, key = request.shape, self._target.keys.get(request.tenant)
         body: dict[str, Any] = {"model": request.endpoint, "prompt": request.prompt, "n": 1, "seed": request.seed}
         if shape.size:
@@ -227,13 +230,13 @@ def _is_image(text: str) -> bool:
         return False
 
 
-def _unusable(what: str) -> NotServed:
-    """An answer that says that all is well, and has not what it should have."""
-    return NotServed("failed", f"unusable answer: {what}")
+def _unusable(reason: str) -> NotServed:
+    """Returns the failure of a successful answer with unusable content."""
+    return NotServed("failed", f"unusable answer: {reason}")
 
 
 def _object(answer: httpx2.Response) -> dict[str, Any]:
-    """Raises NotServed unless the answer is a JSON object with status 200."""
+    """Returns the answer's JSON object. Raises NotServed for other content or a status but 200."""
     if answer.status_code != 200:
         raise NotServed("refused" if answer.status_code in _REFUSALS else "failed", f"HTTP {answer.status_code}")
     try:

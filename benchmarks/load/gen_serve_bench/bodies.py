@@ -1,4 +1,4 @@
-"""Which fields of an endpoint a shape becomes, and images to send along: made, not anybody's."""
+"""Request bodies: the fields that each endpoint takes for a shape, and synthetic images to send."""
 
 from __future__ import annotations
 
@@ -13,74 +13,76 @@ from typing import Any, Final, Literal
 
 from PIL import Image, ImageDraw
 
-from gen_serve_bench.workload import Request, Size
+from gen_serve_bench.workload import LoadRequest, Size
 
 VARIANTS: Final = 8
-"""Of an image of one size: servers that keep what they have seen get different ones, and memory has an end."""
+"""Variants of a synthetic image per size: several against servers' caches, but few enough to keep in memory."""
 _TUNED: Final = "-finetuned"
 _KEYFRAME: Final = Size(640, 352)
 _VIDEO_RATIOS: Final = ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21")
 _FHD_AREA: Final = 1920 * 1088
-_LEAST_SIDE: Final = 64
+_MIN_SIDE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How an endpoint is asked."""
+class RequestForm:
+    """Fields of an endpoint."""
 
     size: Literal["pixels", "ratio", "image"] = "pixels"
-    """Told in pixels, as a ratio, or taken from the first image that is sent."""
+    """Form of the size: in pixels, as a ratio, or taken from the first image."""
     steps: bool = False
     images: tuple[str, ...] = ()
-    """A field for each."""
-    least: int = 0
-    """Images without which there is nothing to do."""
+    """Fields of the images, one each."""
+    min_images: int = 0
     mask: str = ""
+    """Field of the mask, if it takes one."""
     prompt: bool = True
     list_field: str = ""
-    """One field for all images."""
+    """Field of a list of images, if it takes one."""
 
 
-_GEN_2: Final = Form(images=("input_image", *(f"input_image_{n}" for n in range(2, 9))))
-_PRO: Final = Form(steps=True, images=("image_prompt",))
-_TRY_ON: Final = Form("image", images=("person", "garment"), least=2)
-_ANY: Final = Form(steps=True, list_field="images")
-"""Of gen-3-image-klein, and of what is not known here."""
-_FORMS: Final[Mapping[str, Form]] = {
+_GEN_2: Final = RequestForm(images=("input_image", *(f"input_image_{n}" for n in range(2, 9))))
+_PRO: Final = RequestForm(steps=True, images=("image_prompt",))
+_TRY_ON: Final = RequestForm("image", images=("person", "garment"), min_images=2)
+_DEFAULT: Final = RequestForm(steps=True, list_field="images")
+"""Fields of gen-3-image-klein and of unknown endpoints."""
+_FORMS: Final[Mapping[str, RequestForm]] = {
     "gen-2-max": _GEN_2,
     "gen-2-pro": _GEN_2,
     "gen-2-pro-preview": _GEN_2,
-    "gen-kontext-pro": Form("ratio", images=_GEN_2.images[:4]),
+    "gen-kontext-pro": RequestForm("ratio", images=_GEN_2.images[:4]),
     "gen-pro": _PRO,
     "gen-pro-1.0": _PRO,
     "gen-pro-1.1": _PRO,
-    "gen-pro-1.0-fill": Form("image", True, ("image",), 1, "mask"),
-    "gen-pro-1.0-canny": Form("image", True, ("control_image",), 1),
-    "gen-tools/erase-v1": Form("image", False, ("image",), 1, "mask", prompt=False),
-    "gen-tools/outpainting-v1": Form("pixels", False, ("input_image",), 1, prompt=False),
+    "gen-pro-1.0-fill": RequestForm("image", True, ("image",), 1, "mask"),
+    "gen-pro-1.0-canny": RequestForm("image", True, ("control_image",), 1),
+    "gen-tools/erase-v1": RequestForm("image", False, ("image",), 1, "mask", prompt=False),
+    "gen-tools/outpainting-v1": RequestForm("pixels", False, ("input_image",), 1, prompt=False),
     "gen-tools/vto-v1": _TRY_ON,
     "gen-tools/vto-v2": _TRY_ON,
-    "gen-tools/deblur-v1": Form("image", False, ("image",), 1, prompt=False),
+    "gen-tools/deblur-v1": RequestForm("image", False, ("image",), 1, prompt=False),
 }
 
 
-def request_path(request: Request, finetune: str | None = None) -> str:
-    """A tuned endpoint without a tuned model to name is its base: the same work, but for the adapter's."""
+def request_path(request: LoadRequest, finetune: str | None = None) -> str:
+    """Returns the path. Without the id of a tuned model, a tuned endpoint becomes its base, whose work is similar."""
     is_base = finetune is None and "finetune_id" not in request.body
     return f"/v1/{request.endpoint.removesuffix(_TUNED) if is_base else request.endpoint}"
 
 
-def request_body(request: Request, finetune: str | None = None) -> dict[str, Any]:
-    """The request's own further fields go before what its shape says. Raises ValueError for more images than the
-    endpoint takes."""
+def request_body(request: LoadRequest, finetune: str | None = None) -> dict[str, Any]:
+    """Returns the body; the request's extra fields override those of its shape.
+
+    Raises ValueError for more images than the endpoint takes.
+    """
     base = request.endpoint.removesuffix(_TUNED)
-    body = _video(request) if base == "gen-3-video" else _image(request, _FORMS.get(base, _ANY))
+    body = _video(request) if base == "gen-3-video" else _image(request, _FORMS.get(base, _DEFAULT))
     if request.shape.tuned and finetune is not None:
         body["finetune_id"] = finetune
     return body | dict(request.body)
 
 
-def _image(request: Request, form: Form) -> dict[str, Any]:
+def _image(request: LoadRequest, form: RequestForm) -> dict[str, Any]:
     shape, size = request.shape, request.shape.size
     body: dict[str, Any] = {"prompt": request.prompt} if form.prompt else {}
     body["seed"] = request.seed
@@ -91,7 +93,7 @@ def _image(request: Request, form: Form) -> dict[str, Any]:
         body["aspect_ratio"] = f"{size.width // divisor}:{size.height // divisor}"
     if form.steps and shape.steps is not None:
         body["steps"] = shape.steps
-    if not (count := max(form.least, shape.references)):
+    if not (count := max(form.min_images, shape.references)):
         return body
     if not form.list_field and count > len(form.images):
         raise ValueError(f"{request.endpoint} takes {len(form.images)} images at most, not {count} (references)")
@@ -101,17 +103,17 @@ def _image(request: Request, form: Form) -> dict[str, Any]:
     return body | ({form.mask: mask(first)} if form.mask else {})
 
 
-def _first_size(request: Request, form: Form) -> Size:
+def _first_size(request: LoadRequest, form: RequestForm) -> Size:
     size = request.shape.size
     if size is None or (form.size != "image" and form.prompt):
         return request.reference_size
     if form.size == "image":
         return size
-    # In the middle of a canvas that is painted around it.
-    return Size(max(_LEAST_SIDE, size.width // 2), max(_LEAST_SIDE, size.height // 2))
+    # Outpainting gets an image that fills the middle of the canvas.
+    return Size(max(_MIN_SIDE, size.width // 2), max(_MIN_SIDE, size.height // 2))
 
 
-def _video(request: Request) -> dict[str, Any]:
+def _video(request: LoadRequest) -> dict[str, Any]:
     shape, size = request.shape, request.shape.size
     body: dict[str, Any] = {"mode": "t2v", "prompt": request.prompt, "seed": request.seed}
     if shape.references:
@@ -123,41 +125,41 @@ def _video(request: Request) -> dict[str, Any]:
         area = size.width * size.height
         body["resolution"] = "fhd" if area > 0.75 * _FHD_AREA else "hd"
         body["draft"] = area < 0.2 * _FHD_AREA
-        body["aspect_ratio"] = min(_VIDEO_RATIOS, key=lambda ratio: _distance(ratio, size))
+        body["aspect_ratio"] = min(_VIDEO_RATIOS, key=lambda ratio: _ratio_distance(ratio, size))
     return body
 
 
-def _distance(ratio: str, size: Size) -> float:
+def _ratio_distance(ratio: str, size: Size) -> float:
     width, height = map(int, ratio.split(":"))
     return abs(math.log(width / height) - math.log(size.width / size.height))
 
 
 def photo(size: Size, seed: int) -> str:
-    """Base64 of a JPEG: coloured spots over a coarse noise, about as large as a photograph of that size."""
+    """Returns a base64 JPEG of coloured spots over coarse noise, about as large as a photograph of that size."""
     return _photo(size, seed % VARIANTS)
 
 
 @lru_cache(maxsize=256)
 def _photo(size: Size, variant: int) -> str:
-    chance = random.Random(variant)
-    grain = Image.frombytes("RGB", (64, 64), chance.randbytes(64 * 64 * 3))
-    image = grain.resize(size, Image.Resampling.BICUBIC)
+    rng = random.Random(variant)
+    noise = Image.frombytes("RGB", (64, 64), rng.randbytes(64 * 64 * 3))
+    image = noise.resize(size, Image.Resampling.BICUBIC)
     draw = ImageDraw.Draw(image)
     for _ in range(6):
-        left, top = chance.randrange(size.width), chance.randrange(size.height)
-        draw.ellipse((left, top, left + size.width // 4, top + size.height // 4), fill=tuple(chance.randbytes(3)))
+        left, top = rng.randrange(size.width), rng.randrange(size.height)
+        draw.ellipse((left, top, left + size.width // 4, top + size.height // 4), fill=tuple(rng.randbytes(3)))
     return _encode(image, "JPEG")
 
 
 @lru_cache(maxsize=64)
 def mask(size: Size) -> str:
-    """Base64 of a PNG: black, with a white box in the middle."""
+    """Returns a base64 PNG: black with a white box in the middle."""
     image = Image.new("L", size)
     image.paste(255, (size.width // 4, size.height // 4, max(1, size.width * 3 // 4), max(1, size.height * 3 // 4)))
     return _encode(image, "PNG")
 
 
-def _encode(image: Image.Image, form: str) -> str:
+def _encode(image: Image.Image, image_format: str) -> str:
     file = io.BytesIO()
-    image.save(file, form)
+    image.save(file, image_format)
     return base64.b64encode(file.getvalue()).decode()

@@ -1,8 +1,8 @@
-"""Sends requests and follows each to its end: one event loop in each of some processes.
+"""Load generator: sends requests and waits for their ends, with an event loop in each of several processes.
 
-An open loop never waits for an answer before it sends the next request, as clients that know nothing of each other
-don't. A server that can't keep up therefore shows it, in growing waits, instead of slowing its own load down. A closed
-loop has so many requests on their way at any time, as a batch job has: it finds throughput, and says little of waits.
+An open loop sends requests on schedule, whatever the answers, as independent clients do: a server that can't keep up
+shows growing waits instead of slowing its own load. A closed loop keeps a number of requests in flight, as a batch job
+does: it finds the throughput but says little about waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
@@ -26,63 +26,60 @@ import httpx2
 import uvloop
 
 from gen_serve_bench.adapters import Clock, Dialect, NotServed, OpenAIImages, Target, prepare_adapter
-from gen_serve_bench.results import Outcome, WorkerStats
-from gen_serve_bench.workload import Plan, Request
+from gen_serve_bench.outcomes import GeneratorRun, Outcome, WorkerStats
+from gen_serve_bench.workload import LoadRequest, Plan
 
-_LOOK_S: Final = 0.05
-"""How often the loop is asked how late it is."""
+_SAMPLE_S: Final = 0.05
+"""Seconds between samples of the event loop's lateness."""
 _IDLE_CONNECTIONS: Final = 256
-_LEAD_S: Final = 0.3
-"""Between the moment that all processes are ready and the start, so that each hears of it in time."""
-_PATIENCE_S: Final = 10.0
-"""For processes that were told to stop."""
+_START_DELAY_S: Final = 0.3
+"""Seconds from the moment all processes are ready to the start, so that each learns of it in time."""
+_STOP_S: Final = 10.0
+"""Seconds in which processes have to stop."""
 
 
 class GeneratorFailed(Exception):
-    """A generator's process ended too early; its own words are on stderr."""
+    """A generator process ended early; its own message is on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """What one process sends."""
+    """Share of the load that one process sends."""
 
-    requests: Sequence[Request]
+    requests: Sequence[LoadRequest]
     concurrency: int | None = None
-    """Of a closed loop; None: each request goes at its moment."""
+    """Requests in flight of a closed loop; None for an open one."""
     seconds: float | None = None
-    """Of a closed loop that goes round its requests for so long; None: each is sent once."""
+    """Seconds for which a closed loop repeats its requests; None: each is sent once."""
     total: int = 0
-    """Requests of all processes: those of further rounds are numbered on."""
+    """Number of requests of all processes; repeated requests get further numbers."""
 
     @classmethod
     def split(cls, plan: Plan, processes: int) -> list[WorkerLoad]:
-        """Requests by turns; those of a closed loop have their part of the room."""
+        """Deals the requests, and the concurrency of a closed loop, to the processes."""
         seconds = plan.warm_up + plan.duration if plan.duration is not None and plan.concurrency else None
-        rooms = [len(range(first, plan.concurrency or 0, processes)) for first in range(processes)]
-        loads = [
-            cls(
-                plan.requests[first::processes], rooms[first] if plan.concurrency else None, seconds, len(plan.requests)
-            )
-            for first in range(processes)
-        ]
+        loads: list[WorkerLoad] = []
+        for first in range(processes):
+            concurrency = len(range(first, plan.concurrency, processes)) if plan.concurrency else None
+            loads.append(cls(plan.requests[first::processes], concurrency, seconds, len(plan.requests)))
         return [load for load in loads if load.requests and load.concurrency != 0]
 
     @property
-    def kinds(self) -> dict[str, Request]:
+    def kinds(self) -> dict[str, LoadRequest]:
         return {request.kind: request for request in self.requests}
 
     @property
     def until(self) -> float:
-        """When the last request is sent, as far as that is known; a second, where all come at once."""
+        """Time of the last request; infinite if unknown, and at least a second."""
         if self.concurrency:
             return math.inf if self.seconds is None else self.seconds
         return max(1.0, *(request.moment for request in self.requests)) if self.requests else 1.0
 
-    def in_turn(self) -> Iterator[Request]:
-        """Those of a closed loop. No seed comes twice."""
-        for behind in count(step=self.total) if self.seconds is not None else [0]:
+    def repeated(self) -> Iterator[LoadRequest]:
+        """Yields the requests of a closed loop, each time with other seeds."""
+        for offset in count(step=self.total) if self.seconds is not None else [0]:
             for each in self.requests:
-                yield replace(each, number=each.number + behind, seed=(each.seed + behind) % 2**31)
+                yield replace(each, number=each.number + offset, seed=(each.seed + offset) % 2**31)
 
 
 async def generate(
@@ -94,10 +91,9 @@ async def generate(
     adapter: Dialect | OpenAIImages | None = None,
     stop: asyncio.Event | None = None,
 ) -> tuple[list[Outcome], WorkerStats]:
-    """One outcome for each request that was sent, in their order; `on_outcome` hears of each as it ends.
+    """Sends a load from this process. Returns the outcomes in the order of their requests; `on_outcome` gets each.
 
-    Without a `clock` it begins at once. `stop` ends it early: nothing further is sent, and what is on its way counts as
-    interrupted.
+    Without a `clock` it starts at once. `stop` ends it early: requests in flight count as interrupted.
     """
     outcomes: list[Outcome] = []
 
@@ -108,24 +104,24 @@ async def generate(
     clock, stop = clock or Clock(time.time()), stop or asyncio.Event()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
     async with httpx2.AsyncClient(base_url=target.base_url, limits=limits, trust_env=False) as http:
-        carry = _Sender(target, adapter or prepare_adapter(target, load.kinds), clock, http, record)
+        send = _Sender(target, adapter or prepare_adapter(target, load.kinds), clock, http, record)
         if load.concurrency:
-            source = load.in_turn()
-            jobs = [_one_after_the_other(carry, source, load.until, stop) for _ in range(load.concurrency)]
+            source = load.repeated()
+            jobs = [_send_sequentially(send, source, load.until, stop) for _ in range(load.concurrency)]
         else:
-            jobs = [carry(request) for request in load.requests]
-        watch = _Watch(clock, load.until)
-        looking = asyncio.create_task(watch.look())
+            jobs = [send(request) for request in load.requests]
+        monitor = _LoopMonitor(clock, load.until)
+        sampling = asyncio.create_task(monitor.run())
         tasks = [asyncio.create_task(job) for job in jobs]
-        everything = asyncio.gather(*tasks, return_exceptions=True)
-        stop_wait = asyncio.create_task(stop.wait())
-        await asyncio.wait([everything, stop_wait], return_when=asyncio.FIRST_COMPLETED)
-        for task in (stop_wait, looking, *tasks):
+        all_sent = asyncio.gather(*tasks, return_exceptions=True)
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait([all_sent, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopped, sampling, *tasks):
             task.cancel()
-        for each in await everything:
+        for each in await all_sent:
             if isinstance(each, Exception):
                 raise each
-    return sorted(outcomes, key=lambda outcome: outcome.number), WorkerStats(watch.cpu, watch.lags)
+    return sorted(outcomes, key=lambda outcome: outcome.number), WorkerStats(monitor.cpu, monitor.lags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,75 +132,65 @@ class _Sender:
     http: httpx2.AsyncClient
     on_end: Callable[[Outcome], None]
 
-    async def __call__(self, request: Request) -> None:
+    async def __call__(self, request: LoadRequest) -> None:
         outcome = Outcome(request.number, request.endpoint, request.shape, request.tenant, request.moment)
         try:
             await asyncio.sleep(max(0.0, request.moment - self.clock.now()))
             async with asyncio.timeout(self.target.limit + 1):
                 await self.adapter.carry(self.http, request, outcome, self.clock)
             outcome.end = "served"
-        except NotServed as refusal:
-            outcome.end, outcome.reason = refusal.end, refusal.reason
+        except NotServed as failure:
+            outcome.end, outcome.reason = failure.end, failure.reason
         except (TimeoutError, httpx2.HTTPError) as problem:
             outcome.end = "failed" if outcome.acknowledged is None else "lost"
-            outcome.reason = "time is up" if isinstance(problem, TimeoutError) else type(problem).__name__
+            outcome.reason = "timeout" if isinstance(problem, TimeoutError) else type(problem).__name__
         except asyncio.CancelledError:
-            outcome.end, outcome.reason = "interrupted", "the run ended before it did"
+            outcome.end, outcome.reason = "interrupted", "the run ended first"
         if outcome.sent is not None:
             self.on_end(outcome)
 
 
-async def _one_after_the_other(carry: _Sender, source: Iterator[Request], until: float, stop: asyncio.Event) -> None:
-    """Part of a closed loop: the next request goes when the one before has ended."""
-    await asyncio.sleep(max(0.0, -carry.clock.now()))
+async def _send_sequentially(send: _Sender, source: Iterator[LoadRequest], until: float, stop: asyncio.Event) -> None:
+    """Sends requests of a closed loop one after the other."""
+    await asyncio.sleep(max(0.0, -send.clock.now()))
     for request in source:
-        if stop.is_set() or carry.clock.now() >= until:
+        if stop.is_set() or send.clock.now() >= until:
             return
-        await carry(replace(request, moment=max(0.0, carry.clock.now())))
+        await send(replace(request, moment=max(0.0, send.clock.now())))
 
 
-class _Watch:
-    """Looks again and again how much later than asked for the event loop wakes it, and what the process has used."""
+class _LoopMonitor:
+    """Samples how late the event loop wakes it, and the CPU of the process."""
 
     def __init__(self, clock: Clock, until: float) -> None:
         self._clock, self._until = clock, until
         self.lags: list[float] = []
         self.cpu = 0.0
 
-    async def look(self) -> None:
+    async def run(self) -> None:
         await asyncio.sleep(max(0.0, -self._clock.now()))
-        cpu, began = time.process_time(), time.monotonic()
+        cpu, started_at = time.process_time(), time.monotonic()
         while self._clock.now() < self._until:
             before = time.monotonic()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_SAMPLE_S)
             now = time.monotonic()
-            self.lags.append(max(0.0, now - before - _LOOK_S))
-            self.cpu = (time.process_time() - cpu) / (now - began)
-
-
-@dataclass(slots=True)
-class GeneratorRun:
-    started: float
-    """Epoch seconds."""
-    outcomes: list[Outcome] = field(default_factory=list)
-    """In the order of their requests."""
-    worker_stats: list[WorkerStats] = field(default_factory=list)
-    """By process."""
-    interrupted: float | None = None
-    """Seconds after the start at which somebody ended it."""
+            self.lags.append(max(0.0, now - before - _SAMPLE_S))
+            self.cpu = (time.process_time() - cpu) / (now - started_at)
 
 
 def run(
     target: Target, plan: Plan, processes: int = 1, on_outcome: Callable[[Outcome], None] = lambda _: None
 ) -> GeneratorRun:
-    """Ctrl-C ends it early, and what there is is returned. Raises ValueError where the adapter can't send one of the
-    requests, GeneratorFailed where a process did not do its share."""
+    """Runs a plan. Ctrl-C ends it early with the outcomes so far.
+
+    Raises ValueError if the adapter can't send one of the requests, GeneratorFailed if a process fails.
+    """
     if processes < 1:
         raise ValueError(f"processes should be 1 or more, not {processes}")
     prepare_adapter(target, {request.kind: request for request in plan.requests})
     context, interrupted = multiprocessing.get_context("spawn"), threading.Event()
-    ran, pipes, workers = GeneratorRun(started=time.time()), list[Connection](), list[Any]()
-    # Processes inherit it: Ctrl-C is for this one, which tells them.
+    result, pipes, workers = GeneratorRun(started=time.time()), list[Connection](), list[Any]()
+    # The processes inherit this, so that Ctrl-C reaches only this one, which stops them.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for load in WorkerLoad.split(plan, processes):
@@ -214,29 +200,32 @@ def run(
             theirs.close()
             pipes.append(ours)
         signal.signal(signal.SIGINT, lambda *_: interrupted.set())
-        _collect(pipes, ran, interrupted, on_outcome)
+        _collect(pipes, result, interrupted, on_outcome)
     finally:
         signal.signal(signal.SIGINT, before)
         for pipe, process in zip(pipes, workers, strict=False):
             pipe.close()
-            process.join(_PATIENCE_S)
+            process.join(_STOP_S)
             process.kill()
             process.join()
-    ran.outcomes.sort(key=lambda outcome: outcome.number)
-    return ran
+    result.outcomes.sort(key=lambda outcome: outcome.number)
+    return result
 
 
 def _collect(
-    pipes: Sequence[Connection], ran: GeneratorRun, interrupted: threading.Event, on_outcome: Callable[[Outcome], None]
+    pipes: Sequence[Connection],
+    result: GeneratorRun,
+    interrupted: threading.Event,
+    on_outcome: Callable[[Outcome], None],
 ) -> None:
-    """Starts all when each is ready, and hears them until none has anything left to say. Raises GeneratorFailed."""
+    """Starts the processes when all are ready and receives their messages to the end. Raises GeneratorFailed."""
     running, ready, last_message_at = list(pipes), 0, time.monotonic()
     while running:
-        if interrupted.is_set() and ran.interrupted is None:
-            ran.interrupted, last_message_at = max(0.0, time.time() - ran.started), time.monotonic()
+        if interrupted.is_set() and result.interrupted is None:
+            result.interrupted, last_message_at = max(0.0, time.time() - result.started), time.monotonic()
             for pipe in running:
                 _send_message(pipe, None)
-        if ran.interrupted is not None and time.monotonic() > last_message_at + _PATIENCE_S:
+        if result.interrupted is not None and time.monotonic() > last_message_at + _STOP_S:
             raise GeneratorFailed(f"{len(running)} generator processes do not stop")
         for pipe in wait(running, timeout=0.2):
             assert isinstance(pipe, Connection)
@@ -244,32 +233,34 @@ def _collect(
             try:
                 message = pipe.recv()
             except (EOFError, OSError):
-                if ran.interrupted is None:
+                if result.interrupted is None:
                     raise GeneratorFailed("a generator process ended before its share was done") from None
                 running.remove(pipe)
                 continue
             match message:
                 case Outcome():
-                    ran.outcomes.append(message)
+                    result.outcomes.append(message)
                     on_outcome(message)
                 case WorkerStats():
-                    ran.worker_stats.append(message)
+                    result.worker_stats.append(message)
                     running.remove(pipe)
                 case _:
                     ready += 1
-                    if ready == len(pipes) and ran.interrupted is None:
-                        ran.started = time.time() + _LEAD_S
+                    if ready == len(pipes) and result.interrupted is None:
+                        result.started = time.time() + _START_DELAY_S
                         for each in running:
-                            _send_message(each, ran.started)
+                            _send_message(each, result.started)
 
 
 def _send(pipe: Connection, target: Target, load: WorkerLoad) -> None:
-    """What a process does: says that it is ready, hears when to start, tells outcomes and in the end its strain. A
-    further word, or the end of who started it, stops it."""
+    """Entry point of a process: sends "ready", receives the start time, then sends its outcomes and its WorkerStats.
+
+    A further message, or the end of the parent process, stops it.
+    """
     adapter = prepare_adapter(target, load.kinds)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # an open loop has no other bound
-    gc.freeze()  # what was read stays to the end; looking through it again and again would make the loop late
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # an open loop needs a socket per request in flight
+    gc.freeze()  # the requests stay to the end; scanning them repeatedly would delay the loop
     _send_message(pipe, "ready")
     start = _receive_message(pipe)
     if start is None:
@@ -278,8 +269,8 @@ def _send(pipe: Connection, target: Target, load: WorkerLoad) -> None:
     async def send() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         threading.Thread(target=_stop_on_message, args=(pipe, loop, stop), daemon=True).start()
-        clock, say = Clock(start), lambda outcome: _send_message(pipe, outcome)
-        _, stats = await generate(target, load, say, clock=clock, adapter=adapter, stop=stop)
+        clock, report = Clock(start), lambda outcome: _send_message(pipe, outcome)
+        _, stats = await generate(target, load, report, clock=clock, adapter=adapter, stop=stop)
         _send_message(pipe, stats)
 
     uvloop.run(send())
@@ -287,13 +278,13 @@ def _send(pipe: Connection, target: Target, load: WorkerLoad) -> None:
 
 def _stop_on_message(pipe: Connection, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     _receive_message(pipe)
-    with suppress(RuntimeError):  # the loop may be gone by now: then there is nothing left to stop
+    with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(stop.set)
 
 
-def _send_message(pipe: Connection, what: object) -> None:
-    with suppress(OSError):  # nobody hears it, and whoever waits at the other end sees that
-        pipe.send(what)
+def _send_message(pipe: Connection, message: object) -> None:
+    with suppress(OSError):  # the other end has closed, and is handled where it is read
+        pipe.send(message)
 
 
 def _receive_message(pipe: Connection) -> float | None:

@@ -1,4 +1,4 @@
-"""The report: tables for a terminal and the same in one page, with charts, that opens anywhere and runs no script."""
+"""Report of a run or sweep: tables for a terminal, and an HTML page with charts, in one file and without scripts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CURVES: Final = {
     "time to result, s": {"p50": "p50", "p99": "p99"},
     "results per second": {"goodput": "within the objective", "throughput": "all results"},
 }
-"""Of a sweep, by its rates."""
+"""Charts of a sweep: figures and their labels by title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ def run_tables(run: RunResult) -> list[Table]:
             "Times",
             ("seconds", *_PERCENTILES.values()),
             [(name, *_percentiles(metrics[key])) for key, name in TIMES.items() if metrics[key]],
-            "From the moment a request was to be sent. Polling adds to the time until the result, not to the one by "
-            "the server's clock.",
+            "Times count from the scheduled start of a request. Polling adds to the time until the result, not to the "
+            "time until the end, which is by the server's clock.",
         ),
-        Table("What became of them", ("what", "value"), list(_facts(metrics))),
+        Table("Requests", ("figure", "value"), list(_figures(metrics))),
         Table(
             "By kind of request",
             ("kind", "requests", "served", "objective", "attainment", *_PERCENTILES.values()),
@@ -73,7 +73,7 @@ def run_tables(run: RunResult) -> list[Table]:
                     (name, *(number(group[each]) for each in amounts), *_percentiles(group["time_to_result"]))
                     for name, group in fairness["tenants"].items()
                 ],
-                f"Jain's index is {number(fairness['jain'])}, of what was served per weight: 1 is even.",
+                f"Jain's index of the served amount per weight is {number(fairness['jain'])}; 1 is fair.",
             )
         )
     return [*tables, _generator_table(run)]
@@ -92,17 +92,17 @@ def _generator_table(run: RunResult) -> Table:
         ("event loop late by, p99, s", number(metrics["loop_lag_p99"])),
         ("share of a core, by process", ", ".join(map(number, metrics["cpu"]))),
     ]
-    return Table("The generator", ("what", "value"), rows)
+    return Table("Generator", ("figure", "value"), rows)
 
 
-def _facts(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _figures(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in ("requests", "attainment", "goodput_per_s", "throughput_per_s", "megapixel_steps_per_s"):
         yield name.replace("_per_s", " per s").replace("_", " "), number(metrics[name])
     for end, count in metrics["ends"].items():
         yield end, str(count)
-    for kind, ending in (("refusals", "refused"), ("failures", "failed")):
-        for reason, count in metrics[kind].items():
-            yield f"{ending}: {reason}", str(count)
+    for figure, end in (("refusals", "refused"), ("failures", "failed")):
+        for reason, count in metrics[figure].items():
+            yield f"{end}: {reason}", str(count)
     yield "polls per task", number(metrics["polls_per_task"])
     yield "polls that failed", str(metrics["poll_errors"])
     if (index := metrics["fairness"]["jain"]) is not None:
@@ -122,7 +122,6 @@ def number(value: float | bool | None) -> str:
 
 
 def show(tables: Iterable[Table], lines: Iterable[str]) -> None:
-    """On standard output."""
     console = Console()
     console = console if console.is_terminal else Console(width=1000)
     for table in tables:
@@ -137,17 +136,16 @@ def show(tables: Iterable[Table], lines: Iterable[str]) -> None:
 
 def run_page(run: RunResult) -> str:
     metrics = run.figures
-    took = metrics["time_to_result"] or {}
+    latency = metrics["time_to_result"] or {}
+    attained = "within the objective" if run.objective else "served"
     cards = {
-        f"{'within the objective' if run.objective else 'served'}, of {metrics['requests']}": number(
-            metrics["attainment"]
-        ),
+        f"{attained}, of {metrics['requests']}": number(metrics["attainment"]),
         "goodput per s": number(metrics["goodput_per_s"]),
         "results per s": number(metrics["throughput_per_s"]),
-        "time to result, p50, s": number(took.get("p50")),
-        "time to result, p99, s": number(took.get("p99")),
+        "time to result, p50, s": number(latency.get("p50")),
+        "time to result, p99, s": number(latency.get("p99")),
     }
-    charts = [_svg(draw, run) for draw in (_time_distribution, _course, _rate_histogram)]
+    charts = [_svg(draw, run) for draw in (_time_distribution, _request_scatter, _rate_histogram)]
     return _page(run.title, _subtitle(run), warnings(run), cards, charts, run_tables(run))
 
 
@@ -159,10 +157,10 @@ def sweep_page(sweep: Sweep) -> str:
 
 
 def warnings(run: RunResult) -> list[str]:
-    """What has to be read before the figures, the worst first."""
+    """Returns the warnings about a run, the most important first."""
     messages = [f"{run.figures['lost']} accepted tasks never ended"] if run.figures["lost"] else []
     if limits := run.generator["limits"]:
-        messages.append(f"the generator was the limit, so figures are not the server's alone: {'; '.join(limits)}")
+        messages.append(f"the generator was the bottleneck, the figures are not the server's: {'; '.join(limits)}")
     return [*messages, *run.notes]
 
 
@@ -188,7 +186,7 @@ def _page(
 
 
 def _svg(draw: Callable[[Axes, Any], None], data: Any) -> str:
-    """The address of an image, which is in it."""
+    """Draws a chart. Returns a `data:` URL."""
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "gen-serve-bench", "font.size": 9}):
         figure = Figure(figsize=(5, 3), layout="constrained")
         canvas = FigureCanvasSVG(figure)
@@ -209,20 +207,20 @@ def _time_distribution(axes: Axes, run: RunResult) -> None:
     axes.set(title="share of requests that took no longer", xlabel="seconds", xscale="log", ylim=(0, 1))
 
 
-def _course(axes: Axes, run: RunResult) -> None:
+def _request_scatter(axes: Axes, run: RunResult) -> None:
     for end, colour in _COLOURS.items():
-        ours = [one for one in run.outcomes if ("late" if one.served and not one.good else one.end) == end]
-        until = [(one.final or one.intended) - one.intended for one in ours]
-        if ours:
-            axes.plot([one.intended for one in ours], until, ".", markersize=3, color=colour, label=end)
-    axes.set(title="each request", xlabel="when it was to be sent, s", ylabel="seconds to its end")
+        outcomes = [one for one in run.outcomes if ("late" if one.served and not one.good else one.end) == end]
+        seconds = [(one.final or one.intended) - one.intended for one in outcomes]
+        if outcomes:
+            axes.plot([one.intended for one in outcomes], seconds, ".", markersize=3, color=colour, label=end)
+    axes.set(title="each request", xlabel="scheduled start, s", ylabel="seconds to its end")
 
 
 def _rate_histogram(axes: Axes, run: RunResult) -> None:
     submitted = [one.intended for one in run.outcomes]
-    came = [one.final for one in run.outcomes if one.served and one.final is not None]
-    length = max([1.0, *submitted, *came])
-    for name, moments in (("asked for", submitted), ("results", came)):
+    results = [one.final for one in run.outcomes if one.served and one.final is not None]
+    length = max([1.0, *submitted, *results])
+    for name, moments in (("requests", submitted), ("results", results)):
         axes.hist(
             moments, bins=40, range=(0, length), histtype="step", label=name, weights=[40 / length] * len(moments)
         )

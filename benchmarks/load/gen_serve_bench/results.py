@@ -1,4 +1,4 @@
-"""What became of requests, and what a run comes to in figures."""
+"""Results of runs and sweeps: the figures that summarize the outcomes of requests."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Self
 
-from gen_serve_bench.workload import Plan, Shape
-
-if TYPE_CHECKING:
-    from gen_serve_bench.generator import GeneratorRun
-    from gen_serve_bench.goals import Objective
-
-End: TypeAlias = Literal["served", "refused", "failed", "lost", "interrupted"]
-"""`served`: a result that can be used. `refused`: the server said at once that it won't (4xx, 503). `failed`: anything
-else that is no result. `lost`: accepted, and never seen to end. `interrupted`: the run ended before it did."""
+from gen_serve_bench.goals import METRICS, PERCENTILES, Objective
+from gen_serve_bench.outcomes import GeneratorRun, Outcome, WorkerStats
+from gen_serve_bench.workload import Plan
 
 TIMES: Final = {
     "acknowledgement": "until accepted",
@@ -27,97 +21,26 @@ TIMES: Final = {
     "time_to_end": "until the end",
     "time_to_result": "until the result",
 }
-_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p999", "max")
-METRICS: Final = (
-    *("requests", "served", "refused", "failed", "lost", "errors", "attainment", "goodput", "throughput", "jain"),
-    *_PERCENTILES,
-    *(f"queue_{name}" for name in _PERCENTILES),
-)
-"""What --fail-if can name: docs/benchmarks.md explains each."""
-_LATE_S: Final = 0.05
-_BUSY: Final = 0.9
-_CLOCKS_S: Final = -0.05
-"""A median wait below it is no wait, but two clocks that differ."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Of one request. Times are seconds after the start of the run; `started` and `ended` by the server's clock."""
-
-    number: int
-    endpoint: str
-    shape: Shape
-    tenant: str
-    intended: float
-    """When it was to be sent. All times to a result count from here, so a generator that falls behind hides nothing."""
-    task_id: str | None = None
-    sent: float | None = None
-    acknowledged: float | None = None
-    """When the server had said that it takes the task; None where it did not, or answers with the result alone."""
-    started: float | None = None
-    ended: float | None = None
-    final: float | None = None
-    """When the client first knew how it ended."""
-    end: End = "interrupted"
-    reason: str = ""
-    """Why it was not served: `HTTP 429`, `ConnectError`, `Content Moderated`, `unusable answer: …`."""
-    polls: int = 0
-    poll_errors: int = 0
-    objective: float | None = None
-    """Seconds within which the result was to come."""
-    warm_up: bool = False
-    """Whether it is left out of the figures."""
-
-    @property
-    def served(self) -> bool:
-        return self.end == "served"
-
-    @property
-    def time_to_result(self) -> float | None:
-        """Of those that were served."""
-        return self.final - self.intended if self.served and self.final is not None else None
-
-    @property
-    def good(self) -> bool:
-        """Served within the objective; where there is none, served."""
-        took = self.time_to_result
-        return took is not None and (self.objective is None or took <= self.objective)
-
-    @property
-    def kind(self) -> str:
-        return f"{self.endpoint}, {self.shape}"
-
-    def as_row(self) -> dict[str, Any]:
-        fields = asdict(self)
-        shape = fields.pop("shape")
-        fields |= shape | {"size": str(self.shape.size) if self.shape.size else None}
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStats:
-    """What it took one process to send its share: until the last request, as waiting for the last results is idle."""
-
-    cpu: float
-    """Of one core, as a share of the time."""
-    loop_lag: Sequence[float]
-    """By how many seconds the event loop was late, one value for each look."""
+_MAX_LATENESS_S: Final = 0.05
+_MAX_CPU: Final = 0.9
+_CLOCK_SKEW_S: Final = -0.05
+"""Median queue wait below which the clocks of client and server must differ."""
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The value below which the share `q` lies, interpolated between neighbours. Raises ValueError without values."""
+    """Returns the quantile `q`, interpolated between neighbours. Raises ValueError without values."""
     if not values:
         raise ValueError("no values")
     ascending = sorted(values)
-    place = q * (len(ascending) - 1)
-    below = int(place)
+    index = q * (len(ascending) - 1)
+    below = int(index)
     above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (ascending[above] - ascending[below]) * (place - below)
+    return ascending[below] + (ascending[above] - ascending[below]) * (index - below)
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """In the unit of the values. A p99 of fewer than 100 values is little more than their maximum."""
+    """Percentiles in the unit of the values. A p99 of fewer than 100 values is little more than their maximum."""
 
     n: int
     p50: float
@@ -129,7 +52,7 @@ class Percentiles:
 
     @classmethod
     def from_values(cls, values: Sequence[float]) -> Self | None:
-        """None without values."""
+        """Returns None without values."""
         if not values:
             return None
         ordered = sorted(values)
@@ -141,12 +64,12 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a run that counts, in seconds after its start."""
+    """Part of a run that counts, in seconds after its start."""
 
     begin: float
     end: float
 
-    def holds(self, moment: float | None) -> bool:
+    def contains(self, moment: float | None) -> bool:
         return moment is not None and self.begin <= moment < self.end
 
     def per_s(self, amount: float) -> float | None:
@@ -154,41 +77,44 @@ class Window:
 
 
 def summarize(outcomes: Sequence[Outcome], window: Window, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Counts, and times in seconds, of the requests that were to be sent in the window; `weights` by tenant.
+    """Summarizes the requests scheduled in the window: counts, and times in seconds. `weights` are by tenant.
 
-    `goodput_per_s`: results that came within the objective, per second of arrivals. `attainment`: their share of all
-    requests, refused, failed and lost ones included. `throughput_per_s` and `megapixel_steps_per_s`: what came in the
-    window, whenever it was asked for; the latter None where a request leaves size or steps to the server. `queue_wait`
-    compares two clocks; between machines it is off by their difference.
+    - `goodput_per_s`: results within the objective per second of arrivals
+    - `attainment`: their share of all requests, including refused, failed and lost ones
+    - `throughput_per_s`, `megapixel_steps_per_s`: results that arrived in the window, whenever they were scheduled; the
+      latter is None if a request leaves size or steps to the server
+    - `queue_wait`: compares two clocks, so that between machines it is off by their difference
     """
-    ours = [one for one in outcomes if not one.warm_up]
-    completed = [one for one in ours if one.end != "interrupted"]
-    came = [one for one in outcomes if one.served and window.holds(one.final)]
-    works = [one.shape.work for one in came]
-    accepted = [one for one in ours if one.acknowledged is not None]
+    counted = [one for one in outcomes if not one.warm_up]
+    completed = [one for one in counted if one.end != "interrupted"]
+    results = [one for one in outcomes if one.served and window.contains(one.final)]
+    works = [one.shape.work for one in results]
+    accepted = [one for one in counted if one.acknowledged is not None]
     kinds = [kind for kind, _ in Counter(one.kind for one in completed).most_common()]
     return {
-        "requests": len(ours),
+        "requests": len(counted),
         "seconds": round(window.end - window.begin, 3),
-        "ends": dict(Counter(one.end for one in ours)),
-        "refusals": dict(Counter(one.reason for one in ours if one.end == "refused").most_common()),
-        "failures": dict(Counter(one.reason for one in ours if one.end == "failed").most_common()),
+        "ends": dict(Counter(one.end for one in counted)),
+        "refusals": dict(Counter(one.reason for one in counted if one.end == "refused").most_common()),
+        "failures": dict(Counter(one.reason for one in counted if one.end == "failed").most_common()),
         "lost": sum(one.end == "lost" for one in outcomes),
         "goodput_per_s": window.per_s(sum(one.good for one in completed)),
         "attainment": _attainment(completed),
-        "throughput_per_s": window.per_s(len(came)),
+        "throughput_per_s": window.per_s(len(results)),
         "megapixel_steps_per_s": None if None in works else window.per_s(sum(work or 0.0 for work in works)),
         "polls_per_task": round(sum(one.polls for one in accepted) / len(accepted), 2) if accepted else None,
-        "poll_errors": sum(one.poll_errors for one in ours),
-        **{name: _percentiles(values) for name, values in times(ours).items()},
+        "poll_errors": sum(one.poll_errors for one in counted),
+        **{name: _percentiles(values) for name, values in times(counted).items()},
         "kinds": {kind: _kind_summary([one for one in completed if one.kind == kind]) for kind in kinds},
         "fairness": fairness(completed, weights),
     }
 
 
 def times(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Seconds by what they measure, of the requests that got so far. `time_to_result` is as the client saw it,
-    `time_to_end` by the server's clock: polling adds to the first alone."""
+    """Returns the seconds of the requests that got so far, by the names in TIMES.
+
+    `time_to_result` is as the client saw it, `time_to_end` by the server's clock: polling adds to the former only.
+    """
     served = [one for one in outcomes if one.served]
     pairs = {
         "acknowledgement": [(one.intended, one.acknowledged) for one in outcomes],
@@ -204,27 +130,28 @@ def times(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def jain(amounts: Sequence[float]) -> float | None:
-    """Jain's index of fairness: 1 where all have the same, 1/n where one of n has everything. None where nobody has
-    anything."""
+    """Returns Jain's index of fairness: 1 if all are equal, 1/n if one of n has everything, None if all are zero."""
     squares = sum(amount * amount for amount in amounts)
     return sum(amounts) ** 2 / (len(amounts) * squares) if squares else None
 
 
 def fairness(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> dict[str, Any]:
-    """By tenant: what was asked, what was served, how long it waited. `jain` is of what was served per weight, counted
-    in megapixel-steps where all requests say theirs, else in results. It means something where all tenants asked for
-    more than they got: one that asked for little and got it lowers it, too."""
+    """Returns requests, results and waits by tenant, and Jain's index of the served amount per weight.
+
+    Amounts are megapixel-steps if all requests set size and steps, else results. The index means something if all
+    tenants requested more than they got: one that requested little and got it lowers the index, too.
+    """
     by_work = all(one.shape.work is not None for one in outcomes)
     tenants: dict[str, dict[str, Any]] = {}
     for name, weight in weights.items():
-        ours = [one for one in outcomes if one.tenant == name]
-        waits = times(ours)
+        own = [one for one in outcomes if one.tenant == name]
+        waits = times(own)
         tenants[name] = {
             "weight": weight,
-            "asked": len(ours),
-            "served": sum(one.served for one in ours),
-            "refused": sum(one.end == "refused" for one in ours),
-            "amount": round(sum((one.shape.work or 0.0) if by_work else 1.0 for one in ours if one.served), 4),
+            "asked": len(own),
+            "served": sum(one.served for one in own),
+            "refused": sum(one.end == "refused" for one in own),
+            "amount": round(sum((one.shape.work or 0.0) if by_work else 1.0 for one in own if one.served), 4),
             "time_to_result": _percentiles(waits["time_to_result"]),
             "queue_wait": _percentiles(waits["queue_wait"]),
         }
@@ -233,21 +160,24 @@ def fairness(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> dict[
     return {"jain": None if index is None else round(index, 4), "counted_in": counted_in, "tenants": tenants}
 
 
-def health(outcomes: Sequence[Outcome], strains: Sequence[WorkerStats]) -> dict[str, Any]:
-    """Whether the generator was the limit: how late requests were sent and how late event loops woke, in seconds; each
-    process's share of one core; and `limits`, in sentences: none says that the figures are the server's."""
+def health(outcomes: Sequence[Outcome], workers: Sequence[WorkerStats]) -> dict[str, Any]:
+    """Checks whether the generator was the bottleneck.
+
+    Returns the lateness of requests and event loops in seconds, each process's share of a core, and in `limits` a
+    sentence for each sign of a bottleneck; without any the figures are the server's.
+    """
     late = Percentiles.from_values([max(0.0, one.sent - one.intended) for one in outcomes if one.sent is not None])
-    lag = max((quantile(stats.loop_lag, 0.99) for stats in strains if stats.loop_lag), default=None)
+    lag = max((quantile(stats.loop_lag, 0.99) for stats in workers if stats.loop_lag), default=None)
     limits: list[str] = []
-    if late and late.p99 > _LATE_S:
-        limits.append(f"1 of 100 requests was sent {late.p99:.3f} s late or later ({_LATE_S:g} s are borne)")
-    if busy := [stats.cpu for stats in strains if stats.cpu > _BUSY]:
-        limits.append(f"{len(busy)} of {len(strains)} generator processes used {max(busy):.0%} of a core")
-    if lag is not None and lag > _LATE_S:
-        limits.append(f"1 of 100 looks at the event loop found it {lag:.3f} s late or later ({_LATE_S:g} s are borne)")
+    if late and late.p99 > _MAX_LATENESS_S:
+        limits.append(f"1 of 100 requests was sent {late.p99:.3f} s late or later (limit {_MAX_LATENESS_S:g} s)")
+    if busy := [stats.cpu for stats in workers if stats.cpu > _MAX_CPU]:
+        limits.append(f"{len(busy)} of {len(workers)} generator processes used {max(busy):.0%} of a core")
+    if lag is not None and lag > _MAX_LATENESS_S:
+        limits.append(f"1 of 100 event loop wake-ups was {lag:.3f} s late or later (limit {_MAX_LATENESS_S:g} s)")
     return {
         "lateness": late and late.as_json(),
-        "cpu": [round(stats.cpu, 3) for stats in strains],
+        "cpu": [round(stats.cpu, 3) for stats in workers],
         "loop_lag_p99": None if lag is None else round(lag, 4),
         "limits": limits,
     }
@@ -274,7 +204,7 @@ def _percentiles(values: Sequence[float]) -> dict[str, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run that was made: its outcomes, and what they come to."""
+    """Outcomes of a run with their figures."""
 
     title: str
     settings: Mapping[str, Any]
@@ -282,55 +212,55 @@ class RunResult:
     generator: Mapping[str, Any]
     objective: str | None
     solo: Mapping[str, float]
-    """Seconds that a request of a kind takes alone, where the objective is a multiple of it."""
+    """Solo latencies in seconds by kind of request, if the objective is a multiple of them."""
     started: float
     """Epoch seconds."""
     interrupted: float | None
     notes: tuple[str, ...] = ()
-    """What a reader has to know to read the figures rightly."""
+    """Caveats about the figures."""
     outcomes: list[Outcome] = field(default_factory=list, repr=False)
 
     @classmethod
     def from_run(
         cls,
         plan: Plan,
-        ran: GeneratorRun,
+        run: GeneratorRun,
         objective: Objective | None = None,
         solo: Mapping[str, float] | None = None,
         notes: tuple[str, ...] = (),
     ) -> Self:
-        """Marks the outcomes with their objective, and those of the warm-up."""
-        kinds = {outcome.kind for outcome in ran.outcomes}
+        """Summarizes a run, and sets `objective` and `warm_up` of its outcomes."""
+        kinds = {outcome.kind for outcome in run.outcomes}
         seconds = objective.seconds_by_kind(kinds, solo or {}) if objective else {}
-        for outcome in ran.outcomes:
+        for outcome in run.outcomes:
             outcome.objective = seconds.get(outcome.kind)
             outcome.warm_up = outcome.intended < plan.warm_up
         if plan.duration is None:
-            end = max((outcome.final or 0.0 for outcome in ran.outcomes), default=0.0) + 1e-6
+            end = max((outcome.final or 0.0 for outcome in run.outcomes), default=0.0) + 1e-6
         else:
             end = plan.warm_up + plan.duration
-        if ran.interrupted is not None:
-            end = min(end, ran.interrupted)
-        metrics = summarize(ran.outcomes, Window(plan.warm_up, max(plan.warm_up, end)), plan.weights)
+        if run.interrupted is not None:
+            end = min(end, run.interrupted)
+        metrics = summarize(run.outcomes, Window(plan.warm_up, max(plan.warm_up, end)), plan.weights)
         return cls(
             title=plan.title,
             settings=plan.settings,
             figures=metrics,
-            generator=health(ran.outcomes, ran.worker_stats),
+            generator=health(run.outcomes, run.worker_stats),
             objective=str(objective) if objective else None,
             solo={kind: round(value, 4) for kind, value in (solo or {}).items()},
-            started=ran.started,
-            interrupted=None if ran.interrupted is None else round(ran.interrupted, 3),
-            notes=(*notes, *_notes(metrics, ran)),
-            outcomes=ran.outcomes,
+            started=run.started,
+            interrupted=None if run.interrupted is None else round(run.interrupted, 3),
+            notes=(*notes, *_notes(metrics, run)),
+            outcomes=run.outcomes,
         )
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """By the names in METRICS."""
+        """Figures by the names in METRICS."""
         values, ends = self.figures, self.figures["ends"]
         completed = values["requests"] - ends.get("interrupted", 0)
-        took, queue_wait = values["time_to_result"] or {}, values["queue_wait"] or {}
+        latency, queue_wait = values["time_to_result"] or {}, values["queue_wait"] or {}
         counts = (values["requests"], *(ends.get(end, 0) for end in ("served", "refused", "failed")), values["lost"])
         errors = 1 - ends.get("served", 0) / completed if completed else None
         rates = (
@@ -340,14 +270,14 @@ class RunResult:
             values["throughput_per_s"],
             values["fairness"]["jain"],
         )
-        spreads = (each.get(name) for each in (took, queue_wait) for name in _PERCENTILES)
-        return dict(zip(METRICS, (*counts, *rates, *spreads), strict=True))
+        percentiles = (each.get(name) for each in (latency, queue_wait) for name in PERCENTILES)
+        return dict(zip(METRICS, (*counts, *rates, *percentiles), strict=True))
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": "run"} | {name: getattr(self, name) for name in self.__slots__ if name != "outcomes"}
 
     def write(self, folder: Path) -> None:
-        """The rows, as JSON and as CSV, and the summary."""
+        """Writes the rows, as JSON and CSV, and the summary."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = [outcome.as_row() for outcome in self.outcomes]
         (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -363,14 +293,14 @@ def write_summary(summary: Mapping[str, Any], folder: Path) -> None:
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _notes(metrics: Mapping[str, Any], ran: GeneratorRun) -> list[str]:
+def _notes(metrics: Mapping[str, Any], run: GeneratorRun) -> list[str]:
     notes: list[str] = []
-    if ran.interrupted is not None:
-        notes.append(f"interrupted after {ran.interrupted:.1f} s; what had not ended by then is left out of shares")
+    if run.interrupted is not None:
+        notes.append(f"interrupted after {run.interrupted:.1f} s; shares leave out the requests unfinished by then")
     if metrics["megapixel_steps_per_s"] is None:
         notes.append("no megapixel-steps: some requests leave their size or steps to the server")
     wait = metrics["queue_wait"]
-    if wait and wait["p50"] < _CLOCKS_S:
+    if wait and wait["p50"] < _CLOCK_SKEW_S:
         notes.append("the server's clock is behind this machine's: queue waits are wrong by the difference")
     return notes
 
@@ -383,7 +313,7 @@ class Sweep:
     notes: list[str] = field(default_factory=list)
 
     def rates(self) -> list[dict[str, Any]]:
-        """By rate, rising."""
+        """Summaries of the runs by rising rate."""
         return [_rate_summary(run) for run in sorted(self.runs, key=lambda run: run.settings["rate"])]
 
     def as_json(self) -> dict[str, Any]:
@@ -392,7 +322,7 @@ class Sweep:
         return {"kind": "sweep", **head, "rates": self.rates(), "notes": self.notes}
 
     def write(self, folder: Path) -> None:
-        """The summary, and a folder for each run."""
+        """Writes the summary and a folder for each run."""
         for number, run in enumerate(self.runs, start=1):
             run.write(folder / f"{number:02}-{run.settings['rate']:.4g}-per-s")
         write_summary(self.as_json(), folder)

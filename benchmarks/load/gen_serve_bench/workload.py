@@ -1,4 +1,4 @@
-"""What is sent, and when: a mix of endpoints and tenants that comes by a pattern or in a closed loop, or a trace."""
+"""Workloads: requests and their schedule, from a mix of endpoints and tenants, or from a recorded trace."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Pattern: TypeAlias = Literal["poisson", "constant", "bursts", "diurnal"]
 PATTERNS: Final[tuple[Pattern, ...]] = get_args(Pattern)
 
 _PEAKS: Final = {"poisson": 1.0, "constant": 1.0, "bursts": 4.0, "diurnal": 1.8}
-"""How many times the mean rate there is at the most, unless said otherwise."""
+"""Default peak of each pattern, relative to the mean rate."""
 _POOL: Final = 1000
-"""Requests that a closed loop of unknown length goes round, each time with other seeds."""
+"""Requests that a closed loop of unknown length repeats, each time with other seeds."""
 _MAX_SEED: Final = 2**31
 _COLOURS: Final = ("red", "green", "blue", "yellow", "orange", "white", "black", "cyan")
-_THINGS: Final = ("star", "circle", "square", "triangle", "diamond", "heart")
+_OBJECTS: Final = ("star", "circle", "square", "triangle", "diamond", "heart")
 
 
 class Size(NamedTuple):
-    """In pixels."""
+    """Size in pixels."""
 
     width: int
     height: int
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Of `512x768`. Raises ValueError for anything else."""
+        """Parses `512x768`. Raises ValueError."""
         width, sign, height = str(text).lower().partition("x")
         if not sign or not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
             raise ValueError(f"a size is written WIDTHxHEIGHT in pixels, like 1024x768, not {text!r}")
@@ -52,20 +52,20 @@ _REFERENCE: Final = Size(512, 512)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a request asks for, as far as its cost depends on it. What is None is left to the server."""
+    """Properties of a request that determine its cost. None leaves the choice to the server."""
 
     size: Size | None = None
     steps: int | None = None
     references: int = 0
-    """Images that are sent along."""
+    """Number of images to send."""
     seconds: int | None = None
-    """Of video."""
+    """Seconds of video."""
     tuned: bool = False
-    """Whether a tuned model (LoRA) is asked for."""
+    """True for a tuned model (LoRA)."""
 
     @property
     def work(self) -> float | None:
-        """Megapixel-steps, a second of video counting as an image; None where the server chooses size or steps."""
+        """Megapixel-steps, where a second of video counts as an image; None if the server chooses size or steps."""
         if self.size is None or self.steps is None:
             return None
         return self.size.width * self.size.height / 1e6 * self.steps * (self.seconds or 1)
@@ -82,12 +82,12 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Decided before anything is sent."""
+class LoadRequest:
+    """Request of a plan, made before the run starts."""
 
     number: int
     moment: float
-    """When it is to be sent, seconds after the start; in a closed loop as soon as there is room."""
+    """Scheduled time in seconds after the start; a closed loop sends it once a slot is free."""
     endpoint: str
     shape: Shape
     tenant: str
@@ -95,24 +95,24 @@ class Request:
     seed: int
     reference_size: Size = _REFERENCE
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields, as they are."""
+    """Extra fields of the body."""
 
     @property
     def kind(self) -> str:
-        """What requests that cost the same share."""
+        """Endpoint and shape: requests of one kind cost the same."""
         return f"{self.endpoint}, {self.shape}"
 
 
 def schedule(
     pattern: Pattern, rate: float, duration: float, seed: int = 0, *, peak: float | None = None, period: float = 60.0
 ) -> list[float]:
-    """When requests arrive: seconds after the start, rising, all below `duration`. `rate` is the mean per second.
+    """Returns rising arrival times in seconds after the start, all below `duration`. `rate` is the mean per second.
 
-    `constant` arrivals are evenly spaced and start at once. `poisson` ones are independent of each other, as those of
-    many clients are. `bursts` come at `peak` times the mean rate at the beginning of each `period`, and then not at
-    all. `diurnal` ones rise and fall like a day that lasts a `period`, up to `peak` times the mean.
+    `constant` arrivals are evenly spaced and start at once. `poisson` arrivals are independent, like those of many
+    clients. `bursts` come at `peak` times the mean rate at the beginning of each `period`, with none in between.
+    `diurnal` arrivals rise and fall like a day of length `period`, up to `peak` times the mean.
 
-    Raises ValueError for what is no such pattern.
+    Raises ValueError for an invalid pattern.
     """
     if pattern not in PATTERNS:
         raise ValueError(f"--arrivals should be one of {', '.join(PATTERNS)}, not {pattern!r}")
@@ -121,18 +121,18 @@ def schedule(
     if not 0 < period < math.inf:
         raise ValueError(f"the period should be a number of seconds above 0, not {period}")
     if peak is not None and pattern not in ("bursts", "diurnal"):
-        raise ValueError(f"{pattern} arrivals have no peak; bursts and diurnal ones have")
+        raise ValueError(f"{pattern} arrivals have no peak; only bursts and diurnal arrivals have one")
     if peak is not None and not 1 < peak <= (2 if pattern == "diurnal" else 1e6):
         raise ValueError(f"the peak should be above 1 times the mean rate, of diurnal arrivals at most 2, not {peak}")
     if pattern == "constant":
         return [n / rate for n in range(round(rate * duration))]
-    chance, most = random.Random(seed), peak or _PEAKS[pattern]
-    endless = iter(lambda: chance.expovariate(rate * most), None)
-    moments = takewhile(lambda moment: moment < duration, accumulate(endless))
+    rng, max_rate = random.Random(seed), peak or _PEAKS[pattern]
+    gaps = iter(lambda: rng.expovariate(rate * max_rate), None)
+    moments = takewhile(lambda moment: moment < duration, accumulate(gaps))
     if pattern == "poisson":
         return list(moments)
-    # Thinning (Lewis and Shedler 1979): of arrivals at the highest rate, each stays with the share of its own moment.
-    return [moment for moment in moments if chance.random() * most < _relative_rate(pattern, most, moment / period % 1)]
+    # Thinning (Lewis and Shedler 1979): keeps arrivals at the peak rate with the probability of their own moment.
+    return [at for at in moments if rng.random() * max_rate < _relative_rate(pattern, max_rate, at / period % 1)]
 
 
 def _relative_rate(pattern: Pattern, peak: float, phase: float) -> float:
@@ -151,14 +151,14 @@ class _Section(BaseModel):
 
 
 class Endpoint(_Section):
-    """Of `sizes`, `steps` and `seconds` each request takes one, all equally likely; left out, the server chooses."""
+    """Endpoint of a mix. Each request draws one of `sizes`, `steps` and `seconds`; an empty list leaves it open."""
 
     endpoint: str = Field(min_length=1)
-    """Its name, without `/v1/`; with the OpenAI adapter the model."""
+    """Name without `/v1/`; the model with the OpenAI adapter."""
     weight: Weight = 1
     sizes: list[SizeText] = []
     steps: list[AtLeastOne] = []
-    """Sent where the endpoint takes steps; counted as work in any case."""
+    """Steps to send if the endpoint takes them; they always count as work."""
     references: int = Field(default=0, ge=0, le=16)
     reference_size: SizeText = _REFERENCE
     seconds: list[AtLeastOne] = []
@@ -171,13 +171,13 @@ class Endpoint(_Section):
 
 
 class Tenant(_Section):
-    """Whose key a request carries."""
+    """Tenant of a mix, with the API key of its requests."""
 
     name: str = Field(min_length=1)
     traffic: Weight = 1
-    """Its share of the requests, against the others'."""
+    """Share of the requests, relative to other tenants."""
     weight: Weight = 1
-    """What it is entitled to at the server against the others, for the index of fairness."""
+    """Share of the server that it is entitled to, relative to other tenants, for the fairness index."""
     key_env: str | None = None
     key_file: Path | None = None
 
@@ -188,7 +188,7 @@ class Tenant(_Section):
         return self
 
     def key(self) -> str | None:
-        """None where none is named. Raises ValueError where it is named and not there."""
+        """Reads the key; None if the mix names none. Raises ValueError if it is missing."""
         if self.key_env is not None:
             if not (secret := os.environ.get(self.key_env)):
                 raise ValueError(f"tenant {self.name}: the environment variable {self.key_env} (key_env) is not set")
@@ -205,10 +205,10 @@ class Mix(_Section):
     endpoints: list[Endpoint] = []
     tenants: list[Tenant] = [Tenant(name="all")]
     prompts: list[str] | None = None
-    """One is drawn for each request; left out, they are made up."""
+    """Prompts to draw from; None to make them up."""
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_lists(self) -> Self:
         if not self.tenants or len({tenant.name for tenant in self.tenants}) < len(self.tenants):
             raise ValueError("tenants should have different names, or be left out")
         if self.prompts is not None and not self.prompts:
@@ -219,48 +219,47 @@ class Mix(_Section):
     def weights(self) -> dict[str, float]:
         return {tenant.name: tenant.weight for tenant in self.tenants}
 
-    def prompt(self, chance: random.Random) -> str:
+    def prompt(self, rng: random.Random) -> str:
         if self.prompts:
-            return chance.choice(self.prompts)
-        thing, ground = chance.sample(_COLOURS, 2)
-        return f"a {chance.choice(('small', 'large'))} {thing} {chance.choice(_THINGS)} on a {ground} background"
+            return rng.choice(self.prompts)
+        colour, background = rng.sample(_COLOURS, 2)
+        return f"a {rng.choice(('small', 'large'))} {colour} {rng.choice(_OBJECTS)} on a {background} background"
 
-    def requests(self, moments: Sequence[float], seed: int = 0) -> list[Request]:
-        """One for each moment. The same seed draws the same. Raises ValueError without endpoints."""
-        self._check()
-        chance, result = random.Random(f"mix {seed}"), list[Request]()
+    def requests(self, moments: Sequence[float], seed: int = 0) -> list[LoadRequest]:
+        """Draws a request for each moment; equal seeds draw equal requests. Raises ValueError without endpoints."""
+        self._check_endpoints()
+        rng, result = random.Random(f"mix {seed}"), list[LoadRequest]()
         by_endpoint = [each.weight for each in self.endpoints]
         by_tenant = [each.traffic for each in self.tenants]
         shapes = {id(each): each.shapes() for each in self.endpoints}
         for moment in moments:
-            [endpoint] = chance.choices(self.endpoints, by_endpoint)
-            [tenant] = chance.choices(self.tenants, by_tenant)
-            result.append(
-                self._request(len(result), moment, endpoint, chance.choice(shapes[id(endpoint)]), tenant, chance)
-            )
+            [endpoint] = rng.choices(self.endpoints, by_endpoint)
+            [tenant] = rng.choices(self.tenants, by_tenant)
+            shape = rng.choice(shapes[id(endpoint)])
+            result.append(self._request(len(result), moment, endpoint, shape, tenant, rng))
         return result
 
-    def request_per_kind(self) -> list[Request]:
-        """A request of every kind that the mix may draw. Raises ValueError without endpoints."""
-        self._check()
+    def request_per_kind(self) -> list[LoadRequest]:
+        """Returns a request of every kind in the mix. Raises ValueError without endpoints."""
+        self._check_endpoints()
         kinds = [(endpoint, shape) for endpoint in self.endpoints for shape in endpoint.shapes()]
-        chance = random.Random("one of each")
-        return [self._request(number, 0.0, *kind, self.tenants[0], chance) for number, kind in enumerate(kinds)]
+        rng = random.Random("one of each")
+        return [self._request(number, 0.0, *kind, self.tenants[0], rng) for number, kind in enumerate(kinds)]
 
-    def _check(self) -> None:
+    def _check_endpoints(self) -> None:
         if not self.endpoints:
             raise ValueError("endpoints: the mix has none")
 
     def _request(
-        self, number: int, moment: float, endpoint: Endpoint, shape: Shape, tenant: Tenant, chance: random.Random
-    ) -> Request:
-        prompt, seed = self.prompt(chance), chance.randrange(_MAX_SEED)
+        self, number: int, moment: float, endpoint: Endpoint, shape: Shape, tenant: Tenant, rng: random.Random
+    ) -> LoadRequest:
+        prompt, seed = self.prompt(rng), rng.randrange(_MAX_SEED)
         name, size, body = endpoint.endpoint, endpoint.reference_size, endpoint.body
-        return Request(number, moment, name, shape, tenant.name, prompt, seed, size, body)
+        return LoadRequest(number, moment, name, shape, tenant.name, prompt, seed, size, body)
 
 
 def load_mix(path: Path) -> Mix:
-    """Raises FileNotFoundError, or ValueError that names the file, the field and what is wrong with it."""
+    """Reads a mix. Raises FileNotFoundError, or ValueError that names the file, the field and the problem."""
     try:
         text = path.read_text()
         _check_keys(yaml.compose(text), path)
@@ -268,8 +267,8 @@ def load_mix(path: Path) -> Mix:
     except yaml.YAMLError as problem:
         raise ValueError(f"{path} is no YAML: {problem}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} should hold endpoints and their weights, and holds none")
-    if isinstance(content.get("prompts"), str):  # a file with one a line
+        raise ValueError(f"{path} should list endpoints and their weights, but lists none")
+    if isinstance(content.get("prompts"), str):  # a file with a prompt per line
         file = path.parent / content["prompts"]
         try:
             lines = file.read_text().splitlines()
@@ -289,12 +288,12 @@ def load_mix(path: Path) -> Mix:
 
 
 def _check_keys(node: yaml.Node | None, path: Path) -> None:
-    """Raises ValueError for a key that stands twice: YAML's reader would take the last one, and drop the first."""
+    """Raises ValueError for a repeated key, of which YAML's parser would drop the first."""
     keys = set[str]()
     for each in node.value if isinstance(node, yaml.CollectionNode) else ():
         key, value = each if isinstance(each, tuple) else (None, each)
         if key is not None and key.value in keys:
-            raise ValueError(f"{path}:{key.start_mark.line + 1}: {key.value} stands here a second time: merge the two")
+            raise ValueError(f"{path}:{key.start_mark.line + 1}: {key.value} is repeated here: merge the two")
         keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
         _check_keys(value, path)
 
@@ -304,13 +303,13 @@ def _error_text(problem: ValidationError) -> str:
 
 
 class Arrival(_Section):
-    """A line of a trace: when a request came and what it asked for, and nothing of what was in it."""
+    """Line of a trace: time and shape of a request, without its content."""
 
     offset: float = Field(ge=0, allow_inf_nan=False)
-    """Seconds after the first."""
+    """Seconds after the first request."""
     endpoint: str = Field(min_length=1, pattern=r"^[\w./-]+$")
     tenant: int = Field(default=0, ge=0)
-    """Numbered in the order in which they first come."""
+    """Number of the tenant, in the order of first requests."""
     width: Annotated[int, Field(ge=1, le=65536)] | None = None
     height: Annotated[int, Field(ge=1, le=65536)] | None = None
     steps: AtLeastOne | None = None
@@ -329,7 +328,7 @@ def write_trace(path: Path, arrivals: Iterable[Arrival]) -> None:
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """In the order of time. Raises FileNotFoundError, or ValueError that names the line and the field."""
+    """Reads a trace in the order of time. Raises FileNotFoundError, or ValueError that names the line and field."""
     arrivals: list[Arrival] = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
@@ -344,33 +343,33 @@ def read_trace(path: Path) -> list[Arrival]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do. Times in seconds."""
+    """Plan of a run. Times are in seconds."""
 
     settings: Mapping[str, Any]
-    """As they stand in a summary."""
-    requests: Sequence[Request]
+    """Settings to show in the summary."""
+    requests: Sequence[LoadRequest]
     weights: Mapping[str, float]
-    """What tenants are entitled to, against each other."""
+    """Share of the server that each tenant is entitled to, relative to the others."""
     duration: float | None
-    """Of the requests that count; None: until the last one has ended."""
+    """Length of the part that counts; None: until the last request has ended."""
     warm_up: float
-    """Of those before them."""
+    """Length of the part before it."""
     concurrency: int | None = None
-    """Of a closed loop: requests that are on their way at any time."""
+    """Requests in flight of a closed loop; None for an open one."""
 
     @property
     def title(self) -> str:
-        how = f"{self.concurrency} at a time" if self.concurrency else f"{self.settings['rate']:.4g} per second"
-        return f"{self.settings['source']}, {how}"
+        load = f"{self.concurrency} at a time" if self.concurrency else f"{self.settings['rate']:.4g} per second"
+        return f"{self.settings['source']}, {load}"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A mix that comes by a pattern; at which rate is still open."""
+    """Mix with an arrival pattern, but without a rate yet."""
 
     mix: Mix
     source: str
-    """What is sent, for people."""
+    """Name of the mix to show."""
     duration: float
     warm_up: float = 0.0
     pattern: Pattern = "poisson"
@@ -378,16 +377,16 @@ class Load:
     period: float = 60.0
 
     def at(self, rate: float, seed: int = 0) -> Plan:
-        """Raises ValueError for a rate, peak or period that can't be, or at which nothing would be sent."""
+        """Plans an open loop. Raises ValueError for an invalid rate, peak or period, or if nothing would be sent."""
         moments = schedule(self.pattern, rate, self.warm_up + self.duration, seed, peak=self.peak, period=self.period)
         if not any(moment >= self.warm_up for moment in moments):
             raise ValueError(f"{rate:g} requests per second for {self.duration:g} s are no request at all")
-        swings = {"peak": self.peak, "period": self.period} if self.pattern in ("bursts", "diurnal") else {}
-        settings = self._settings(seed) | {"arrivals": self.pattern, "rate": rate} | swings
+        peaks = {"peak": self.peak, "period": self.period} if self.pattern in ("bursts", "diurnal") else {}
+        settings = self._settings(seed) | {"arrivals": self.pattern, "rate": rate} | peaks
         return Plan(settings, self.mix.requests(moments, seed), self.mix.weights, self.duration, self.warm_up)
 
     def closed_loop(self, concurrency: int, requests: int | None, seed: int = 0) -> Plan:
-        """So many at a time, until so many were sent, or else until the duration is over."""
+        """Plans a closed loop of so many requests, or else of the load's duration."""
         pool = self.mix.requests([0.0] * (requests or _POOL), seed)
         duration = None if requests else self.duration
         settings = self._settings(seed) | {"arrivals": "closed", "rate": None, "concurrency": concurrency}
@@ -399,18 +398,21 @@ class Load:
 
 
 def replay(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float, warm_up: float, seed: int) -> Plan:
-    """The trace once more, `speed` times as fast. Prompts are the mix's, or made up; tenants those of the mix in turn,
-    or as many as the trace has where the mix names only one. Raises ValueError where the warm-up is all of it."""
+    """Plans a trace again, `speed` times as fast, with the prompts of the mix or made-up ones.
+
+    Tenants of the trace map to those of the mix in turn, or keep their numbers if the mix has one tenant. Raises
+    ValueError if the warm-up covers the whole trace.
+    """
     if not 0 < speed < math.inf:
         raise ValueError(f"the speed should be a number above 0, not {speed}")
-    chance, weights, requests = random.Random(f"trace {seed}"), dict[str, float](), list[Request]()
+    rng, weights, requests = random.Random(f"trace {seed}"), dict[str, float](), list[LoadRequest]()
     for number, each in enumerate(arrivals):
         tenant = mix.tenants[each.tenant % len(mix.tenants)]
         name = tenant.name if len(mix.tenants) > 1 else f"tenant {each.tenant}"
         weights[name] = tenant.weight
-        moment, request_seed = (each.offset - arrivals[0].offset) / speed, chance.randrange(_MAX_SEED)
-        requests.append(Request(number, moment, each.endpoint, each.shape, name, mix.prompt(chance), request_seed))
-    # The last request has a time of its own, too: the mean gap.
+        moment, request_seed = (each.offset - arrivals[0].offset) / speed, rng.randrange(_MAX_SEED)
+        requests.append(LoadRequest(number, moment, each.endpoint, each.shape, name, mix.prompt(rng), request_seed))
+    # The last request counts for the mean gap.
     length = requests[-1].moment * len(requests) / max(1, len(requests) - 1) or 1.0
     if warm_up > requests[-1].moment:
         raise ValueError(f"a warm-up of {warm_up:g} s leaves nothing of a trace of {length:.1f} s")
@@ -420,11 +422,11 @@ def replay(arrivals: Sequence[Arrival], mix: Mix, source: str, *, speed: float, 
 
 
 def replay_notes(arrivals: Sequence[Arrival], mix: Mix, finetune: str | None) -> list[str]:
-    """In what a replay differs from what was recorded."""
+    """Returns the differences between a replay and the recorded load."""
     notes: list[str] = []
     tenants = len({each.tenant for each in arrivals})
     if tenants > len(mix.tenants):
         notes.append(f"{tenants} tenants were recorded, and sent with {len(mix.tenants)} keys")
     if (tuned := sum(each.tuned for each in arrivals)) and finetune is None:
-        notes.append(f"{tuned} requests were for tuned models, and sent without")
+        notes.append(f"{tuned} requests of tuned models were sent without one; name one with --finetune")
     return notes

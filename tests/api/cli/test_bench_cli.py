@@ -112,9 +112,9 @@ def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_cli: GenServe
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        ("run", 2, "name what is sent: --mix FILE (configs/load.yaml is one), or --endpoint NAME"),
+        ("run", 2, "name the requests to send: --mix FILE (configs/load.yaml is one), or --endpoint NAME"),
         ("run --endpoint a --size big", 2, "a size is written WIDTHxHEIGHT"),
-        ("run --endpoint a --adapter openai --wait 3", 2, "--wait is for --adapter gen"),
+        ("run --endpoint a --adapter openai --wait 3", 2, "--wait needs --adapter gen"),
         ("run --endpoint a --rate 0.001 --duration 1", 2, "0.001 requests per second for 1 s are no request at all"),
         ("run --endpoint a --base-url http://127.0.0.1:9", 1, "http://127.0.0.1:9 can't be reached: "),
         ("run --mix nowhere.yaml", 2, "[Errno 2] No such file or directory: 'nowhere.yaml'"),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from gen_serve_bench.adapters import Target, prepare_adapter
 from gen_serve_bench.generator import GeneratorFailed, WorkerLoad, generate, run
-from gen_serve_bench.results import Outcome
-from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Shape, Size, Tenant
+from gen_serve_bench.outcomes import Outcome
+from gen_serve_bench.workload import Endpoint, Load, LoadRequest, Mix, Shape, Size, Tenant
 from support.http_service import serving
 from support.scripted_server import Act, ScriptedServer
 
@@ -27,8 +27,8 @@ LOAD = Load(
 )
 
 
-def requests(*moments: float, shape: Shape = Shape(Size(128, 64), steps=4)) -> list[Request]:  # noqa: B008
-    return [Request(n, moment, "gen-any", shape, "a", "a star", 7 + n) for n, moment in enumerate(moments)]
+def requests(*moments: float, shape: Shape = Shape(Size(128, 64), steps=4)) -> list[LoadRequest]:  # noqa: B008
+    return [LoadRequest(n, moment, "gen-any", shape, "a", "a star", 7 + n) for n, moment in enumerate(moments)]
 
 
 def target(base_url: str = "http://127.0.0.1:9", **changes: Any) -> Target:

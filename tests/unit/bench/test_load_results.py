@@ -14,29 +14,17 @@ from typing import Any
 
 import pytest
 from gen_serve_bench.bodies import request_body, request_path
-from gen_serve_bench.generator import GeneratorRun
-from gen_serve_bench.goals import NoSolo, Objective, Threshold, solo_latencies, solo_requests
+from gen_serve_bench.goals import METRICS, NoSolo, Objective, Threshold, solo_latencies, solo_requests
+from gen_serve_bench.outcomes import GeneratorRun, Outcome, WorkerStats
 from gen_serve_bench.report import run_page, sweep_page, sweep_tables
-from gen_serve_bench.results import (
-    METRICS,
-    Outcome,
-    Percentiles,
-    RunResult,
-    Sweep,
-    Window,
-    WorkerStats,
-    fairness,
-    health,
-    jain,
-    summarize,
-)
+from gen_serve_bench.results import Percentiles, RunResult, Sweep, Window, fairness, health, jain, summarize
 from gen_serve_bench.workload import (
     Arrival,
     Endpoint,
     Load,
+    LoadRequest,
     Mix,
     Pattern,
-    Request,
     Shape,
     Size,
     Tenant,
@@ -114,9 +102,9 @@ def test_jains_index_is_one_where_all_have_the_same_and_a_share_where_one_has_al
 @pytest.mark.parametrize(
     ("late", "sample", "message"),
     [
-        (0.2, CALM, "1 of 100 requests was sent 0.200 s late or later (0.05 s are borne)"),
+        (0.2, CALM, "1 of 100 requests was sent 0.200 s late or later (limit 0.05 s)"),
         (0.0, WorkerStats(0.97, [0.001]), "1 of 2 generator processes used 97% of a core"),
-        (0.0, WorkerStats(0.2, [0.3] * 9), "1 of 100 looks at the event loop found it 0.300 s late or later"),
+        (0.0, WorkerStats(0.2, [0.3] * 9), "1 of 100 event loop wake-ups was 0.300 s late or later"),
     ],
 )
 def test_each_way_in_which_the_generator_falls_behind_is_told(late: float, sample: WorkerStats, message: str) -> None:
@@ -127,7 +115,7 @@ def test_each_way_in_which_the_generator_falls_behind_is_told(late: float, sampl
 
 
 def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> None:
-    def send(request: Request) -> Outcome:
+    def send(request: LoadRequest) -> Outcome:
         return served_outcome(0, 60 if request.number == 0 else request.number)
 
     solo = solo_latencies(solo_requests(SOME.request_per_kind()), send)
@@ -143,10 +131,12 @@ def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> Non
 def test_thresholds_name_what_crossed_them() -> None:
     run = make_measured(refuse=10)
     assert set(run.metrics) == set(METRICS)
-    assert Threshold.parse("attainment < 0.5").violation(run) is None
-    assert "attainment is 0.9" in (Threshold.parse("attainment<0.99").violation(run) or "")
+    assert Threshold.parse("attainment < 0.5").violation(run.metrics) is None
+    assert "attainment is 0.9" in (Threshold.parse("attainment<0.99").violation(run.metrics) or "")
     nothing = RunResult.from_run(Load(MIX, "a mix", 10).at(1), GeneratorRun(0.0))
-    assert "p95 could not be measured (--fail-if 'p95>10')" in (Threshold.parse("p95>10").violation(nothing) or "")
+    assert "p95 could not be measured (--fail-if 'p95>10')" in (
+        Threshold.parse("p95>10").violation(nothing.metrics) or ""
+    )
     for text in ("p95", "speed>1", "p95>fast"):
         with pytest.raises(ValueError, match="--fail-if should be like 'p95>10', of requests, served"):
             Threshold.parse(text)
@@ -174,11 +164,11 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert not re.search(r"(src|href|url\()\s*=?\s*[\"'(]?\s*(https?:)?//", page)
     assert len(charts(page)) == 3
     assert "refused: HTTP 429" in page
-    assert "the generator was the limit" not in page
+    assert "the generator was the bottleneck" not in page
     assert "<b>loud</b>" not in page
     assert "&lt;b&gt;loud&lt;/b&gt;" in page, "names of others are text"
     late = run_page(make_measured(lag=0.2))
-    assert late.index("the generator was the limit") < late.index("within the objective")
+    assert late.index("the generator was the bottleneck") < late.index("within the objective")
     nothing = make_measured()
     nothing.outcomes.clear()
     assert len(charts(run_page(nothing))) == 3
@@ -265,7 +255,7 @@ def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "should hold endpoints"),
+        ("", "should list endpoints"),
         ("endpoints: [{endpoint: a, sizes: [big]}]", r"endpoints.0.sizes.0: .*WIDTHxHEIGHT"),
         ("endpoints: [{endpoint: a, wait: 1}]", "endpoints.0.wait: Extra inputs are not permitted"),
         ("tenants: [{name: a}, {name: a}]", "tenants should have different names"),
@@ -305,8 +295,8 @@ def test_a_trace_that_is_none_is_told(tmp_path: Path) -> None:
             read_trace(tmp_path / "trace.jsonl")
 
 
-def request(endpoint: str, shape: Shape, **body: object) -> Request:
-    return Request(0, 0.0, endpoint, shape, "all", "a red star", 7, Size(96, 64), body)
+def request(endpoint: str, shape: Shape, **body: object) -> LoadRequest:
+    return LoadRequest(0, 0.0, endpoint, shape, "all", "a red star", 7, Size(96, 64), body)
 
 
 def image_size(image: str) -> tuple[int, int]:
