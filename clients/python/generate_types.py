@@ -1,6 +1,6 @@
-"""Types of the interface from its description: `python clients/python/generate_types.py` writes them anew.
+"""Generator of the clients' types from `openapi.json`: `python clients/python/generate_types.py`.
 
-One walk over `openapi.json` makes both files; what differs between the languages is in `Language`.
+One walk over the document makes the Python and TypeScript files; `Language` has their differences.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PYTHON_FILE: Final = _HERE / "gen_serve_client/types.py"
 TYPESCRIPT_FILE: Final = _HERE.parent / "typescript/gen-serve.d.ts"
 
 _WIDTH: Final = 110
-_NOTICE: Final = "Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`."
-_HEAD: Final = f'''"""Bodies and answers of the interface.
+_NOTICE: Final = "Generated from openapi.json by clients/python/generate_types.py. Do not edit; run `make openapi`."
+_HEAD: Final = f'''"""Request and response bodies of the interface.
 
 {_NOTICE}
 """
@@ -38,12 +38,12 @@ from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Ty
 R_co = TypeVar("R_co", covariant=True)
 '''
 _GENERATE: Final = '''Progress: TypeAlias = Callable[[TaskResult], None]
-"""Sees every answer while a task is waited for."""
+"""Callback that gets the task after every poll."""
 
 
 # fmt: off
 class Generate(Protocol[R_co]):
-    """What each endpoint takes. `submit` reaches those that this description does not have."""
+    """Fields that each endpoint takes. Use `submit` for endpoints that are not listed."""
 '''
 _OVERLOAD: Final = """
     @overload
@@ -55,8 +55,8 @@ _BASES: Final = {
     "Request": "Fields of every endpoint.",
     "SeededRequest": "Fields of most image endpoints.",
 }
-"""Types of fields that at least so many requests share: all of them, then most."""
-_MOST: Final = 0.7
+"""Base types, with docstrings: fields that all requests share, and fields that most share."""
+_MOST_SHARE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Language:
     literal: Callable[[Sequence[Any]], str]
 
     def expression(self, schema: Schema) -> str:
-        """The type of what the schema describes."""
+        """Returns the type of a schema."""
         return " | ".join(dict.fromkeys(self._alternatives(schema)))
 
     def _alternatives(self, schema: Schema) -> Iterator[str]:
@@ -110,16 +110,16 @@ TYPESCRIPT: Final = Language(
 
 
 def python(description: Schema) -> str:
-    """The text of `PYTHON_FILE`."""
+    """Returns the content of `PYTHON_FILE`."""
     parts = [_HEAD]
     requests = {name for names in bodies(description).values() for name in names}
     fields = {name: list(_python_fields(schema)) for name, schema in _schemas(description) if "properties" in schema}
     bases = _base_fields({name: fields[name] for name in requests})
-    above: Sequence[str] = ()
-    for (base, said), parent in zip(_BASES.items(), ("TypedDict", *_BASES), strict=False):
-        own = (field for field in bases[base] if field not in above)
-        parts.append(f'class {base}({parent}):\n    """{said}"""\n\n' + "".join(own))
-        above = bases[base]
+    inherited: Sequence[str] = ()
+    for (base, docstring), parent in zip(_BASES.items(), ("TypedDict", *_BASES), strict=False):
+        own = (field for field in bases[base] if field not in inherited)
+        parts.append(f'class {base}({parent}):\n    """{docstring}"""\n\n' + "".join(own))
+        inherited = bases[base]
     for name, schema in _schemas(description):
         if name in fields:
             base = next((b for b in reversed(_BASES) if name in requests and set(bases[b]) <= set(fields[name])), None)
@@ -138,21 +138,21 @@ def python(description: Schema) -> str:
 
 
 def typescript(description: Schema) -> str:
-    """The text of `TYPESCRIPT_FILE`."""
-    parts = [f"// Bodies and answers of the interface.\n// {_NOTICE}"]
+    """Returns the content of `TYPESCRIPT_FILE`."""
+    parts = [f"// Request and response bodies of the interface.\n// {_NOTICE}"]
     for name, schema in _schemas(description):
         if "properties" in schema:
             parts.append(f"{_comment(schema)}export interface {name} {{\n{''.join(_typescript_fields(schema))}}}")
         else:
             parts.append(f"{_comment(schema)}export type {name} = {TYPESCRIPT.expression(schema)};")
     lines = "".join(f'  "{name}": {" | ".join(names)};\n' for name, names in bodies(description).items())
-    parts.append(f"/** What each endpoint takes. */\nexport interface Bodies {{\n{lines}}}")
+    parts.append(f"/** Request bodies of each endpoint. */\nexport interface Bodies {{\n{lines}}}")
     parts.append("export type Endpoint = keyof Bodies;\n")
     return "\n\n".join(parts)
 
 
 def bodies(description: Schema) -> dict[str, list[str]]:
-    """The types of what each endpoint takes; several, where it has modes."""
+    """Returns the types of each endpoint's body; several for an endpoint with modes."""
     result: dict[str, list[str]] = {}
     for path, methods in sorted(description["paths"].items()):
         operation = methods.get("post", {})
@@ -171,23 +171,25 @@ def _ref_name(schema: Schema) -> str:
 
 
 def _type_name(name: str) -> str:
-    """`UsageReport-Input` as `UsageReportInput`."""
+    """Makes `UsageReportInput` of `UsageReport-Input`."""
     return "".join(part[0].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
 
 
 def _python_fields(schema: Schema) -> Iterator[str]:
     for name, field in schema["properties"].items():
-        kind = PYTHON.expression(field)
-        kind = kind if name in schema.get("required", ()) else f"NotRequired[{kind}]"
-        yield f"    {name}: {kind}\n{indent(_docstring(_description(field)), '    ')}"
+        expression = PYTHON.expression(field)
+        annotation = expression if name in schema.get("required", ()) else f"NotRequired[{expression}]"
+        yield f"    {name}: {annotation}\n{indent(_docstring(_description(field)), '    ')}"
 
 
 def _base_fields(requests: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The fields of each of `_BASES`: those that all requests have, and further ones that most have together."""
-    count = Counter(field for fields in requests.values() for field in fields)
-    every = [field for field, times in count.items() if times == len(requests)]
-    most = [field for field, times in count.items() if times >= _MOST * len(requests)]
-    return dict(zip(_BASES, (sorted(every), sorted(most)), strict=True))
+    """Returns the fields of each of `_BASES`."""
+    counts = Counter(field for fields in requests.values() for field in fields)
+    minimums = (len(requests), _MOST_SHARE * len(requests))
+    return {
+        base: sorted(field for field, count in counts.items() if count >= minimum)
+        for base, minimum in zip(_BASES, minimums, strict=True)
+    }
 
 
 def _typescript_fields(schema: Schema) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _typescript_fields(schema: Schema) -> Iterator[str]:
 
 
 def _description(schema: Schema) -> str:
-    """What the description says of it, and its default."""
+    """Returns the schema's description with its default."""
     text, default = schema.get("description", "").strip(), schema.get("default")
     if default in (None, "", []):
         return text

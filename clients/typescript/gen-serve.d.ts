@@ -1,5 +1,5 @@
-// Bodies and answers of the interface.
-// Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
+// Request and response bodies of the interface.
+// Generated from openapi.json by clients/python/generate_types.py. Do not edit; run `make openapi`.
 
 /** One of the two images is needed. Unknown fields are ignored. */
 export interface CannyRequest {
@@ -1070,7 +1070,7 @@ export interface VideoToVideoRequest {
   webhook_url?: string | null;
 }
 
-/** What each endpoint takes. */
+/** Request bodies of each endpoint. */
 export interface Bodies {
   "gen-2-max": Gen2MaxRequest;
   "gen-2-max-finetuned": TunedGen2MaxRequest;

@@ -206,7 +206,7 @@ def test_too_many_requests_with_a_long_time_to_wait(connect_to: Connect, start_s
 def test_what_answers_is_no_such_service_and_what_is_no_address(connect_to: Connect, web: Website) -> None:
     web.set_page("/v1/credits", b"<html>")
     gen = connect_to(web.url("", "127.0.0.1"), "secret")
-    with pytest.raises(UnexpectedAnswer, match="is something else"):
+    with pytest.raises(UnexpectedAnswer, match="is no gen-serve service"):
         gen.credits()
     for address in ("", "localhost:8000", "ftp://host", "http://", "http://host:port"):
         with pytest.raises(ValueError, match="is no address"):

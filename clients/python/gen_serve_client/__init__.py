@@ -1,4 +1,4 @@
-"""Images and videos from a gen-serve service: `Client`, `AsyncClient`, `verify_webhook`."""
+"""Client of a gen-serve service for images and videos: `Client`, `AsyncClient`, `verify_webhook`."""
 
 from gen_serve_client.async_client import AsyncClient
 from gen_serve_client.client import Client

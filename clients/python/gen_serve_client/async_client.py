@@ -1,4 +1,4 @@
-"""The client for asyncio."""
+"""Client for asyncio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, NoAnswer, Pause, Reply, Request, Steps
+from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, HttpRequest, NoAnswer, Pause, Reply, Steps
 from gen_serve_client.result import AsyncResult
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import no_answer, options, to_answer
@@ -32,7 +32,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same methods, arguments and exceptions. A context manager, too, or close it."""
+    """Client for asyncio with the methods, arguments and exceptions of `Client`.
+
+    Use as a context manager, or close it.
+    """
 
     def __init__(
         self, base_url: str, key: str = "", *, retries: Retries | None = None, http: httpx2.AsyncClient | None = None
@@ -57,29 +60,29 @@ class AsyncClient:
 
     @property
     def generate(self) -> Generate[Coroutine[Any, Any, AsyncResult]]:
-        """As `Client.generate`: `await client.generate(endpoint, **fields)`."""
+        """See `Client.generate`: `await client.generate(endpoint, **fields)`."""
         return self._generate
 
     async def submit(self, endpoint: str, body: Mapping[str, object], idempotency_key: str | None = None) -> Submission:
-        """As `Client.submit`."""
+        """See `Client.submit`."""
         return await self._run(self._calls.submit(endpoint, body, idempotency_key))
 
     async def poll(self, task_id: str, wait: float = 0) -> TaskResult:
-        """As `Client.poll`."""
+        """See `Client.poll`."""
         return await self._run(self._calls.poll(task_id, wait))
 
     async def wait(
         self, task_id: str, *, progress: Progress | None = None, timeout_s: float | None = None
     ) -> AsyncResult:
-        """As `Client.wait`."""
+        """See `Client.wait`."""
         return self._result(await self._run(self._calls.wait(task_id, progress, timeout_s)))
 
     async def fetch(self, url: str) -> bytes:
-        """As `Client.fetch`."""
+        """See `Client.fetch`."""
         return await self._run(self._calls.fetch(url))
 
     async def cancel(self, task_id: str) -> TaskResult:
-        """As `Client.cancel`."""
+        """See `Client.cancel`."""
         return await self._run(self._calls.cancel(task_id))
 
     async def tasks(
@@ -92,31 +95,31 @@ class AsyncClient:
         endpoint: str | None = None,
         since: float | None = None,
     ) -> TaskPage:
-        """As `Client.tasks`."""
+        """See `Client.tasks`."""
         return await self._run(self._calls.tasks(limit, cursor, active, statuses, endpoint, since))
 
     async def credits(self) -> float:
-        """As `Client.credits`."""
+        """See `Client.credits`."""
         return await self._run(self._calls.credits())
 
     async def upload_finetune(self, file: str | PathLike[str], base: str, name: str) -> FinetuneDetails:
-        """As `Client.upload_finetune`."""
+        """See `Client.upload_finetune`."""
         return await self._run(self._calls.upload_finetune(Path(file), base, name))
 
     async def finetunes(self) -> list[FinetuneDetails]:
-        """As `Client.finetunes`."""
+        """See `Client.finetunes`."""
         return await self._run(self._calls.finetunes())
 
     async def delete_finetune(self, finetune_id: str) -> DeletedFinetune:
-        """As `Client.delete_finetune`."""
+        """See `Client.delete_finetune`."""
         return await self._run(self._calls.delete_finetune(finetune_id))
 
     async def ready(self) -> bool:
-        """As `Client.ready`."""
+        """See `Client.ready`."""
         return await self._run(self._calls.ready())
 
     async def openapi(self) -> dict[str, Any]:
-        """As `Client.openapi`."""
+        """See `Client.openapi`."""
         return await self._run(self._calls.openapi())
 
     async def _generate(
@@ -147,12 +150,10 @@ class AsyncClient:
             else:
                 answer = await self._send(step)
 
-    async def _send(self, request: Request) -> Answer | NoAnswer:
-        content = request.content
+    async def _send(self, request: HttpRequest) -> Answer | NoAnswer:
+        content = _chunks(request.content) if isinstance(request.content, Path) else request.content
         try:
-            response = await self._http.request(
-                content=_chunks(content) if isinstance(content, Path) else content, **options(request)
-            )
+            response = await self._http.request(content=content, **options(request))
         except httpx2.HTTPError as problem:
             return no_answer(problem)
         return to_answer(response)

@@ -1,4 +1,4 @@
-"""Every call of the service as steps: which requests it takes, and what their answers mean."""
+"""Calls of the service as steps: the requests to send, and the meaning of their answers."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ from gen_serve_client.errors import (
     TaskNotFound,
     UnexpectedAnswer,
 )
-from gen_serve_client.exchange import Answer, Param, Pause, Request, Steps, exchange
+from gen_serve_client.exchange import Answer, HttpRequest, Param, Pause, Steps, exchange
 from gen_serve_client.retries import Retries
 from gen_serve_client.types import DeletedFinetune, FinetuneDetails, Progress, Status, Submission, TaskPage, TaskResult
 from gen_serve_client.version import VERSION
 
 _USER_AGENT: Final = f"gen-serve-client/{VERSION}"
 _POLL_S: Final = 20.0
-"""How long one poll waits on the server's side."""
-_WATCHED_POLL_S: Final = 0.5
-"""The same while somebody watches the progress."""
+"""Seconds that one poll waits at the server."""
+_PROGRESS_POLL_S: Final = 0.5
+"""Seconds that one poll waits at the server if the caller wants progress."""
 _ANSWER_S: Final = 30.0
 _SUBMIT_S: Final = 120.0
-"""Images are fetched and looked at before a submission is answered."""
+"""Longer than others, as the service fetches and checks images before it answers a submission."""
 _UPLOAD_S: Final = 600.0
 _PORTS: Final = {"http": 80, "https": 443}
 _NOT_FOUND: Final = "Task not found"
 
 
 class Calls:
-    """The service at an address, with a key for it, which may be empty."""
+    """Service at an address, with a key, which may be empty."""
 
     def __init__(self, base_url: str, key: str, retries: Retries) -> None:
-        """Raises ValueError for what is no address, and what no key can be."""
+        """Raises ValueError for an invalid address or key."""
         self.base_url = base_url.rstrip("/")
         if None in _origin(base_url):
-            raise ValueError(f"{base_url} is no address; like http://127.0.0.1:8000 or https://media.example.com")
+            raise ValueError(f"{base_url} is no address like http://127.0.0.1:8000 or https://media.example.com")
         if not (key.isascii() and key.isprintable()):
             raise ValueError("a key has printable ASCII characters only")
         self._key = key
         self._retries = retries
 
     def submit(self, endpoint: str, body: Mapping[str, object], idempotency_key: str | None) -> Steps[Submission]:
-        """The Idempotency-Key is made once for all tries, so that they make one task."""
+        # One key for all tries, so that they make one task.
         path = f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}"
         headers = {"idempotency-key": idempotency_key or str(uuid.uuid4())}
         answer = yield from self._call("POST", path, timeout_s=_SUBMIT_S, headers=headers, body=body)
         return cast(Submission, self._object(answer, path, "id"))
 
-    def poll(self, task_id: str, wait_s: float, give_up: float | None = None) -> Steps[TaskResult]:
-        """`give_up`: no try begins after that, by the monotonic clock."""
+    def poll(self, task_id: str, wait_s: float, deadline: float | None = None) -> Steps[TaskResult]:
+        """Polls a task. `deadline`: monotonic time of the last try."""
         params = {"id": task_id, "wait": wait_s}
         answer = yield from self._call(
-            "GET", "/v1/get_result", timeout_s=wait_s + _ANSWER_S, params=params, accept=404, give_up=give_up
+            "GET", "/v1/get_result", timeout_s=wait_s + _ANSWER_S, params=params, accept=404, deadline=deadline
         )
         return cast(TaskResult, self._object(answer, "/v1/get_result", "id", "status"))
 
     def wait(self, task_id: str, progress: Progress | None, timeout_s: float | None) -> Steps[TaskResult]:
-        """The task once it is `Ready`."""
-        give_up = None if timeout_s is None else time.monotonic() + timeout_s
-        longest_s = _POLL_S if progress is None else _WATCHED_POLL_S
+        """Waits until a task is `Ready`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        max_wait_s = _POLL_S if progress is None else _PROGRESS_POLL_S
         while True:
-            began = time.monotonic()
-            wait_s = longest_s if give_up is None else min(longest_s, max(0.0, give_up - began))
-            task = yield from self.poll(task_id, wait_s, give_up)
+            started_at = time.monotonic()
+            wait_s = max_wait_s if deadline is None else min(max_wait_s, max(0.0, deadline - started_at))
+            task = yield from self.poll(task_id, wait_s, deadline)
             if progress is not None:
                 progress(task)
             if _is_ready(task):
                 return task
             now = time.monotonic()
-            if timeout_s is not None and give_up is not None and now >= give_up:
+            if timeout_s is not None and deadline is not None and now >= deadline:
                 raise NotInTime(task_id, timeout_s)
-            if now - began < wait_s:  # some services know nothing of waiting
-                yield Pause(min(1.0, began + wait_s - now))
+            if now - started_at < wait_s:  # other services ignore `wait`
+                yield Pause(min(1.0, started_at + wait_s - now))
 
     def content(self, task: TaskResult) -> Steps[bytes]:
-        """The file of a task that is `Ready`, by a fresh link where the old one has expired."""
+        """Downloads the file of a task that is `Ready`, by a new link if the old one has expired."""
         try:
             return (yield from self.fetch(link(task)))
         except NotAllowed:
@@ -160,14 +160,14 @@ class Calls:
         return self._object(answer, "/openapi.json")
 
     def request(self, method: str, path: str, **parts: Any) -> Steps[Any]:
-        """What any path of the service answers, as JSON; None where that is empty. `parts` are those of `_request`."""
+        """Returns the JSON of any path; None for an empty answer. `parts` are those of `_request`."""
         return (yield from self._call(method, path, **parts)).json
 
     def _call(
-        self, method: str, url: str, *, accept: int | None = None, give_up: float | None = None, **parts: Any
+        self, method: str, url: str, *, accept: int | None = None, deadline: float | None = None, **parts: Any
     ) -> Steps[Answer]:
         request = self._request(method, url, **parts)
-        return (yield from exchange(request, self.base_url, self._retries, accept=accept, give_up=give_up))
+        return (yield from exchange(request, self.base_url, self._retries, accept=accept, deadline=deadline))
 
     def _request(
         self,
@@ -179,21 +179,21 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, object] | Path | None = None,
         repeatable: bool = True,
-    ) -> Request:
-        """`url` is a path of the service, or leads anywhere: the key goes to the service's own origin only."""
-        whole = f"{self.base_url}{url}" if url.startswith("/") else url
+    ) -> HttpRequest:
+        """Makes a request to a path of the service or to any URL; the key goes to the service's own origin only."""
+        absolute = f"{self.base_url}{url}" if url.startswith("/") else url
         all_headers = {"user-agent": _USER_AGENT, **(headers or {})}
-        if self._key and _origin(whole) == _origin(self.base_url):
+        if self._key and _origin(absolute) == _origin(self.base_url):
             all_headers["x-key"] = self._key
         if isinstance(body, Mapping):
             all_headers["content-type"] = "application/json"
             content = json.dumps(body, allow_nan=False).encode()
         else:
             content = body
-        return Request(method, whole, timeout_s, params or {}, all_headers, content, repeatable)
+        return HttpRequest(method, absolute, timeout_s, params or {}, all_headers, content, repeatable)
 
     def _object(self, answer: Answer, path: str, *names: str) -> dict[str, Any]:
-        """The answer's JSON, which has these names."""
+        """Returns the answer's JSON object. Raises UnexpectedAnswer if it lacks one of the names."""
         body = answer.json
         if not isinstance(body, dict) or not body.keys() >= set(names):
             raise UnexpectedAnswer(self.base_url, path)
@@ -201,12 +201,12 @@ class Calls:
 
 
 def link(task: TaskResult) -> str:
-    """To the file of a task that is `Ready`."""
+    """Returns the link to the file of a task that is `Ready`."""
     return (task.get("result") or {})["sample"]
 
 
 def _is_ready(task: TaskResult) -> bool:
-    """False while it is on its way. Raises TaskUnsuccessful and TaskNotFound."""
+    """Returns False for an unfinished task. Raises TaskUnsuccessful and TaskNotFound."""
     match task["status"]:
         case "Request Moderated" | "Content Moderated":
             raise Moderated(task)
@@ -219,7 +219,7 @@ def _is_ready(task: TaskResult) -> bool:
 
 
 def _origin(url: str) -> tuple[str | None, str | None, int | None]:
-    """Scheme, host and port; None for what is no address of HTTP."""
+    """Returns scheme, host and port; None each if the URL is not of HTTP."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

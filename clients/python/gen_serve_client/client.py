@@ -1,4 +1,4 @@
-"""The client for programs that do one thing after the other."""
+"""Blocking client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, NoAnswer, Pause, Reply, Request, Steps
+from gen_serve_client.exchange import LOOPBACK_MOUNTS, Answer, HttpRequest, NoAnswer, Pause, Reply, Steps
 from gen_serve_client.result import Result
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import no_answer, options, to_answer
@@ -31,18 +31,19 @@ T = TypeVar("T")
 
 
 class Client:
-    """Talks to one service, from any number of threads. Use as a context manager, or close it.
+    """Client of one service, for any number of threads. Use as a context manager, or close it.
 
-    All methods raise OutOfReach when the service can't be reached or can't work, UnexpectedAnswer when it is no such
-    service, and Refused, or one of its kinds, when it says no.
+    All methods raise OutOfReach if the service is unreachable or unavailable, UnexpectedAnswer if the address is not a
+    gen-serve service, and Refused or one of its subclasses if the service rejects the request.
     """
 
     def __init__(
         self, base_url: str, key: str = "", *, retries: Retries | None = None, http: httpx2.Client | None = None
     ) -> None:
-        """`base_url` is `http://127.0.0.1:8000`, say. Without a `key`, tasks can be polled and waited for.
+        """Raises ValueError for an invalid address or key.
 
-        `http` is for proxies or certificates of your own; it is left open. Raises ValueError for what is no address.
+        `base_url`: for example `http://127.0.0.1:8000`. `key`: without one, only polling and waiting work. `http`: an
+        HTTP client with your own proxies or certificates; it is not closed.
         """
         self._calls = Calls(base_url, key, retries or Retries())
         self._http = http or httpx2.Client(mounts=LOOPBACK_MOUNTS)
@@ -64,39 +65,38 @@ class Client:
 
     @property
     def generate(self) -> Generate[Result]:
-        """`generate(endpoint, **fields)` submits, waits, and returns the Result once it is there.
+        """Callable `generate(endpoint, **fields)` that submits a task, waits for it and returns the Result.
 
-        `progress` and `timeout_s` are those of `wait`, whose exceptions it raises, too; `idempotency_key` is that of
-        `submit`.
+        `idempotency_key` works as in `submit`, `progress` and `timeout_s` as in `wait`.
         """
         return self._generate
 
     def submit(self, endpoint: str, body: Mapping[str, object], idempotency_key: str | None = None) -> Submission:
-        """Has a task made: `submit("gen-3-image-klein", {"prompt": "a red star"})["id"]`.
+        """Submits a task: `submit("gen-3-image-klein", {"prompt": "a red star"})["id"]`.
 
-        However often it has to be sent, there will be one task. A key of your own (1 to 255 characters) makes that
-        so for a day, over restarts of your program, too.
+        Retries never make a second task. With an idempotency key of your own (1 to 255 characters), neither do further
+        calls for a day, even after a restart of your program.
         """
         return self._run(self._calls.submit(endpoint, body, idempotency_key))
 
     def poll(self, task_id: str, wait: float = 0) -> TaskResult:
-        """The task as soon as it has ended, or as it is after `wait` seconds (0 to 60). Unknown: `Task not found`."""
+        """Returns the task once it ends, or after `wait` seconds (0 to 60). An unknown one is `Task not found`."""
         return self._run(self._calls.poll(task_id, wait))
 
     def wait(self, task_id: str, *, progress: Progress | None = None, timeout_s: float | None = None) -> Result:
-        """The result, once it is there. `progress` sees the task twice a second, and at the end.
+        """Waits for the result. Calls `progress` with the task twice a second and at the end.
 
-        Raises Moderated or TaskFailed when it came to nothing, TaskNotFound, and NotInTime after `timeout_s` seconds,
-        which an answer that hangs may exceed.
+        Raises Moderated or TaskFailed for a task without a result, TaskNotFound, and NotInTime after `timeout_s`
+        seconds, or later if an answer hangs.
         """
         return self._result(self._run(self._calls.wait(task_id, progress, timeout_s)))
 
     def fetch(self, url: str) -> bytes:
-        """The file behind a result link, which may lie on another host: that one never sees the key."""
+        """Downloads a file from a result link. The key never goes to another host."""
         return self._run(self._calls.fetch(url))
 
     def cancel(self, task_id: str) -> TaskResult:
-        """Ends a task as `Error`, free of charge. Raises TaskNotFound, and Refused (409) for one that has ended."""
+        """Cancels a task, which ends as `Error` for free. Raises TaskNotFound, or Refused (409) if it has ended."""
         return self._run(self._calls.cancel(task_id))
 
     def tasks(
@@ -109,37 +109,38 @@ class Client:
         endpoint: str | None = None,
         since: float | None = None,
     ) -> TaskPage:
-        """A page of the project's tasks, newest first, 1 to 100; `cursor` is `next` of the page before.
+        """Returns a page of the project's tasks, newest first. `limit`: 1 to 100; `cursor`: `next` of the last page.
 
-        Only those on their way if `active`, of these `statuses`, of one `endpoint`, submitted since an epoch second.
+        `active`: only unfinished tasks. `statuses`, `endpoint`: only these. `since`: only those submitted since that
+        epoch second.
         """
         return self._run(self._calls.tasks(limit, cursor, active, statuses, endpoint, since))
 
     def credits(self) -> float:
-        """What the key's organization has left."""
+        """Returns the credits left to the key's organization."""
         return self._run(self._calls.credits())
 
     def upload_finetune(self, file: str | PathLike[str], base: str, name: str) -> FinetuneDetails:
-        """Uploads a safetensors file (LoRA) made for the endpoint `base`. Raises OSError when it can't be read.
+        """Uploads a safetensors file (LoRA) made for the endpoint `base`. Raises OSError if it can't be read.
 
-        It is sent once: after OutOfReach, `finetunes` tells whether it arrived.
+        It is not retried: after OutOfReach, check `finetunes` for it.
         """
         return self._run(self._calls.upload_finetune(Path(file), base, name))
 
     def finetunes(self) -> list[FinetuneDetails]:
-        """The project's tuned models, newest first."""
+        """Returns the project's tuned models, newest first."""
         return self._run(self._calls.finetunes())
 
     def delete_finetune(self, finetune_id: str) -> DeletedFinetune:
-        """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
+        """Deletes a tuned model. Tasks that wait to use it end as `Error`."""
         return self._run(self._calls.delete_finetune(finetune_id))
 
     def ready(self) -> bool:
-        """Whether the service takes requests now, asked once."""
+        """Returns whether the service takes requests now, without retries."""
         return self._run(self._calls.ready())
 
     def openapi(self) -> dict[str, Any]:
-        """The service's description of itself."""
+        """Returns the service's OpenAPI document."""
         return self._run(self._calls.openapi())
 
     def _generate(
@@ -170,7 +171,7 @@ class Client:
             else:
                 answer = self._send(step)
 
-    def _send(self, request: Request) -> Answer | NoAnswer:
+    def _send(self, request: HttpRequest) -> Answer | NoAnswer:
         with ExitStack() as stack:
             content = request.content
             if isinstance(content, Path):

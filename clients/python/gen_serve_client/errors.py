@@ -1,4 +1,4 @@
-"""What may go wrong, as exceptions. Their texts are fit for a person, their fields for a program."""
+"""Exceptions of the client, with texts for people and fields for programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gen_serve_client.types import TaskResult
 
 
 class GenServeError(Exception):
-    """Whatever this package raises, except ValueError for arguments that can't be meant."""
+    """Base class of this package's exceptions. Invalid arguments raise ValueError."""
 
 
 class OutOfReach(GenServeError):
-    """The service did not answer, or answered that it can't work now, however often it was asked."""
+    """The service is unreachable or unavailable after all retries."""
 
     def __init__(self, base_url: str, reason: str, status: int | None = None, connected: bool = False) -> None:
-        """`status` is its last answer's, 500 or more, if there was one. `connected`: there was somebody."""
+        """`status`: that of the last answer, 500 or more, if any. `connected`: whether a connection was made."""
         super().__init__(base_url, reason, status, connected)
         self.base_url = base_url
         self.reason = reason
@@ -31,7 +31,7 @@ class OutOfReach(GenServeError):
 
 
 class UnexpectedAnswer(GenServeError):
-    """What answers is no gen-serve service."""
+    """The address is not a gen-serve service."""
 
     def __init__(self, base_url: str, path: str) -> None:
         super().__init__(base_url, path)
@@ -39,14 +39,14 @@ class UnexpectedAnswer(GenServeError):
         self.path = path
 
     def __str__(self) -> str:
-        return f"{self.base_url} is something else: it answers {self.path} with no object"
+        return f"{self.base_url} is no gen-serve service: its answer to {self.path} lacks the expected fields"
 
 
 class Refused(GenServeError):
-    """The service said no. Kinds of refusals that a program may want to tell apart have classes of their own."""
+    """The service rejected the request. Subclasses are the reasons that programs tell apart."""
 
     def __init__(self, status: int, detail: str, retry_after_s: float | None = None) -> None:
-        """`retry_after_s`: when it may be worth another try, if the service says so."""
+        """`retry_after_s`: seconds until another try makes sense, if the service says so."""
         super().__init__(status, detail, retry_after_s)
         self.status = status
         self.detail = detail
@@ -57,28 +57,28 @@ class Refused(GenServeError):
 
 
 class InsufficientCredits(Refused):
-    """402: too few credits, or a spending limit is reached, which ends after `retry_after_s`."""
+    """402: too few credits, or a spending limit that resets after `retry_after_s`."""
 
 
 class NotAllowed(Refused):
-    """401 or 403: the key or token is missing, wrong or expired, or may not do this."""
+    """401 or 403: the key or token is missing, wrong, expired or not permitted to do this."""
 
 
 class TooManyRequests(Refused):
-    """429, more often than the client was told to try again."""
+    """429 after all retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
     field: str
-    """Where it is, with dots: `body.images.0`."""
+    """Path of the field: `body.images.0`."""
     message: str
     kind: str
-    """For programs: `missing`, `image_invalid`."""
+    """Error type for programs: `missing`, `image_invalid`."""
 
 
 class InvalidRequest(Refused):
-    """422: what was asked for can't be done, and why, field by field."""
+    """422: fields of the request are invalid."""
 
     def __init__(self, problems: Sequence[FieldProblem]) -> None:
         super().__init__(422, "; ".join(f"{problem.field}: {problem.message}" for problem in problems))
@@ -87,7 +87,7 @@ class InvalidRequest(Refused):
 
 
 class TaskNotFound(GenServeError):
-    """No such task, or it is no longer kept."""
+    """The task does not exist, or is no longer kept."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)
@@ -98,7 +98,7 @@ class TaskNotFound(GenServeError):
 
 
 class NotInTime(GenServeError, TimeoutError):
-    """A task has not ended within the time that the caller had for it. It goes on, and can be waited for again."""
+    """The task has not ended within the caller's timeout. It goes on; wait for it again."""
 
     def __init__(self, task_id: str, timeout_s: float) -> None:
         super().__init__(task_id, timeout_s)
@@ -110,7 +110,7 @@ class NotInTime(GenServeError, TimeoutError):
 
 
 class TaskUnsuccessful(GenServeError):
-    """A task ended without a result. It costs nothing."""
+    """The task ended without a result. It costs nothing."""
 
     def __init__(self, task: TaskResult) -> None:
         super().__init__(task)
@@ -127,7 +127,7 @@ class TaskUnsuccessful(GenServeError):
 
 
 class TaskFailed(TaskUnsuccessful):
-    """Status `Error`, also of what was cancelled."""
+    """Status `Error`; cancelled tasks have it, too."""
 
 
 class Moderated(TaskUnsuccessful):
@@ -135,7 +135,7 @@ class Moderated(TaskUnsuccessful):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The categories that were too much."""
+        """Categories that moderation rejected."""
         return tuple(self.details.get("Moderation Reasons") or ())
 
     @property
@@ -144,4 +144,4 @@ class Moderated(TaskUnsuccessful):
 
 
 class WebhookRefused(GenServeError):
-    """A call that is not, or not now, from who knows the webhook's secret."""
+    """The webhook's signature is missing, wrong or too old."""

@@ -1,7 +1,7 @@
-"""Steps of a call, without any input or output: what to send, and how long to pause.
+"""Steps of a call, without input and output: requests to send, and pauses.
 
-A call is a generator. It yields a `Request` and is sent back an `Answer`, or `NoAnswer`; it yields a `Pause` and is
-sent back None; what it returns is the caller's. `Client` and `AsyncClient` carry out the steps, each in its own way.
+A call is a generator. It yields an `HttpRequest` and receives an `Answer` or `NoAnswer`; it yields a `Pause` and
+receives None; it returns the call's result. `Client` and `AsyncClient` carry out the steps.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from gen_serve_client.errors import (
 from gen_serve_client.retries import Retries, retry_after_s
 
 LOOPBACK_MOUNTS: Final = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
-"""Has httpx2 call a service on this machine directly, whatever proxies the environment names."""
+"""Makes httpx2 connect directly to a service on this machine, whatever proxies the environment sets."""
 
 T = TypeVar("T")
 Param: TypeAlias = str | float | Sequence[str]
 
-_KINDS = {401: NotAllowed, 402: InsufficientCredits, 403: NotAllowed, 429: TooManyRequests}
+_REFUSALS = {401: NotAllowed, 402: InsufficientCredits, 403: NotAllowed, 429: TooManyRequests}
 _TEXT_CHARS = 200
-"""Of a refusal that is not of the service's form: a gateway's page, say."""
+"""Length of the quoted text of an answer in another form, such as a gateway's page."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     method: str
     url: str
     timeout_s: float
-    """For each read and write."""
+    """Timeout of each read and write."""
     params: Mapping[str, Param]
     headers: Mapping[str, str]
     content: bytes | Path | None
     repeatable: bool
-    """Whether a second one changes nothing. Others are sent again only where the first surely did nothing."""
+    """True for an idempotent request. Others are retried only if the first try certainly did nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers, with names in lower case."""
     body: bytes
 
     @property
     def json(self) -> Any:
-        """None for what is no JSON."""
+        """Content of the body; None if it is no JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -68,7 +68,7 @@ class Answer:
 class NoAnswer:
     reason: str
     connected: bool
-    """Whether anything may have been received."""
+    """True if the service may have received the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +76,17 @@ class Pause:
     seconds: float
 
 
-Step: TypeAlias = Request | Pause
+Step: TypeAlias = HttpRequest | Pause
 Reply: TypeAlias = Answer | NoAnswer | None
 Steps: TypeAlias = Generator[Step, Reply, T]
 
 
 def exchange(
-    request: Request, base_url: str, retries: Retries, accept: int | None = None, give_up: float | None = None
+    request: HttpRequest, base_url: str, retries: Retries, accept: int | None = None, deadline: float | None = None
 ) -> Steps[Answer]:
-    """The answer, if it is 2xx or has the status `accept`. Raises OutOfReach and Refused.
+    """Sends a request with retries. Returns an answer with 2xx or the status `accept`. Raises OutOfReach and Refused.
 
-    `give_up`: no further try begins after that, by the monotonic clock.
+    `deadline`: monotonic time of the last try.
     """
     number = 1
     while True:
@@ -95,13 +95,13 @@ def exchange(
         if isinstance(answer, Answer) and (200 <= answer.status < 300 or answer.status == accept):
             return answer
         wait_s = _wait_s(request, answer, number, retries)
-        if wait_s is None or (give_up is not None and time.monotonic() + wait_s > give_up):
+        if wait_s is None or (deadline is not None and time.monotonic() + wait_s > deadline):
             raise _error(answer, base_url)
         yield Pause(wait_s)
         number += 1
 
 
-def _wait_s(request: Request, answer: Answer | NoAnswer, number: int, retries: Retries) -> float | None:
+def _wait_s(request: HttpRequest, answer: Answer | NoAnswer, number: int, retries: Retries) -> float | None:
     if isinstance(answer, NoAnswer):
         if answer.connected and not request.repeatable:
             return None
@@ -121,11 +121,11 @@ def _error(answer: Answer | NoAnswer, base_url: str) -> OutOfReach | Refused:
     text = detail if isinstance(detail, str) else answer.body[:_TEXT_CHARS].decode(errors="replace")
     if answer.status >= 500:
         return OutOfReach(base_url, text, answer.status, connected=True)
-    return _KINDS.get(answer.status, Refused)(answer.status, text, retry_after_s(answer.headers))
+    return _REFUSALS.get(answer.status, Refused)(answer.status, text, retry_after_s(answer.headers))
 
 
 def _problems(detail: Any) -> list[FieldProblem]:
-    """Empty where it is of another form."""
+    """Returns the field errors of a 422; empty if it has another form."""
     try:
         return [
             FieldProblem(".".join(map(str, entry["loc"])), str(entry["msg"]), str(entry.get("type", "")))

@@ -1,4 +1,4 @@
-"""What a task came to, and its file."""
+"""Results of tasks, with their files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gen_serve_client.types import TaskResult
 
 
 class BaseResult:
-    """A task that is `Ready`."""
+    """Result of a task that is `Ready`."""
 
     def __init__(self, task: TaskResult) -> None:
         self.task = task
-        """What polling answered."""
+        """Task as the last poll returned it."""
 
     @property
     def id(self) -> str:
@@ -25,56 +25,56 @@ class BaseResult:
 
     @property
     def url(self) -> str:
-        """Link to the file, valid for ten minutes at least, for everybody who has it."""
+        """Link to the file, valid for at least ten minutes, without a key."""
         return link(self.task)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """`sample`, and as far as known `prompt`, `seed`, `start_time`, `end_time`, `duration`, `draft_cache`."""
+        """`sample`, and if known `prompt`, `seed`, `start_time`, `end_time`, `duration` and `draft_cache`."""
         return self.task.get("result") or {}
 
     @property
     def cost(self) -> float | None:
-        """Credits."""
+        """Price in credits."""
         return self.task.get("cost")
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What could not be done of what was asked for."""
+        """Parts of the request that could not be done."""
         return tuple((self.task.get("details") or {}).get("warnings") or ())
 
 
 class Result(BaseResult):
-    """What `Client` made."""
+    """Result of a `Client`."""
 
     def __init__(self, task: TaskResult, content: Callable[[TaskResult], bytes]) -> None:
         super().__init__(task)
         self._content = content
 
     def content(self) -> bytes:
-        """The file, fetched now. Raises OutOfReach, and Refused where it is no longer kept."""
+        """Downloads the file. Raises OutOfReach, or Refused if it is no longer kept."""
         return self._content(self.task)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Fetches the file and writes it. Raises as `content` does, and OSError."""
+        """Downloads the file to a path. Raises OSError and the exceptions of `content`."""
         target = Path(path)
         target.write_bytes(self.content())
         return target
 
 
 class AsyncResult(BaseResult):
-    """What `AsyncClient` made."""
+    """Result of an `AsyncClient`."""
 
     def __init__(self, task: TaskResult, content: Callable[[TaskResult], Awaitable[bytes]]) -> None:
         super().__init__(task)
         self._content = content
 
     async def content(self) -> bytes:
-        """As `Result.content`."""
+        """See `Result.content`."""
         return await self._content(self.task)
 
     async def save(self, path: str | PathLike[str]) -> Path:
-        """As `Result.save`."""
+        """See `Result.save`."""
         target = Path(path)
         await asyncio.to_thread(target.write_bytes, await self.content())
         return target

@@ -1,4 +1,4 @@
-"""When a request is sent again, and how long that is waited for."""
+"""Policy of retries: which requests are sent again, and after how long."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from email.utils import parsedate_to_datetime
 
 _TOO_MANY = 429
 _BUSY = 409
-"""With `Retry-After`: the first request with this Idempotency-Key is still being handled."""
+"""Conflict; with `Retry-After` the first request with this Idempotency-Key is still in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request is sent, at most. What is refused for good is never sent again."""
+    """Limits of retries. Requests that the service rejects for good are never retried."""
 
     tries: int = 6
-    """While the service is out of reach or can't work, from 1; with the waits below, for about ten seconds."""
+    """Tries while the service is unreachable or unavailable, at least 1; by default they take about ten seconds."""
     too_many_tries: int = 4
-    """While it answers 429, from 1."""
+    """Tries while the service answers 429, at least 1."""
     first_wait_s: float = 0.5
-    """After the first try, if the service does not say; doubled after each further one, and up to a half shorter."""
+    """Seconds after the first try, unless the service sets them; doubled for each further one, less up to a half."""
     longest_wait_s: float = 30.0
-    """A service that wants more is not asked again."""
+    """Longest wait in seconds; if the service wants a longer one, there is no retry."""
 
     def __post_init__(self) -> None:
         if min(self.tries, self.too_many_tries) < 1:
-            raise ValueError("a request is tried once at least: tries and too_many_tries are from 1")
+            raise ValueError("a request is tried once at least: tries and too_many_tries should be 1 or more")
 
     def wait_s(self, number: int, status: int | None, retry_after_s: float | None) -> float | None:
-        """Until the try after this one, whose number counts from 1; None: there is no other.
+        """Returns the seconds from try `number`, counted from 1, to the next; None if there is no other.
 
-        `status` is that of the answer, None where there was none.
+        `status`: that of the answer; None without an answer.
         """
         if number >= (self.too_many_tries if status == _TOO_MANY else self.tries):
             return None
@@ -48,7 +48,7 @@ class Retries:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds or a date, as RFC 9110 has it; None where there is neither. The names of `headers` are in lower case."""
+    """Parses Retry-After, seconds or a date (RFC 9110); None for neither. `headers` have lower-case names."""
     value = headers.get("retry-after", "")
     if value.isascii() and value.isdigit():
         return float(value[:9])

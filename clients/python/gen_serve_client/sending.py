@@ -1,4 +1,4 @@
-"""A step's request and answer in the terms of the HTTP library."""
+"""Conversion of requests and answers to and from httpx2."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 import httpx2
 
-from gen_serve_client.exchange import Answer, NoAnswer, Request
+from gen_serve_client.exchange import Answer, HttpRequest, NoAnswer
 
 
-def options(request: Request) -> dict[str, Any]:
-    """All but the content, which is read in different ways. Nobody is led to another place: the key would go along."""
+def options(request: HttpRequest) -> dict[str, Any]:
+    """Returns the arguments of a request except its content, which the two clients read differently."""
     return {
         "method": request.method,
         "url": request.url,
         "params": dict(request.params) or None,
         "headers": dict(request.headers),
         "timeout": request.timeout_s,
-        "follow_redirects": False,
+        "follow_redirects": False,  # a redirect would take the key along
     }
 
 
@@ -26,7 +26,7 @@ def to_answer(response: httpx2.Response) -> Answer:
 
 
 def no_answer(problem: httpx2.HTTPError) -> NoAnswer:
-    """Raises ValueError for what can't be sent at all, so that it is not tried again."""
+    """Converts an error. Raises ValueError for a request that can't be sent at all, so that it is not retried."""
     if isinstance(problem, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         raise ValueError(str(problem)) from None
     connected = not isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout)

@@ -1,6 +1,6 @@
-"""Bodies and answers of the interface.
+"""Request and response bodies of the interface.
 
-Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
+Generated from openapi.json by clients/python/generate_types.py. Do not edit; run `make openapi`.
 """
 
 from __future__ import annotations
@@ -1052,12 +1052,12 @@ Endpoint: TypeAlias = Literal[
 ]
 
 Progress: TypeAlias = Callable[[TaskResult], None]
-"""Sees every answer while a task is waited for."""
+"""Callback that gets the task after every poll."""
 
 
 # fmt: off
 class Generate(Protocol[R_co]):
-    """What each endpoint takes. `submit` reaches those that this description does not have."""
+    """Fields that each endpoint takes. Use `submit` for endpoints that are not listed."""
 
     @overload
     def __call__(

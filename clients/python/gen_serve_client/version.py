@@ -1,4 +1,4 @@
-"""Of this package."""
+"""Version of this package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Whether a call is a webhook of the service's, as Standard Webhooks has it.
+"""Verification of webhooks by Standard Webhooks.
 
-The signature over the body alone, which the service sends beside for older destinations, is not looked at: it says
-nothing of when it was made.
+The service also signs the body alone for older destinations. That signature is ignored, as it does not cover the time.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _VERSION: Final = "v1,"
 
 
 def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tolerance_s: float = 300.0) -> TaskResult:
-    """What the webhook tells of its task. Raises WebhookRefused for what was not signed with `secret`.
+    """Verifies a webhook and returns its task. A webhook may arrive more than once: skip repeats by the task's `id`.
 
-    `headers` in any case; `body` as it came. Signed more than `tolerance_s` seconds ago, or ahead, is refused, too.
-    A webhook may come more than once: forget repeats by its `id`. Raises ValueError for what can be no secret.
+    `headers`: names in any case. `body`: the raw bytes. Raises WebhookRefused unless it was signed with `secret`, at
+    most `tolerance_s` seconds ago or ahead. Raises ValueError for an invalid secret.
     """
     lower_headers = {name.lower(): value for name, value in headers.items()}
     webhook_id, at = lower_headers.get("webhook-id", ""), lower_headers.get("webhook-timestamp", "")
@@ -35,7 +34,7 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tole
     digest = hmac.digest(_key(secret), f"{webhook_id}.{at}.".encode() + body, "sha256")
     expected = _VERSION.encode() + base64.b64encode(digest)
     if not any(hmac.compare_digest(expected, each.encode()) for each in signatures):
-        raise WebhookRefused("signed with another secret, or changed on its way")
+        raise WebhookRefused("signed with another secret, or changed in transit")
     if abs(time.time() - float(at[:15])) > tolerance_s:
         raise WebhookRefused(f"signed more than {tolerance_s:g} s ago or ahead")
     return cast(TaskResult, json.loads(body))
@@ -43,10 +42,10 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tole
 
 def _key(secret: str) -> bytes:
     if secret in ("", _PREFIX):
-        raise ValueError("without a secret, anybody could have signed")
+        raise ValueError("the secret is empty")
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error:
-        raise ValueError(f"what follows {_PREFIX} is not base64") from None
+        raise ValueError(f"the secret after {_PREFIX} is not base64") from None

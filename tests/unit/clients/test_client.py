@@ -14,7 +14,7 @@ import generate_types
 import pytest
 from gen_serve_client import GenServeError, Retries, WebhookRefused, types, verify_webhook
 from gen_serve_client.calls import Calls
-from gen_serve_client.exchange import Answer, NoAnswer, Pause, Reply, Request, Steps
+from gen_serve_client.exchange import Answer, HttpRequest, NoAnswer, Pause, Reply, Steps
 from gen_serve_client.retries import retry_after_s
 
 from serve_app.webhooks.sender import signature_headers
@@ -33,7 +33,7 @@ def pauses(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> list[float]:
     return [step.seconds for step in carried_out(steps, answers) if isinstance(step, Pause)]
 
 
-def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator[Request | Pause]:
+def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator[HttpRequest | Pause]:
     remaining, reply = list(answers), None
     while True:
         try:
@@ -41,7 +41,7 @@ def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator
         except (StopIteration, GenServeError):
             return
         yield step
-        reply: Reply = remaining.pop(0) if isinstance(step, Request) else None
+        reply: Reply = remaining.pop(0) if isinstance(step, HttpRequest) else None
 
 
 def calls(**options: Any) -> Calls:
@@ -132,7 +132,7 @@ def test_what_says_nothing_is_no_wait(value: str) -> None:
 )
 def test_the_key_goes_to_the_same_origin_only(base_url: str, url: str, goes: bool) -> None:
     request = next(Calls(base_url, "secret", Retries()).fetch(url))
-    assert isinstance(request, Request)
+    assert isinstance(request, HttpRequest)
     assert ("x-key" in request.headers) == goes
 
 
