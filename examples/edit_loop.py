@@ -1,4 +1,4 @@
-"""Makes an image, then changes it step by step: each prompt edits what the one before made."""
+"""Makes an image and edits it step by step: each prompt edits the last image."""
 
 import base64
 import os
@@ -16,7 +16,7 @@ PROMPTS = [
 with Client(os.environ.get("GEN_BASE_URL", "http://localhost:8000"), os.environ["GEN_KEY"]) as client:
     image = b""
     for step, prompt in enumerate(sys.argv[1:] or PROMPTS):
-        # PNG, so that no step adds the losses of JPEG.
+        # PNG, since JPEG would lose quality at each step.
         body: dict[str, object] = {"prompt": prompt, "seed": 42, "output_format": "png"}
         if image:
             body["images"] = [base64.b64encode(image).decode()]

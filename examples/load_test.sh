@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts the service under load and writes a report into load-report/. It makes real tasks, which cost what they cost.
-# Needs gen-serve-bench. RATE: requests per second; DURATION: seconds; SLO: seconds within which a result should be there.
+# Load-tests the service and writes a report into load-report/. It makes real tasks at real costs.
+# Needs gen-serve-bench. RATE: requests per second; DURATION: seconds; SLO: latency objective in seconds.
 set -eu
 
 gen-serve bench run \

@@ -1,4 +1,4 @@
-// OpenAI-style routes without a package, in Node 20 or later.
+// Generates and edits images by the OpenAI-style routes without a package, in Node 20 or later.
 import { writeFile } from 'node:fs/promises';
 
 const base = process.env.GEN_BASE_URL ?? 'http://localhost:8000';
@@ -18,7 +18,7 @@ const [star] = await images('generations', {
   body: JSON.stringify({ model: 'gen-3-image-klein', prompt, size: '512x512', seed: 7 }),
 });
 
-// Edits are forms; fetch writes their content type itself.
+// Edits are forms; fetch sets their content type.
 const form = new FormData();
 form.set('model', 'gen-kontext-pro');
 form.set('prompt', 'make the star red');

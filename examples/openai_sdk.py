@@ -1,4 +1,4 @@
-"""The package `openai`, with another address and key (`pip install openai`)."""
+"""Generates and edits images with the package `openai` (`pip install openai`), by another address and key."""
 
 import base64
 import os
@@ -12,10 +12,10 @@ client = OpenAI(
 )
 
 # Fields that OpenAI does not have go into `extra_body`.
-made = client.images.generate(
+generated = client.images.generate(
     model="gen-3-image-klein", prompt="a large white star on a black background", size="512x512", extra_body={"seed": 7}
 )
-Path("star.png").write_bytes(base64.b64decode(made.data[0].b64_json))
+Path("star.png").write_bytes(base64.b64decode(generated.data[0].b64_json))
 
 with open("star.png", "rb") as star:
     edited = client.images.edit(model="gen-kontext-pro", image=star, prompt="make the star red")

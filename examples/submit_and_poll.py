@@ -1,4 +1,4 @@
-"""Submits a task, polls until it ends, saves the image."""
+"""Submits a task, polls until it ends and saves the image."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ prompt = sys.argv[1] if len(sys.argv) > 1 else "a red square on a white backgrou
 with Client(os.environ.get("GEN_BASE_URL", "http://localhost:8000"), os.environ["GEN_KEY"]) as client:
     task_id = client.submit("gen-3-image-klein", {"prompt": prompt, "resolution": "1k", "seed": 7})["id"]
 
-    # A poll is answered when the task has ended, or after 5 seconds. `client.wait(task_id)` does this whole loop.
+    # A poll returns when the task ends, or after 5 seconds. `client.wait(task_id)` does this whole loop.
     while (task := client.poll(task_id, wait=5))["status"] in RUNNING:
         print(task["status"], task.get("progress"))
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Uploads a LoRA adapter (safetensors), makes an image with it, deletes it again.
+"""Uploads a LoRA adapter (safetensors), makes an image with it and deletes it.
 
 python upload_lora.py my_adapter.safetensors
 """
@@ -13,7 +13,7 @@ BUNDLED = Path(__file__).parents[1] / "deployments/bundled/adapters/outlined.saf
 file = Path(sys.argv[1]) if len(sys.argv) > 1 else BUNDLED
 
 with Client(os.environ.get("GEN_BASE_URL", "http://localhost:8000"), os.environ["GEN_KEY"]) as client:
-    # It is checked against the layers of this endpoint's model, and usable at once. Only your project can use it.
+    # The service checks it against the layers of the endpoint's model. Only your project can use it.
     adapter = client.upload_finetune(file, base="gen-3-image-klein", name=file.stem)
     try:
         result = client.generate(

@@ -1,4 +1,4 @@
-"""Makes a video that begins with an image: your own, or one that is made first.
+"""Makes a video that begins with an image: your own, or a generated one.
 
 python video_from_image.py photo.jpeg "waves roll onto the beach"
 """

@@ -1,6 +1,6 @@
-"""Receives a result by webhook and verifies its signature. Submits the task itself, and ends when it has the result.
+"""Submits a task, receives its result by webhook and verifies the signature.
 
-The service must reach this program: it listens on PORT (9000), and WEBHOOK_URL is its address as the service sees it.
+The service must reach this program: it listens on PORT (9000), and WEBHOOK_URL is its address for the service.
 """
 
 import os
@@ -24,10 +24,10 @@ class Receiver(BaseHTTPRequestHandler):
             print("refused:", problem)
             status = 400
         else:
-            # A webhook may come twice: the second time changes nothing here.
+            # A webhook may arrive twice; the second one changes nothing here.
             received[task["id"]] = task
             status = 204
-        # Answer first, then do what takes long: the service waits for 15 seconds at most.
+        # Answer before doing long work: the service waits for 15 seconds at most.
         self.send_response(status)
         self.end_headers()
 
