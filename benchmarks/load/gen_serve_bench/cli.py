@@ -304,7 +304,7 @@ class Bench:
     def _measure_solo(self, kinds: Sequence[LoadRequest]) -> None:
         from gen_serve_bench.generator import WorkerLoad, generate
         from gen_serve_bench.goals import NoSolo, solo_latencies, solo_requests
-        from gen_serve_bench.results import Outcome
+        from gen_serve_bench.outcomes import Outcome
 
         requests = solo_requests(kinds)
 
