@@ -15,13 +15,13 @@ export interface CannyRequest {
   output_format?: "jpeg" | "png" | "webp" | null;
   /** An image of edges, white on black, used as it is; `control_image` and the thresholds then don't matter. */
   preprocessed_image?: string | null;
-  /** What the image shows. */
+  /** Content of the image. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -65,9 +65,9 @@ export interface DeblurRequest {
   image: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -116,7 +116,7 @@ export interface DraftEnhanceRequest {
   mode: "draft_enhance";
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -128,7 +128,7 @@ export interface DraftEnhanceRequest {
 
 /** Unknown fields are ignored. */
 export interface EraseRequest {
-  /** How far around the white of the mask is removed too, in pixels. Default: `10`. */
+  /** Margin around the white of the mask that is also removed, in pixels. Default: `10`. */
   dilate_pixels?: number | null;
   /** The image to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   image: string;
@@ -136,9 +136,9 @@ export interface EraseRequest {
   mask: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -169,13 +169,13 @@ export interface FillRequest {
   mask?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What to paint there. */
+  /** Content of the masked area. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -230,11 +230,11 @@ export interface Gen2MaxRequest {
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. */
+  /** Content of the image, or the change to make. */
   prompt: string;
-  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
   transparent_bg?: boolean | null;
@@ -270,11 +270,11 @@ export interface Gen2ProRequest {
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. */
+  /** Content of the image, or the change to make. */
   prompt: string;
-  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -315,13 +315,13 @@ export interface ImageKleinRequest {
   images?: Array<string> | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  /** Content of the image, or the change to make. It can end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
   prompt: string;
   /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
   resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
-  /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
+  /** Moderation tolerance, 0 (strictest) to 7. The approved levels depend on your organization. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
   steps?: number | null;
@@ -342,19 +342,19 @@ export interface ImageToVideoRequest {
   draft?: boolean | null;
   /** Whole seconds. `auto`: up to the last keyframe that has a time, at least 5. Default: `auto`. */
   duration?: number | "auto" | null;
-  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  /** Generates sound. An extended video keeps its own sound either way. Default: `true`. */
   generate_audio?: boolean | null;
   /** 1 to 10 images that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs `[seconds, image]` in the order of time. */
   keyframes: string | Array<string> | Array<[number, string]>;
   /** Images to video. */
   mode: "i2v";
-  /** What the video shows, and what is heard: speech, sounds, music. */
+  /** Content of the video and its sound: speech, sounds, music. */
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same video. Random when left out. */
+  /** Seed of the video: the same request with the same seed gives the same video. Random if omitted. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -385,13 +385,13 @@ export interface KontextRequest {
   input_image_4?: string | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How to change the image, or what to show. */
+  /** Change to make, or content of a new image. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -458,13 +458,13 @@ export interface OutpaintingRequest {
   mode?: "high" | "fast" | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** Where the image's left edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  /** Position of the image's left edge in the result, in pixels. Centred if omitted. It can be negative with `auto_crop`. */
   reference_offset_x?: number | null;
-  /** Where the image's top edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  /** Position of the image's top edge in the result, in pixels. Centred if omitted. It can be negative with `auto_crop`. */
   reference_offset_y?: number | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -504,13 +504,13 @@ export interface ProRequest {
   interval?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows. */
+  /** Content of the image. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
   steps?: number | null;
@@ -656,17 +656,17 @@ export interface TextToVideoRequest {
   draft?: boolean | null;
   /** Whole seconds. `auto`: 5. Default: `auto`. */
   duration?: number | "auto" | null;
-  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  /** Generates sound. An extended video keeps its own sound either way. Default: `true`. */
   generate_audio?: boolean | null;
   /** Text to video. */
   mode: "t2v";
-  /** What the video shows, and what is heard: speech, sounds, music. */
+  /** Content of the video and its sound: speech, sounds, music. */
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same video. Random when left out. */
+  /** Seed of the video: the same request with the same seed gives the same video. Random if omitted. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -678,17 +678,17 @@ export interface TextToVideoRequest {
 
 /** Images over 2 megapixels are scaled to about one. Unknown fields are ignored. */
 export interface TryOnV1Request {
-  /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  /** The garment (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
   garment: string;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
   /** The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the size of the result. */
   person: string;
-  /** How to wear it. May be left out. */
+  /** Styling of the garment. Optional. */
   prompt?: string | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -700,17 +700,17 @@ export interface TryOnV1Request {
 
 /** Images of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored. */
 export interface TryOnV2Request {
-  /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
+  /** The garment (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
   garment: string;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
   /** The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). It sets the size of the result. */
   person: string;
-  /** How to wear it. May be left out. */
+  /** Styling of the garment. Optional. */
   prompt?: string | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -729,19 +729,19 @@ export interface TunedControlCannyRequest {
   control_image: string;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `30`. */
   guidance?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows. */
+  /** Content of the image. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -756,7 +756,7 @@ export interface TunedControlCannyRequest {
 export interface TunedFillRequest {
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
   guidance?: number | null;
@@ -766,13 +766,13 @@ export interface TunedFillRequest {
   mask?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What to paint there. */
+  /** Content of the masked area. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
   steps?: number | null;
@@ -789,7 +789,7 @@ export interface TunedGen2MaxRequest {
   disable_pup?: boolean | null;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
@@ -811,11 +811,11 @@ export interface TunedGen2MaxRequest {
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. */
+  /** Content of the image, or the change to make. */
   prompt: string;
-  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
   transparent_bg?: boolean | null;
@@ -832,7 +832,7 @@ export interface TunedGen2MaxRequest {
 export interface TunedGen2ProRequest {
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
   height?: number | 0 | null;
@@ -854,11 +854,11 @@ export interface TunedGen2ProRequest {
   input_image_8?: string | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. */
+  /** Content of the image, or the change to make. */
   prompt: string;
-  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -875,7 +875,7 @@ export interface TunedImageKleinRequest {
   aspect_ratio?: "auto" | "21:9" | "2:1" | "16:9" | "3:2" | "7:5" | "4:3" | "5:4" | "1:1" | "4:5" | "3:4" | "5:7" | "2:3" | "9:16" | "1:2" | "9:21" | null;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Exact height in pixels; needs `width`. `width` x `height` is at most 16822272. */
   height?: number | null;
@@ -883,13 +883,13 @@ export interface TunedImageKleinRequest {
   images?: Array<string> | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  /** Content of the image, or the change to make. It can end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
   prompt: string;
   /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
   resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
-  /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
+  /** Moderation tolerance, 0 (strictest) to 7. The approved levels depend on your organization. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
   steps?: number | null;
@@ -908,7 +908,7 @@ export interface TunedKontextRequest {
   aspect_ratio?: string | null;
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
   input_image?: string | null;
@@ -920,13 +920,13 @@ export interface TunedKontextRequest {
   input_image_4?: string | null;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How to change the image, or what to show. */
+  /** Change to make, or content of a new image. */
   prompt: string;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -939,7 +939,7 @@ export interface TunedKontextRequest {
 export interface TunedProRequest {
   /** The tuned model, by the id that its upload answered. */
   finetune_id: string;
-  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  /** Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`. */
   finetune_strength?: number | null;
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`. */
   guidance?: number | null;
@@ -951,13 +951,13 @@ export interface TunedProRequest {
   interval?: number | null;
   /** File format of the result. Default: `jpeg`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** What the image shows. */
+  /** Content of the image. */
   prompt?: string | null;
   /** Rewrites the prompt for a more creative result. Default: `false`. */
   prompt_upsampling?: boolean | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  /** Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative. JavaScript rounds seeds above 2^53 when it reads the answer. */
   seed?: number | null;
   /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
   steps?: number | null;
@@ -1048,17 +1048,17 @@ export interface VideoToVideoRequest {
   draft?: boolean | null;
   /** Whole seconds of new video. `auto`: 5. Default: `auto`. */
   duration?: number | "auto" | null;
-  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  /** Generates sound. An extended video keeps its own sound either way. Default: `true`. */
   generate_audio?: boolean | null;
   /** A video goes on. */
   mode: "v2v";
-  /** What the video shows, and what is heard: speech, sounds, music. */
+  /** Content of the video and its sound: speech, sounds, music. */
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  /** Moderation tolerance, 0 (strictest) to 6. 2 if omitted. */
   safety_tolerance?: number | null;
-  /** The same seed with the same request gives the same video. Random when left out. */
+  /** Seed of the video: the same request with the same seed gives the same video. Random if omitted. */
   seed?: number | null;
   /** The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most 50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it, and has at most 20 seconds. */
   start_video: string;

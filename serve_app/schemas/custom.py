@@ -90,15 +90,16 @@ class CustomRequest(GenerationRequest):
     height: int | None = Field(default=None, description="Height in pixels; needs `width`.")
     steps: int | None = Field(default=None, description="Denoising steps. Left out: the model's own number.")
     guidance: float | None = Field(
-        default=None, description="How closely the prompt is followed. Left out: the model's own value."
+        default=None,
+        description="Guidance: higher values keep closer to the prompt. The model's value if omitted.",
     )
     seed: Seed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same result. Random when left out.",
+        description="Seed of the result: the same request with the same seed gives the same result. Random if omitted.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 is strictest.", examples=[2]
+        default=None, description="Moderation tolerance, 0 is strictest.", examples=[2]
     )
 
     @model_validator(mode="after")
@@ -194,7 +195,7 @@ class _VideoForm(CustomRequest):
     makes_video: ClassVar[bool] = True
 
     duration: int = Field(default=5, description="Whole seconds.")
-    generate_audio: Flag = Field(default=True, description="Whether sound is made, by models that make any.")
+    generate_audio: Flag = Field(default=True, description="Generates sound, if the model can.")
 
     def resolve(
         self, defaults: ModelDefaults, sizes: Sequence[tuple[int, int]], draft: Draft | None = None

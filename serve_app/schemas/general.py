@@ -82,7 +82,7 @@ class Gen2ProRequest(TolerantRequest):
     other_names: ClassVar[frozenset[str]] = frozenset((UPSAMPLING,))
 
     prompt: Prompt = Field(
-        description="What the image shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
+        description="Content of the image, or the change to make.", examples=["A lighthouse on a cliff at dawn"]
     )
     input_image: ImageInput | None = Field(
         default=None,
@@ -111,7 +111,7 @@ class Gen2ProRequest(TolerantRequest):
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
         default=None,
-        description="How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out.",
+        description="Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted.",
         examples=[2],
     )
     # Not a field of this endpoint, but some clients send it: only a plain true means anything.
@@ -208,7 +208,7 @@ class KontextRequest(UpsamplingRequest):
     }
 
     prompt: Prompt = Field(
-        description="How to change the image, or what to show.", examples=["Replace the sky with a starry night"]
+        description="Change to make, or content of a new image.", examples=["Replace the sky with a starry night"]
     )
     input_image: ImageInput | None = Field(
         default=None,
@@ -255,7 +255,7 @@ class ProRequest(UpsamplingRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"image_prompt": "image_prompt"}
 
     prompt: Annotated[Text, NullIsUnset()] = Field(
-        default="", description="What the image shows.", examples=["A lighthouse on a cliff at dawn"]
+        default="", description="Content of the image.", examples=["A lighthouse on a cliff at dawn"]
     )
     image_prompt: ImageInput | None = Field(
         default=None,

@@ -44,7 +44,7 @@ class ImageKleinRequest(GenerationRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
 
     prompt: Prompt = Field(
-        description="What the image shows, or how to change it. May end with a JSON array that places elements: "
+        description="Content of the image, or the change to make. It can end with a JSON array that places elements: "
         "boxes are `[top, left, bottom, right]`, 0 to 1000.",
         examples=[
             "A lighthouse on a cliff at dawn, oil painting",
@@ -83,12 +83,12 @@ class ImageKleinRequest(GenerationRequest):
     )
     seed: Seed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same image. Random when left out.",
+        description="Seed of the image: the same request with the same seed gives the same image. Random if omitted.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
         default=None,
-        description="How much is let through, 0 (strictest) to 7. The approved levels depend on your organization.",
+        description="Moderation tolerance, 0 (strictest) to 7. The approved levels depend on your organization.",
         examples=[2],
     )
     output_format: Annotated[ImageFormat, NullIsUnset()] = Field(

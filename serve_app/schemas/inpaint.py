@@ -55,7 +55,7 @@ class FillRequest(UpsamplingRequest):
         examples=["https://example.com/mask.png"],
     )
     prompt: Annotated[Text, NullIsUnset()] = Field(
-        default="", description="What to paint there.", examples=["A wooden bench"]
+        default="", description="Content of the masked area.", examples=["A wooden bench"]
     )
     steps: Annotated[int, Field(ge=15, le=50), JSON_NUMBER, NullIsUnset()] = Field(
         default=50, description="Denoising steps. Fewer are faster and coarser.", examples=[50]
@@ -106,7 +106,7 @@ Threshold = Annotated[int, Field(ge=0, le=500), JSON_NUMBER, NullIsUnset()]
 class EdgesRequest(UpsamplingRequest):
     """Base of the Canny requests."""
 
-    prompt: Prompt = Field(description="What the image shows.", examples=["A marble statue of a cat"])
+    prompt: Prompt = Field(description="Content of the image.", examples=["A marble statue of a cat"])
     canny_low_threshold: Threshold = Field(default=50, description="Weaker edges than this are dropped.", examples=[50])
     canny_high_threshold: Threshold = Field(
         default=200,
@@ -205,7 +205,7 @@ class EraseRequest(ToolRequest):
         examples=["https://example.com/mask.png"],
     )
     dilate_pixels: Annotated[int, Field(ge=0, le=MAX_DILATION), JSON_NUMBER, NullIsUnset()] = Field(
-        default=10, description="How far around the white of the mask is removed too, in pixels.", examples=[10]
+        default=10, description="Margin around the white of the mask that is also removed, in pixels.", examples=[10]
     )
 
     def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:

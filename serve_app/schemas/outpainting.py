@@ -55,13 +55,13 @@ class OutpaintingRequest(ToolRequest):
     )
     reference_offset_x: Offset | None = Field(
         default=None,
-        description="Where the image's left edge lies in the result, in pixels. Centred when left out. May be "
+        description="Position of the image's left edge in the result, in pixels. Centred if omitted. It can be "
         "negative with `auto_crop`.",
         examples=[128],
     )
     reference_offset_y: Offset | None = Field(
         default=None,
-        description="Where the image's top edge lies in the result, in pixels. Centred when left out. May be "
+        description="Position of the image's top edge in the result, in pixels. Centred if omitted. It can be "
         "negative with `auto_crop`.",
         examples=[0],
     )

@@ -46,12 +46,12 @@ class TolerantRequest(GenerationRequest):
 
     seed: WideSeed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same image. Random when left out, or negative. "
-        "Beyond 2^53, JavaScript reads the seed of the answer rounded.",
+        description="Seed of the image: the same request with the same seed gives the same image. Random if omitted or "
+        "negative. JavaScript rounds seeds above 2^53 when it reads the answer.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=6), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
+        default=None, description="Moderation tolerance, 0 (strictest) to 6. 2 if omitted.", examples=[2]
     )
     output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
@@ -118,7 +118,7 @@ class FinetunedFields(BaseModel):
         description="The tuned model, by the id that its upload answered.", examples=["4f0c1d2e9a7b6c5d"]
     )
     finetune_strength: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
-        default=1.1, description="How strongly it applies: 0 not at all, 1 as it was trained.", examples=[1.1]
+        default=1.1, description="Strength of the tuned model: 0 has no effect, 1 is as trained.", examples=[1.1]
     )
 
     def finetune(self) -> tuple[str, float] | None:

@@ -83,7 +83,7 @@ def _person(limits: str) -> Any:
 
 
 def _garment(limits: str) -> Any:
-    return Field(repr=False, description=f"What to put on ({limits}).", examples=["https://example.com/jacket.jpeg"])
+    return Field(repr=False, description=f"The garment ({limits}).", examples=["https://example.com/jacket.jpeg"])
 
 
 class TryOnRequest(ToolRequest):
@@ -92,7 +92,7 @@ class TryOnRequest(ToolRequest):
     image_fields: ClassVar[Mapping[str, Role]] = {"person": "references", "garment": "references"}
 
     prompt: Annotated[Text, NullIsUnset()] = Field(
-        default="", description="How to wear it. May be left out.", examples=["The jacket unbuttoned"]
+        default="", description="Styling of the garment. Optional.", examples=["The jacket unbuttoned"]
     )
     output_format: Annotated[ImageFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]

@@ -155,7 +155,7 @@ class BaseVideoRequest(GenerationRequest):
     finetunable: ClassVar[bool] = False
 
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
+        default=None, description="Moderation tolerance, 0 (strictest) to 6. 2 if omitted.", examples=[2]
     )
 
 
@@ -163,7 +163,7 @@ class NewVideoRequest(BaseVideoRequest):
     """Base of the forms that make a new video."""
 
     prompt: Prompt = Field(
-        description="What the video shows, and what is heard: speech, sounds, music.",
+        description="Content of the video and its sound: speech, sounds, music.",
         examples=["Waves roll onto a beach at dusk, gulls cry, the camera moves slowly towards a lighthouse"],
     )
     resolution: Annotated[Resolution, LOWER_CASE, NullIsUnset()] = Field(
@@ -173,7 +173,7 @@ class NewVideoRequest(BaseVideoRequest):
     )
     generate_audio: Flag = Field(
         default=True,
-        description="Whether sound is made. A video that goes on keeps its own either way.",
+        description="Generates sound. An extended video keeps its own sound either way.",
         examples=[True],
     )
     draft: Flag = Field(
@@ -184,7 +184,7 @@ class NewVideoRequest(BaseVideoRequest):
     )
     seed: Seed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same video. Random when left out.",
+        description="Seed of the video: the same request with the same seed gives the same video. Random if omitted.",
         examples=[42],
     )
 

@@ -43,12 +43,12 @@ def _model(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with ThreadPoolExecutor(1) as beside:  # the worker has a loop of its own, which can't run within another
 
         def deliver_and_poll(
-            calls: Calls, task_id: str, wait_s: float, give_up: float | None = None
+            calls: Calls, task_id: str, wait_s: float, deadline: float | None = None
         ) -> Steps[TaskResult]:
             if task_id not in delivered_ids:
                 delivered_ids.add(task_id)
                 beside.submit(worker.deliver, task_id, IMAGE).result()
-            return (yield from poll(calls, task_id, wait_s, give_up))
+            return (yield from poll(calls, task_id, wait_s, deadline))
 
         monkeypatch.setattr(Calls, "poll", deliver_and_poll)
         yield

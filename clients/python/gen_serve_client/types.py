@@ -27,10 +27,10 @@ class SeededRequest(Request):
     """Fields of most image endpoints."""
 
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 6. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative.
+    JavaScript rounds seeds above 2^53 when it reads the answer."""
 
 
 class CannyRequest(SeededRequest):
@@ -50,7 +50,7 @@ class CannyRequest(SeededRequest):
     preprocessed_image: NotRequired[str | None]
     """An image of edges, white on black, used as it is; `control_image` and the thresholds then don't matter."""
     prompt: str
-    """What the image shows."""
+    """Content of the image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -134,14 +134,14 @@ class DraftEnhanceRequest(Request):
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 6. 2 if omitted."""
 
 
 class EraseRequest(SeededRequest):
     """Unknown fields are ignored."""
 
     dilate_pixels: NotRequired[int | None]
-    """How far around the white of the mask is removed too, in pixels. Default: `10`."""
+    """Margin around the white of the mask that is also removed, in pixels. Default: `10`."""
     image: str
     """The image to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
     20 megapixels; turned upright)."""
@@ -177,7 +177,7 @@ class FillRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What to paint there."""
+    """Content of the masked area."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -230,12 +230,12 @@ class Gen2MaxRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it."""
+    """Content of the image, or the change to make."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative.
+    JavaScript rounds seeds above 2^53 when it reads the answer."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
     width: NotRequired[int | Literal[0] | None]
@@ -267,12 +267,12 @@ class Gen2ProRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it."""
+    """Content of the image, or the change to make."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative.
+    JavaScript rounds seeds above 2^53 when it reads the answer."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
@@ -330,16 +330,16 @@ class ImageKleinRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
-    left, bottom, right]`, 0 to 1000."""
+    """Content of the image, or the change to make. It can end with a JSON array that places elements: boxes are
+    `[top, left, bottom, right]`, 0 to 1000."""
     resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
     """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
     first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height`
     are set."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
+    """Moderation tolerance, 0 (strictest) to 7. The approved levels depend on your organization."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
     width: NotRequired[int | None]
@@ -355,7 +355,7 @@ class ImageToVideoRequest(Request):
     duration: NotRequired[int | Literal["auto"] | None]
     """Whole seconds. `auto`: up to the last keyframe that has a time, at least 5. Default: `auto`."""
     generate_audio: NotRequired[bool | None]
-    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    """Generates sound. An extended video keeps its own sound either way. Default: `true`."""
     keyframes: str | list[str] | list[tuple[float, str]]
     """1 to 10 images that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
     20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs
@@ -363,13 +363,13 @@ class ImageToVideoRequest(Request):
     mode: Literal["i2v"]
     """Images to video."""
     prompt: str
-    """What the video shows, and what is heard: speech, sounds, music."""
+    """Content of the video and its sound: speech, sounds, music."""
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 6. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same video. Random when left out."""
+    """Seed of the video: the same request with the same seed gives the same video. Random if omitted."""
 
 
 class ImagesResponse(TypedDict):
@@ -397,7 +397,7 @@ class KontextRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     prompt: str
-    """How to change the image, or what to show."""
+    """Change to make, or content of a new image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
 
@@ -463,10 +463,10 @@ class OutpaintingRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     reference_offset_x: NotRequired[int | None]
-    """Where the image's left edge lies in the result, in pixels. Centred when left out. May be negative with
+    """Position of the image's left edge in the result, in pixels. Centred if omitted. It can be negative with
     `auto_crop`."""
     reference_offset_y: NotRequired[int | None]
-    """Where the image's top edge lies in the result, in pixels. Centred when left out. May be negative with
+    """Position of the image's top edge in the result, in pixels. Centred if omitted. It can be negative with
     `auto_crop`."""
     width: int
     """Width of the result in pixels."""
@@ -503,7 +503,7 @@ class ProRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What the image shows."""
+    """Content of the image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -657,24 +657,24 @@ class TextToVideoRequest(Request):
     duration: NotRequired[int | Literal["auto"] | None]
     """Whole seconds. `auto`: 5. Default: `auto`."""
     generate_audio: NotRequired[bool | None]
-    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    """Generates sound. An extended video keeps its own sound either way. Default: `true`."""
     mode: Literal["t2v"]
     """Text to video."""
     prompt: str
-    """What the video shows, and what is heard: speech, sounds, music."""
+    """Content of the video and its sound: speech, sounds, music."""
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 6. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same video. Random when left out."""
+    """Seed of the video: the same request with the same seed gives the same video. Random if omitted."""
 
 
 class TryOnV1Request(SeededRequest):
     """Images over 2 megapixels are scaled to about one. Unknown fields are ignored."""
 
     garment: str
-    """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned
+    """The garment (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned
     upright)."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
@@ -682,14 +682,14 @@ class TryOnV1Request(SeededRequest):
     """The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the size of the result."""
     prompt: NotRequired[str | None]
-    """How to wear it. May be left out."""
+    """Styling of the garment. Optional."""
 
 
 class TryOnV2Request(SeededRequest):
     """Images of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
 
     garment: str
-    """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned
+    """The garment (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned
     upright)."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
@@ -697,7 +697,7 @@ class TryOnV2Request(SeededRequest):
     """The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels;
     turned upright). It sets the size of the result."""
     prompt: NotRequired[str | None]
-    """How to wear it. May be left out."""
+    """Styling of the garment. Optional."""
 
 
 class TunedControlCannyRequest(SeededRequest):
@@ -711,13 +711,13 @@ class TunedControlCannyRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `30`."""
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows."""
+    """Content of the image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -728,7 +728,7 @@ class TunedFillRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `60`."""
     image: str
@@ -740,7 +740,7 @@ class TunedFillRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What to paint there."""
+    """Content of the masked area."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -753,7 +753,7 @@ class TunedGen2MaxRequest(Request):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
@@ -776,12 +776,12 @@ class TunedGen2MaxRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it."""
+    """Content of the image, or the change to make."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative.
+    JavaScript rounds seeds above 2^53 when it reads the answer."""
     transparent_bg: NotRequired[bool | None]
     """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
     width: NotRequired[int | Literal[0] | None]
@@ -792,7 +792,7 @@ class TunedGen2ProRequest(Request):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     height: NotRequired[int | Literal[0] | None]
     """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
     input_image: NotRequired[str | None]
@@ -815,12 +815,12 @@ class TunedGen2ProRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it."""
+    """Content of the image, or the change to make."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 5; 6 if an operator approved it. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out, or negative. Beyond 2^53,
-    JavaScript reads the seed of the answer rounded."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted or negative.
+    JavaScript rounds seeds above 2^53 when it reads the answer."""
     width: NotRequired[int | Literal[0] | None]
     """Width in pixels; needs `height`. 0: the first image's own, else 1024. Default: `0`."""
 
@@ -852,7 +852,7 @@ class TunedImageKleinRequest(Request):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     height: NotRequired[int | None]
     """Exact height in pixels; needs `width`. `width` x `height` is at most 16822272."""
     images: NotRequired[list[str] | None]
@@ -861,16 +861,16 @@ class TunedImageKleinRequest(Request):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: str
-    """What the image shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
-    left, bottom, right]`, 0 to 1000."""
+    """Content of the image, or the change to make. It can end with a JSON array that places elements: boxes are
+    `[top, left, bottom, right]`, 0 to 1000."""
     resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
     """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
     first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height`
     are set."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
+    """Moderation tolerance, 0 (strictest) to 7. The approved levels depend on your organization."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same image. Random when left out."""
+    """Seed of the image: the same request with the same seed gives the same image. Random if omitted."""
     steps: NotRequired[int | None]
     """Denoising steps. Fewer are faster and coarser. Default: `16`."""
     width: NotRequired[int | None]
@@ -884,7 +884,7 @@ class TunedKontextRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     input_image: NotRequired[str | None]
     """The image to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
     turned upright). It sets the default ratio."""
@@ -897,7 +897,7 @@ class TunedKontextRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     prompt: str
-    """How to change the image, or what to show."""
+    """Change to make, or content of a new image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
 
@@ -906,7 +906,7 @@ class TunedProRequest(SeededRequest):
     finetune_id: str
     """The tuned model, by the id that its upload answered."""
     finetune_strength: NotRequired[float | None]
-    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    """Strength of the tuned model: 0 has no effect, 1 is as trained. Default: `1.1`."""
     guidance: NotRequired[float | None]
     """Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`."""
     height: NotRequired[int | None]
@@ -919,7 +919,7 @@ class TunedProRequest(SeededRequest):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `jpeg`."""
     prompt: NotRequired[str | None]
-    """What the image shows."""
+    """Content of the image."""
     prompt_upsampling: NotRequired[bool | None]
     """Rewrites the prompt for a more creative result. Default: `false`."""
     steps: NotRequired[int | None]
@@ -1007,17 +1007,17 @@ class VideoToVideoRequest(Request):
     duration: NotRequired[int | Literal["auto"] | None]
     """Whole seconds of new video. `auto`: 5. Default: `auto`."""
     generate_audio: NotRequired[bool | None]
-    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    """Generates sound. An extended video keeps its own sound either way. Default: `true`."""
     mode: Literal["v2v"]
     """A video goes on."""
     prompt: str
-    """What the video shows, and what is heard: speech, sounds, music."""
+    """Content of the video and its sound: speech, sounds, music."""
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    """Moderation tolerance, 0 (strictest) to 6. 2 if omitted."""
     seed: NotRequired[int | None]
-    """The same seed with the same request gives the same video. Random when left out."""
+    """Seed of the video: the same request with the same seed gives the same video. Random if omitted."""
     start_video: str
     """The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most
     50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it, and has at

@@ -207,9 +207,9 @@ def test_several_results_by_one_press(page: Page) -> None:
 def test_help_is_there_for_those_who_ask(page: Page) -> None:
     page.goto("/")
     prompt = page.locator("[data-name=prompt]")
-    expect(prompt.get_by_text("What the image shows")).to_be_hidden()
+    expect(prompt.get_by_text("Content of the image")).to_be_hidden()
     prompt.get_by_label("Help").click()
-    expect(prompt.get_by_text("What the image shows")).to_be_in_viewport()
+    expect(prompt.get_by_text("Content of the image")).to_be_in_viewport()
 
 
 def test_work_stays_as_the_endpoint_changes_and_the_page_is_loaded_again(page: Page, behind: Behind) -> None:
