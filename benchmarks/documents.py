@@ -85,19 +85,21 @@ def sizing(results: Results) -> str:
             for size in by_size
         ),
         ("a waiting task", f"{plain(bytes_per_task['waiting'])} bytes of Redis"),
-        ("an ended one, while it is kept", f"{plain(bytes_per_task['finished'])} bytes of Redis"),
+        ("a finished task, while it is kept", f"{plain(bytes_per_task['finished'])} bytes of Redis"),
         ("the service at rest", f"{plain(1024 * metrics['memory_gib'])} MiB"),
     ]
+    ms = by_role["1024 px"]
+    costs = [sum(ms.values()) - ms["model"], *(ms[role] for role in ("dispatcher", "ingress", "webhooks", "redis"))]
     fleet = [
-        (str(gpus), str(_RATE * gpus), *(f"{_RATE * gpus * each(by_role['1024 px']) / 1000:.1f}" for each in _PARTS))
+        (str(gpus), str(_RATE * gpus), *(f"{_RATE * gpus * cost / 1000:.1f}" for cost in costs))
         for gpus in (10, 100, 300)
     ]
-    heads = ("GPUs", "images/s", "cores beside the models", "of dispatchers", "of ingress", "of webhooks", "of Redis")
+    heads = ("GPUs", "images/s", "cores besides the models", "dispatchers", "ingress", "webhooks", "Redis")
     summary = (
-        f"A GPU that makes {_RATE} images of 1024 px a second needs beside its replica:\n\n"
-        f"{table(heads, fleet)}\n\nA dispatcher, an ingress replica, a webhook sender and Redis take at most one core "
-        "each: have as many of the others as the table has cores, and one more. Redis is the limit, at about "
-        f"{1000 / _RATE / by_role['1024 px']['redis']:.0f} such GPUs. A million kept tasks take "
+        f"A GPU that makes {_RATE} images of 1024 px per second needs these cores besides its replica:\n\n"
+        f"{table(heads, fleet)}\n\nA dispatcher, an ingress replica, a webhook sender and Redis use at most one core "
+        "each. Run as many of the first three as the table has cores, plus one. Redis is the limit, at about "
+        f"{1000 / _RATE / ms['redis']:.0f} such GPUs. A million kept tasks take "
         f"{1e6 * bytes_per_task['finished'] / 2**30:.1f} GiB of Redis."
     )
     return f"{table(('', 'takes'), rows)}\n\n{summary}"
@@ -105,13 +107,6 @@ def sizing(results: Results) -> str:
 
 _RATE: Final = 3
 """Images per second of a fast GPU."""
-_PARTS: Final[tuple[Callable[[Mapping[str, float]], float], ...]] = (
-    lambda roles: sum(ms for role, ms in roles.items() if role != "model"),
-    *(
-        partial(lambda role, roles: roles.get(role, 0.0), role)
-        for role in ("dispatcher", "ingress", "webhooks", "redis")
-    ),
-)
 
 
 def sides(name: str, results: Results) -> str:

@@ -73,9 +73,6 @@ class Interval:
         low, high = np.quantile(resamples[0] / resamples[1] if len(samples) > 1 else resamples[0], (0.025, 0.975))
         return cls(min(map(len, samples)), min(float(low), middle), middle, max(float(high), middle))
 
-    def as_json(self) -> dict[str, float]:
-        return {"n": self.n, "low": round(self.low, 4), "median": round(self.middle, 4), "high": round(self.high, 4)}
-
 
 @dataclass(frozen=True, slots=True)
 class Goal:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import psutil
@@ -63,6 +65,19 @@ def memory_by_role(root: int) -> dict[Role, float]:
 def spent(before: dict[Role, float], after: dict[Role, float]) -> dict[Role, float]:
     """Returns the CPU seconds per role between two snapshots, at least zero: a process may have ended in between."""
     return {role: max(0.0, after[role] - before.get(role, 0.0)) for role in after}
+
+
+def stop(roots: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    """Terminates processes, waits for them, and kills those of their trees that are left."""
+    family = [process for root in roots if root.poll() is None for process in tree(root.pid)]
+    for root in roots:
+        root.terminate()
+    psutil.wait_procs([psutil.Process(root.pid) for root in roots if root.poll() is None], timeout_s)
+    for straggler in psutil.wait_procs(family, timeout=5)[1]:
+        with suppress(psutil.NoSuchProcess):
+            straggler.kill()
+    for root in roots:
+        root.wait()
 
 
 def _running(root: int) -> Iterator[tuple[Role, psutil.Process]]:

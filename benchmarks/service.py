@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,9 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-import psutil
-
-from benchmarks.processes import Role, cpu_by_role, memory_by_role, tree
+from benchmarks.processes import Role, cpu_by_role, memory_by_role, stop
 from serve_app.cli.service import Client
 from serve_app.launcher.embedded_redis import free_port
 
@@ -56,7 +53,6 @@ class Service:
 
     def __enter__(self) -> Self:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
-        self._stack.callback(self._stop)
         try:
             self._start()
         except BaseException:
@@ -106,6 +102,7 @@ class Service:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+        self._stack.callback(stop, [self._process], _STOP_S)
         with Client(self.base_url) as client:
             # The port answers before the model has loaded; the line is logged after.
             while not (b"ready after" in self._log.read_bytes() and client.ready()):
@@ -113,21 +110,6 @@ class Service:
                     raise RuntimeError(f"the service did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
                 time.sleep(0.05)
         self.ready_s = time.monotonic() - started_at
-
-    def _stop(self) -> None:
-        """Stops the service gracefully, then kills the processes that are left."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        family = tree(process.pid)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for straggler in psutil.wait_procs(family, timeout=5)[1]:
-            straggler.kill()
 
     @property
     def _log(self) -> Path:

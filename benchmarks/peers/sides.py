@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import psutil
 
 from benchmarks.peers import environment
 from benchmarks.peers.request import PID, PeerRequest, PeerSettings
-from benchmarks.processes import tree
+from benchmarks.processes import stop, tree
 from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, without_settings
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 from serve_app.tasks.task import TERMINAL, Status
@@ -72,7 +71,7 @@ class Peer:
 
     def __enter__(self) -> Self:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-peer-")))
-        self._stack.callback(self._stop)
+        self._stack.callback(stop, self._roots, _STOP_S)
         try:
             self._start()
         except BaseException:
@@ -118,18 +117,6 @@ class Peer:
         with (self.folder / "log").open("ab") as log:
             variables = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **settings, **(extra or {})}
             self._roots.append(subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=log, stderr=log))
-
-    def _stop(self) -> None:
-        """Stops the processes gracefully, then kills those that are left."""
-        family = self.processes()
-        for root in self._roots:
-            root.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs([psutil.Process(root.pid) for root in self._roots if root.poll() is None], _STOP_S)
-        for straggler in [*alive, *psutil.wait_procs(family, timeout=1)[1]]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                straggler.kill()
-        for root in self._roots:
-            root.wait()
 
 
 class StockLoop(Peer):
