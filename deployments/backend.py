@@ -1,12 +1,11 @@
-"""The `Backend` protocol: what the step engine drives, and the errors it may raise. Production models implement it, and
-virtual ones in tests.
+"""The `Backend` protocol: the calls that the step engine makes, and the errors they may raise.
 
-A job goes through `fetch`, `encode`, its steps, and `finish`, whose result stores what was made. Each of `encode`,
-`step` and `finish` has a thread of its own: calls of different names may run beside each other, but never two of one.
-`preview` is called between steps. An `encode` of one job or a `finish` that ran out of memory is called once more, with
-no step beside it. What waits for others is left to many threads: `fetch`, and what `finish` and `preview` return.
+A job goes through `fetch`, `encode`, its steps, and `finish`, which returns a function that stores the result.
+`encode`, `step` and `finish` have one thread each: different calls run concurrently, two of one name never. `preview`
+is called between steps. A `finish`, or an `encode` of one job, that runs out of memory is called once more while no
+step runs. Many threads call `fetch` and what `finish` and `preview` return, as these wait for the network.
 
-Every call may raise DeviceBroken. None is made after that.
+Every call may raise DeviceBroken, and none is made after it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from deployments.contract.job import GenerationJob, Output
 
 
 class JobError(Exception):
-    """The job itself is at fault; its text is fit for the client. Ends that job alone."""
+    """The job is at fault, and ends alone. The text is shown to the client."""
 
 
 class ContentFlagged(JobError):
@@ -30,29 +29,29 @@ class ContentFlagged(JobError):
 
 
 class Unavailable(Exception):
-    """Something the job needs is out of reach: the object store, say. No fault of the job; another attempt may do."""
+    """Something outside the model can't be reached, such as the object store. Another attempt may succeed."""
 
 
 class TextEncoderUnavailable(Unavailable):
-    """Where models share one, in another process."""
+    """The text encoder that models share runs in another process and can't be reached."""
 
 
 class NotFinite(Exception):
-    """What came out holds numbers that are none (NaN, infinity). The model's fault, or the job's: nothing is stored."""
+    """The output contains NaN or infinity, because of the model or the job. Nothing is stored."""
 
 
 class DeviceBroken(Exception):
-    """The device failed, and nothing more can run on it in this process. No fault of the job."""
+    """The device failed, and nothing more can run on it in this process. The job is not at fault."""
 
 
 class OutOfMemory(Exception):
-    """The batch did not fit. Nothing was changed; the same states may be stepped in smaller batches.
+    """The batch did not fit. States are unchanged and may be stepped in smaller batches.
 
-    `others_hold_memory`: other processes hold memory of the device, without which it might have fitted."""
+    `shared_gpu_memory`: other processes hold memory of the device, without which the batch might have fitted."""
 
-    def __init__(self, text: str = "", *, others_hold_memory: bool = False) -> None:
+    def __init__(self, text: str = "", *, shared_gpu_memory: bool = False) -> None:
         super().__init__(text)
-        self.others_hold_memory = others_hold_memory
+        self.shared_gpu_memory = shared_gpu_memory
 
 
 class StateLike(Protocol):
@@ -62,13 +61,12 @@ class StateLike(Protocol):
     def job(self) -> GenerationJob: ...
     @property
     def key(self) -> Hashable:
-        """States of equal key can take a step together."""
+        """States with equal keys can take a step together."""
         ...
 
     @property
     def tokens(self) -> int:
-        """What the cost of a step goes by: tokens of a transformer, or whatever else there is the more of the larger a
-        image is. At least 1."""
+        """Size of the image, at least 1, by which the cost of a step grows: tokens of a transformer, say."""
         ...
 
     @property
@@ -77,45 +75,45 @@ class StateLike(Protocol):
     def total_steps(self) -> int: ...
     @property
     def steps_alike(self) -> int:
-        """Steps left of the present key that cost what the next one does."""
+        """Remaining steps with the present key, which cost as much as the next one."""
         ...
 
 
 S = TypeVar("S", bound=StateLike)
 P = TypeVar("P")
-"""What a backend makes of a job before it is encoded: the job with all that it needs from elsewhere."""
+"""A fetched job: the job and its inputs."""
 
 
 class Backend(Protocol[P, S]):
     @property
     def setup(self) -> Mapping[str, str]:
-        """How the model runs here, for operators: device, precision, ..."""
+        """Facts about the running model for operators: device, precision, ..."""
         ...
 
     def counts(self) -> Mapping[str, float]:
-        """What it counts of its own, by the names of `contract/counts.py`; each only grows. From any thread."""
+        """Returns counters by the names of `contract/counts.py`, which only grow. Thread-safe."""
         ...
 
     def fetch(self, job: GenerationJob) -> P:
-        """Gets what the job names: images, weights. From any thread. Raises JobError, Unavailable."""
+        """Fetches what the job refers to: images, weights. Thread-safe. Raises JobError, Unavailable."""
         ...
 
     def encode(self, fetched: Sequence[P]) -> list[S | JobError]:
-        """One state per job, in order; a job that cannot be done gets its JobError and the others go on.
+        """Returns one state per job, in order, or the JobError of a job that is at fault.
 
-        Raises OutOfMemory, and is then called again with fewer jobs.
+        Raises OutOfMemory; the engine then calls it with fewer jobs.
         """
         ...
 
     def step(self, states: Sequence[S]) -> None:
-        """Advances every state by one step, all of one key; all or nothing. Raises OutOfMemory.
+        """Advances all states by one step, or none. They have one key. Raises OutOfMemory.
 
-        Returns when the work is done, not when it is queued on a device: its time is what the batch limits rest on.
+        Returns when the device is done, as batch sizes follow from the duration of this call.
         """
         ...
 
     def finish(self, state: S) -> Callable[[], Output]:
-        """Decodes the image of a state whose steps are all done. What is returned stores it: from any thread, raising
+        """Decodes a state whose steps are done, and returns a thread-safe function that stores the result, or raises
         Unavailable.
 
         Raises JobError, NotFinite, OutOfMemory.
@@ -123,8 +121,8 @@ class Backend(Protocol[P, S]):
         ...
 
     def preview(self, state: S) -> Callable[[], Preview] | None:
-        """A small image of the state as it is, or None where the family makes none. What is returned stores it: from
-        any thread, raising Unavailable."""
+        """Returns a thread-safe function that stores a small image of the present state, or raises Unavailable. None
+        where the family makes no previews."""
         ...
 
 
@@ -133,30 +131,30 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class BatchCall(Protocol):
-    """Stands for jobs that a backend encoded together: they take every step together."""
+    """Jobs that were encoded together and take every step together."""
 
     @property
-    def kind(self) -> Hashable: ...
+    def key(self) -> Hashable: ...
     @property
     def failed(self) -> bool:
-        """Tells whether the call can't go on. A step of one of its jobs makes a call for that job alone."""
+        """True when the call can't go on; the next step of each of its jobs makes a call for that job alone."""
         ...
 
 
 class StaticBatching(Protocol[P_contra, S_contra]):
-    """Describes the batches of a backend whose batches can't grow. Jobs of one kind can share a call."""
+    """The calls of a backend whose batches can't grow. Jobs with equal call keys can share a call."""
 
     @property
     def interleaves(self) -> bool:
-        """Tells whether calls may take turns between steps."""
+        """True when calls may alternate between steps."""
         ...
 
     @property
     def current_call(self) -> BatchCall | None:
-        """Returns the call that must end before another takes a step, where calls take no turns."""
+        """The call that must end before another takes a step; None where calls alternate."""
         ...
 
-    def call_of(self, state: S_contra) -> BatchCall: ...
-    def kind_of(self, prepared: P_contra) -> Hashable | None:
-        """Returns None for a job that has a call of its own."""
+    def get_call(self, state: S_contra) -> BatchCall: ...
+    def call_key(self, prepared: P_contra) -> Hashable | None:
+        """Returns None for a job that can't share a call."""
         ...

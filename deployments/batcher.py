@@ -1,7 +1,7 @@
-"""Dynamic batching: items that arrive one by one go through a network together.
+"""Dynamic batching: runs items that arrive one by one through a network together.
 
-Whatever comes while a batch is in work is the next batch. So nothing ever waits for a batch to fill up, and under load
-batches are large by themselves.
+Items that arrive while a batch is running form the next one. So no item waits for a batch to fill up, and batches grow
+with the load.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ Out = TypeVar("Out")
 
 
 class Batcher(Generic[In, Out]):
-    """Belongs to one event loop."""
+    """Batches calls of `work`. Belongs to one event loop."""
 
-    def __init__(self, work: Callable[[Sequence[In]], Sequence[Out]], executor: Executor, most: int) -> None:
-        """`work` runs in `executor`, with at most `most` items, and answers each in order."""
+    def __init__(self, work: Callable[[Sequence[In]], Sequence[Out]], executor: Executor, max_batch: int) -> None:
+        """`work` runs in `executor` with up to `max_batch` items, and returns one result for each, in order."""
         self._work = work
         self._executor = executor
-        self._most = most
+        self._max_batch = max_batch
         self._waiting: deque[tuple[In, asyncio.Future[Out]]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.busy_since: float | None = None
-        """Monotonic time at which the batch in work was begun; None while there is none."""
+        """Monotonic time at which the running batch started; None without one."""
         self.faults = 0
-        """Calls in a row that failed, but for those that raised ValueError: that speaks of the items."""
+        """Failed calls in a row, not counting ValueError, which is the items' fault."""
 
     async def __call__(self, item: In) -> Out:
-        """Raises what `work` raises for this item alone. An item whose caller goes before its turn costs nothing."""
+        """Raises what `work` raises for this item alone. Items of cancelled calls are skipped."""
         answer: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if self._worker is None:
@@ -49,7 +49,7 @@ class Batcher(Generic[In, Out]):
 
     def _next(self) -> list[tuple[In, asyncio.Future[Out]]]:
         batch: list[tuple[In, asyncio.Future[Out]]] = []
-        while self._waiting and len(batch) < self._most:
+        while self._waiting and len(batch) < self._max_batch:
             item, answer = self._waiting.popleft()
             if not answer.done():
                 batch.append((item, answer))
@@ -62,7 +62,7 @@ class Batcher(Generic[In, Out]):
             if len(batch) == 1:
                 _fail(batch[0][1], problem)
                 return
-            for each in batch:  # one by one: a bad item is to fail alone
+            for each in batch:  # one by one, so that only a bad item fails
                 await self._answer([each])
             return
         for (_, answer), result in zip(batch, results, strict=True):
@@ -84,9 +84,9 @@ class Batcher(Generic[In, Out]):
         return results
 
     def check_health(self, limit_s: float, faults: int) -> None:
-        """Raises RuntimeError when a new process would do better: a call hangs for longer, or so many failed."""
+        """Raises RuntimeError if a new process would help: a call runs for more than `limit_s`, or `faults` failed."""
         if self.busy_since is not None and time.monotonic() - self.busy_since > limit_s:
-            raise RuntimeError(f"a batch has been in work for more than {limit_s:g} s")
+            raise RuntimeError(f"a batch has been running for more than {limit_s:g} s")
         if self.faults >= faults:
             raise RuntimeError(f"{self.faults} batches in a row failed")
 

@@ -1,6 +1,6 @@
-"""Paths of a checkpoint's files, by the name that the catalog gives the checkpoint.
+"""Files of a checkpoint, by the name that the catalog gives it.
 
-Names: `bundled/NAME` ships with the project, a path of an existing folder is used as it is, and everything else is a
+`bundled/NAME` ships with the project, the path of an existing folder is used as it is, and everything else is a
 repository on the model hub (`owner/name`), fetched into its local cache.
 """
 
@@ -15,22 +15,23 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from deployments.contract.checkpoint_layout import ANY_WEIGHTS, INDEXES, WeightsChoice, load_index
-from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, name_in
+from deployments.contract.hub_files import CheckpointKind, HubFiles, find_hub_files, path_in_repository
 from deployments.contract.model import BUNDLED, local_path
 
 _SAMPLES: Final = 64
+"""Samples of a weights file that its fingerprint covers, ..."""
 _SAMPLE: Final = 4096
-"""Pieces of a file of weights that are looked at, and their bytes."""
+"""... and the bytes of each."""
 
 
 class CheckpointError(Exception):
-    """A checkpoint can't be found, read or run. Its text says what to do about it."""
+    """A checkpoint can't be found, read or run. The text says what to do."""
 
 
 def local_folder(checkpoint: str) -> Path | None:
-    """The folder of a checkpoint that lies on this machine, None for one on the model hub.
+    """Returns the folder of a checkpoint on this machine; None for one on the model hub.
 
-    Raises CheckpointError for a bundled one that there is not.
+    Raises CheckpointError for an unknown bundled one.
     """
     folder = local_path(checkpoint)
     if folder is not None and not folder.is_dir():
@@ -40,7 +41,7 @@ def local_folder(checkpoint: str) -> Path | None:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the index of the pipeline in `folder`. Raises CheckpointError when there is none."""
+    """Returns the index of the pipeline in `folder`. Raises CheckpointError without one."""
     index = load_index(folder)
     if index is None:
         raise CheckpointError(f"{folder} is no checkpoint: it has neither {INDEXES[0]} nor {INDEXES[1]}, in JSON")
@@ -50,50 +51,57 @@ def read_index(folder: Path) -> dict[str, Any]:
 def pipeline_folder(
     checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
 ) -> tuple[Path, bool]:
-    """The folder of a pipeline, and whether everything it needs must be inside. Raises CheckpointError.
+    """Returns the folder of a pipeline, and whether it holds all files. Raises CheckpointError.
 
     `revision` is a branch, tag or commit of a hub repository, from which the files of `weights` are fetched.
     """
     folder = local_folder(checkpoint)
     if folder is not None:
         return folder, True
-    return _fetch(find_hub_files(Kind.PIPELINE, checkpoint, revision, weights), checkpoint), False
+    return _fetch(find_hub_files(CheckpointKind.PIPELINE, checkpoint, revision, weights), checkpoint), False
 
 
 def configs_folder(checkpoint: str) -> Path:
-    """Returns the folder of a pipeline of which the weights may be missing. Raises CheckpointError."""
-    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.CONFIGS, checkpoint), checkpoint)
+    """Returns the folder of a pipeline whose weights may be missing. Raises CheckpointError."""
+    return local_folder(checkpoint) or _fetch(find_hub_files(CheckpointKind.CONFIGS, checkpoint), checkpoint)
 
 
 def configuration_folder(checkpoint: str, revision: str | None = None) -> Path:
-    """Returns a folder with a pipeline's configuration, otherwise as `pipeline_folder`."""
-    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.CONFIGURATION, checkpoint, revision), checkpoint)
+    """Returns a folder with the configuration of a pipeline. Raises CheckpointError."""
+    return local_folder(checkpoint) or _fetch(
+        find_hub_files(CheckpointKind.CONFIGURATION, checkpoint, revision), checkpoint
+    )
 
 
 def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
-    """The folder of a model of transformers and its preprocessing, otherwise as `pipeline_folder`."""
-    return local_folder(checkpoint) or _fetch(find_hub_files(Kind.PRETRAINED, checkpoint, revision), checkpoint)
+    """Returns the folder of a transformers model with its preprocessing. Raises CheckpointError."""
+    return local_folder(checkpoint) or _fetch(
+        find_hub_files(CheckpointKind.PRETRAINED, checkpoint, revision), checkpoint
+    )
 
 
 def network_file(checkpoint: str, revision: str | None = None) -> Path:
-    """The file of a network: one here, or `owner/name/path/to/file` on the hub. Raises CheckpointError."""
+    """Returns the file of a network: one here, or `owner/name/path/to/file` on the hub. Raises CheckpointError."""
     if Path(checkpoint).is_file():
         return Path(checkpoint)
-    files = find_hub_files(Kind.NETWORK, checkpoint, revision)
+    files = find_hub_files(CheckpointKind.NETWORK, checkpoint, revision)
     if files is None:
         raise CheckpointError(
             f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file on the model hub"
         )
-    file = _fetch(files, checkpoint) / name_in(files, checkpoint)
+    file = _fetch(files, checkpoint) / path_in_repository(files, checkpoint)
     if not file.is_file():
-        raise CheckpointError(f"{files.repository} on the model hub has no file {name_in(files, checkpoint)}")
+        raise CheckpointError(
+            f"{files.repository} on the model hub has no file {path_in_repository(files, checkpoint)}"
+        )
     return file
 
 
 def fingerprint(folder: Path, parts: Iterable[str]) -> str:
-    """Of the weights of those components of the checkpoint in `folder`, as hexadecimal digits: of the names, shapes and
-    types of all tensors, and of pieces from all over them. Reading gigabytes to the last one would take longer than
-    loading them, and two trainings have no piece in common.
+    """Returns hexadecimal digits that identify the weights of these components of the checkpoint in `folder`.
+
+    Covers the names, shapes and types of all tensors, and samples of the weights: hashing gigabytes would take longer
+    than loading them, and two trainings have no sample in common.
     """
     digest = hashlib.sha256()
     for part in sorted(parts):
@@ -109,10 +117,7 @@ def fingerprint(folder: Path, parts: Iterable[str]) -> str:
 
 
 def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path:
-    """One file of a checkpoint, `name` being its path inside; from the hub, nothing else is fetched.
-
-    Raises CheckpointError.
-    """
+    """Returns the file `name` of a checkpoint; from the hub, fetches nothing else. Raises CheckpointError."""
     folder = local_folder(checkpoint)
     if folder is not None:
         return folder / name

@@ -1,7 +1,7 @@
 """Loading of any diffusers pipeline with quantization, offload, attention, compilation and step caches.
 
-Each option that a machine may not support (attention, compilation) falls back with a warning; what would change the
-memory that the model needs (quantization, offload) is an error instead.
+Options that a machine may not support (attention, compilation) fall back with a warning. Options that change the memory
+that the model needs (quantization, offload) raise an error instead.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from deployments.contract.pipelines import find_pipeline
 from deployments.native_loading import device_for, device_name, precision_for, undo_compilation, use_fastest
 
 diffusers: Any = import_module("diffusers")
-"""Its lazy exports have no types."""
+"""Untyped, as its lazy exports have no types."""
 transformers: Any = import_module("transformers")
 
 log = logging.getLogger(__name__)
 
 _TIMED_PROBES: Final = 3
-"""Calls that an attention backend is measured by."""
+"""Calls by which an attention backend is measured."""
 _UNREADABLE: Final = (OSError, ValueError, LookupError, ImportError, SafetensorError, SingleFileComponentError)
 _VISION_PROCESSORS: Final = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor")
 
@@ -48,14 +48,14 @@ class LoadedPipeline:
     pipeline: Any
     preview_decoder: Any
     interleaves: bool
-    """Calls may take turns between steps. They may not where hooks keep state of one call, or move networks."""
+    """True when calls may alternate between steps: no hook keeps state of a call or moves networks."""
     takes_several: bool
-    """A call may have several prompts."""
+    """True when a call takes several prompts."""
     setup: Mapping[str, str]
 
 
 def pipeline_class(folder: Path, name: str | None) -> Any:
-    """The class `name`, or the one that the checkpoint's index names. Raises CheckpointError for none of diffusers."""
+    """Returns the class `name`, or the one in the checkpoint's index. Raises CheckpointError if diffusers has none."""
     name = name or str(read_index(folder).get("_class_name"))
     found = getattr(diffusers, name, None)
     if not (inspect.isclass(found) and issubclass(found, DiffusionPipeline)):
@@ -64,8 +64,8 @@ def pipeline_class(folder: Path, name: str | None) -> Any:
 
 
 def load_pipeline(config: ModelConfig) -> LoadedPipeline:
-    """The pipeline on its device, after one call that proves it. Raises CheckpointError."""
-    began = time.monotonic()
+    """Returns the pipeline on its device, after a call that proves it. Raises CheckpointError."""
+    started_at = time.monotonic()
     if conflict := config.conflict():
         raise CheckpointError(conflict)
     if native := config.differing(NATIVE_ONLY):
@@ -74,12 +74,12 @@ def load_pipeline(config: ModelConfig) -> LoadedPipeline:
     dtypes = _dtypes(config, device)
     pipeline = _from_single_file(config, dtypes) if config.is_single_file else _from_folder(config, device, dtypes)
     loaded = prepare_pipeline(pipeline, config)
-    log.info("%s: %s; loaded in %.1f s", config.checkpoint, loaded.setup, time.monotonic() - began)
+    log.info("%s: %s; loaded in %.1f s", config.checkpoint, loaded.setup, time.monotonic() - started_at)
     return loaded
 
 
 def prepare_pipeline(pipeline: Any, config: ModelConfig) -> LoadedPipeline:
-    """Puts a pipeline with weights on its device, sets it up as `config` says, and proves it by a call."""
+    """Moves a loaded pipeline to its device, sets it up by `config`, and proves it by a call."""
     device = torch.device(device_for(config.device))
     dtypes = _dtypes(config, device)
     pipeline.set_progress_bar_config(disable=True)
@@ -108,7 +108,7 @@ def prepare_pipeline(pipeline: Any, config: ModelConfig) -> LoadedPipeline:
 
 
 def _dtypes(config: ModelConfig, device: torch.device) -> dict[str, torch.dtype]:
-    """Returns the type of the weights by component; `default` is that of all others."""
+    """Returns the type of weights by component; `default` is for all others."""
     names: dict[str, Precision] = {"default": "auto"}
     names |= {"default": config.dtype} if isinstance(config.dtype, str) else config.dtype
     return {part: precision_for(name, device) for part, name in names.items()}
@@ -120,9 +120,9 @@ def _describe(dtypes: Mapping[str, torch.dtype]) -> str:
 
 
 def _from_folder(config: ModelConfig, device: torch.device, dtypes: Mapping[str, torch.dtype]) -> Any:
-    """Loads a pipeline from a folder with one for each component."""
+    """Loads a pipeline from a folder with a subfolder for each component."""
     folder, local_only = pipeline_folder(config.checkpoint, config.revision, config.weights)
-    kind, index = pipeline_class(folder, config.pipeline), read_index(folder)
+    cls, index = pipeline_class(folder, config.pipeline), read_index(folder)
     if unknown := sorted(dtypes.keys() - index.keys() - {"default"}):
         raise CheckpointError(f"dtype: {config.checkpoint} has no {', '.join(unknown)}")
     options: dict[str, Any] = {
@@ -132,11 +132,11 @@ def _from_folder(config: ModelConfig, device: torch.device, dtypes: Mapping[str,
     }
     if config.device_map is not None:
         options["device_map"] = config.device_map
-    elif str(device) == "cuda" and config.offload == "none" and not kind._load_connected_pipes:
-        options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
+    elif str(device) == "cuda" and config.offload == "none" and not cls._load_connected_pipes:
+        options["device_map"] = "cuda"  # file by file, without holding everything in the machine's memory
     if config.quantization is not None:
-        options |= _quantized(config.quantization, config, folder, dtypes)
-    return _load(config, kind.from_pretrained, str(folder), folder, options)
+        options |= _quantize_options(config.quantization, config, folder, dtypes)
+    return _load(config, cls.from_pretrained, folder, folder, options)
 
 
 def _from_single_file(config: ModelConfig, dtypes: Mapping[str, torch.dtype]) -> Any:
@@ -149,37 +149,37 @@ def _from_single_file(config: ModelConfig, dtypes: Mapping[str, torch.dtype]) ->
         folder = configs_folder(config.config_from or _recognize(file))
     except CheckpointError as error:
         raise CheckpointError(f"config_from must name a folder or repository that is in reach: {error}") from error
-    kind = pipeline_class(folder, config.pipeline)
-    if not hasattr(kind, "from_single_file"):
-        raise CheckpointError(f"pipeline: {kind.__name__} can't be loaded from one file, only from a folder")
+    cls = pipeline_class(folder, config.pipeline)
+    if not hasattr(cls, "from_single_file"):
+        raise CheckpointError(f"pipeline: {cls.__name__} can't be loaded from one file, only from a folder")
     options: dict[str, Any] = {"config": str(folder), "torch_dtype": dtypes["default"]}
     if config.quantization is not None:
-        options |= _quantized(config.quantization, config, folder, dtypes)
-    return _load(config, kind.from_single_file, str(file), folder, options)
+        options |= _quantize_options(config.quantization, config, folder, dtypes)
+    return _load(config, cls.from_single_file, file, folder, options)
 
 
 def _recognize(file: Path) -> str:
-    """Returns the repository whose configuration diffusers takes the weights for."""
+    """Returns the repository with the configuration for the weights, as diffusers recognizes them."""
     return fetch_diffusers_config(load_file(file))["pretrained_model_name_or_path"]
 
 
-def _load(config: ModelConfig, load: Callable[..., Any], place: str, folder: Path, options: Mapping[str, Any]) -> Any:
+def _load(config: ModelConfig, load: Callable[..., Any], path: Path, folder: Path, options: Mapping[str, Any]) -> Any:
     try:
-        return load(place, **image_processor(folder), **options)
-    except NotImplementedError as error:  # of tensors that no weights came for
+        return load(str(path), **image_processor(folder), **options)
+    except NotImplementedError as error:  # a tensor without weights
         raise CheckpointError(f"{config.checkpoint} lacks weights that its configuration has: {folder}") from error
     except _UNREADABLE as error:
         raise CheckpointError(f"{config.checkpoint} can't be loaded: {error}") from error
 
 
 def image_processor(folder: Path) -> dict[str, Any]:
-    """Qwen's processors without their part for videos, where torchvision is missing, which only that part needs."""
+    """Returns Qwen's processors without their part for videos if torchvision is missing, which only that part needs."""
     if find_spec("torchvision"):
         return {}
     return {
-        name: _images_only(getattr(transformers, kind)).from_pretrained(folder / name)
-        for name, (_, kind) in read_components(read_index(folder)).items()
-        if kind in _VISION_PROCESSORS
+        name: _images_only(getattr(transformers, class_name)).from_pretrained(folder / name)
+        for name, (_, class_name) in read_components(read_index(folder)).items()
+        if class_name in _VISION_PROCESSORS
     }
 
 
@@ -190,10 +190,10 @@ def _images_only(base: Any) -> Any:
     return type(base.__name__, (base,), {"__init__": initialize, "__module__": base.__module__})
 
 
-def _quantized(
+def _quantize_options(
     quantization: Quantization, config: ModelConfig, folder: Path, dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Any]:
-    """Arguments of `from_pretrained` that quantize the parts that `quantization` names."""
+    """Returns arguments of `from_pretrained` that quantize the parts of `quantization`."""
     index, dtype = read_index(folder), dtypes["default"]
     if unknown := [part for part in quantization.gguf_files or quantization.parts if part not in index]:
         raise CheckpointError(f"quantization.parts: {config.checkpoint} has no {', '.join(unknown)}")
@@ -211,11 +211,11 @@ def _quantized(
     return {"quantization_config": diffusers.PipelineQuantizationConfig(quant_mapping=mapping)}
 
 
-def _from_gguf(kind: Any, file: str, folder: Path, part: str, dtype: torch.dtype) -> Any:
+def _from_gguf(cls: Any, file: str, folder: Path, part: str, dtype: torch.dtype) -> Any:
     quantization = diffusers.GGUFQuantizationConfig(compute_dtype=dtype)
     options = {"config": str(folder), "subfolder": part, "torch_dtype": dtype, "quantization_config": quantization}
     try:
-        return kind.from_single_file(str(network_file(file)), **options)
+        return cls.from_single_file(str(network_file(file)), **options)
     except _UNREADABLE as error:
         raise CheckpointError(f"quantization: {file} can't be loaded as the {part}: {error}") from error
 
@@ -225,12 +225,12 @@ def _quantization_config(method: str, library: Any, dtype: torch.dtype) -> Any:
         return library.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     from torchao import quantization as torchao  # pyright: ignore[reportMissingImports]
 
-    kinds = {"int8": torchao.Int8WeightOnlyConfig, "fp8": torchao.Float8WeightOnlyConfig}
-    return library.TorchAoConfig(kinds[method]())
+    configs = {"int8": torchao.Int8WeightOnlyConfig, "fp8": torchao.Float8WeightOnlyConfig}
+    return library.TorchAoConfig(configs[method]())
 
 
 def _check_weights(pipeline: Any, config: ModelConfig) -> None:
-    """Raises CheckpointError where weights of a component are missing from its files."""
+    """Raises CheckpointError for a component whose files lack weights."""
     for component, module in pipeline.components.items():
         parameters = module.named_parameters() if isinstance(module, torch.nn.Module) else ()
         if missing := next((name for name, parameter in parameters if parameter.is_meta), None):
@@ -238,7 +238,7 @@ def _check_weights(pipeline: Any, config: ModelConfig) -> None:
 
 
 def _place(pipeline: Any, config: ModelConfig, device: torch.device) -> None:
-    """Puts the networks where `offload` and `device_map` say."""
+    """Moves the networks to their devices by `offload` and `device_map`."""
     if config.offload == "model":
         pipeline.enable_model_cpu_offload(device=device)
     elif config.offload == "group":
@@ -247,39 +247,39 @@ def _place(pipeline: Any, config: ModelConfig, device: torch.device) -> None:
     elif config.device_map is None:
         pipeline.to(device)
     vae: Any = getattr(pipeline, "vae", None)
-    # Those without the attribute have the methods, too, which raise.
+    # VAEs without the attribute have the methods, too, but these raise.
     if hasattr(vae, "use_slicing"):
-        vae.enable_slicing()  # decodes one of a batch after the other
+        vae.enable_slicing()  # decodes the images of a batch one by one
     if config.vae_tiling and hasattr(vae, "use_tiling"):
         vae.enable_tiling()
 
 
 def _cache(method: str, options: Mapping[str, Any]) -> Any:
-    kinds = {
+    configs = {
         "first_block": diffusers.FirstBlockCacheConfig,
         "mag": diffusers.MagCacheConfig,
         "taylor": diffusers.TaylorSeerCacheConfig,
     }
     try:
-        return kinds[method](**options)
+        return configs[method](**options)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"cache.options: {error}") from error
 
 
 class _AttentionTrial:
-    """Tries attention backends by the probe of a pipeline."""
+    """Tries attention backends with the probe of a pipeline."""
 
     def __init__(self, pipeline: Any, denoisers: list[Any], config: ModelConfig) -> None:
         self._pipeline = pipeline
         self._config = config
         self._settable = [denoiser for denoiser in denoisers if hasattr(denoiser, "set_attention_backend")]
         self._proven: str | None = None
-        """The backend in use, once the pipeline has made something by it."""
+        """The backend in use, once the probe has succeeded with it."""
         self.takes_several = False
-        """The pipeline took several prompts with the backend that was used last."""
+        """True when the probe took several prompts with the backend in use."""
 
     def use_fastest(self) -> str:
-        """Uses the fastest of the entry's backends by which the pipeline makes something, and returns its name."""
+        """Selects the fastest of the configured backends that pass the probe, and returns its name."""
         names = self._config.attention
         usable = use_fastest(
             names if self._settable else names[:1],
@@ -300,13 +300,13 @@ class _AttentionTrial:
         self._proven = name
 
     def _seconds(self) -> float:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         probe_pipeline(self._pipeline, self._config.probe or Trial(), self._config.pipeline_kwargs)
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
 
 def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:
-    """Compiles the networks that take steps, or leaves them as they are where that fails."""
+    """Compiles the networks that take steps, or restores them if that fails. Returns the fact for `setup`."""
     try:
         for denoiser in denoisers:
             if getattr(denoiser, "_repeated_blocks", None):
@@ -314,7 +314,7 @@ def _compile(pipeline: Any, denoisers: list[Any], config: ModelConfig) -> str:
             else:
                 denoiser.compile()
         probe_pipeline(pipeline, config.probe or Trial(), config.pipeline_kwargs)
-    except Exception as error:  # compilers raise what they like
+    except Exception as error:  # compilers raise any type
         log.warning("the model can't be compiled: %s", f"{error}".partition("\n")[0])
         for denoiser in denoisers:
             undo_compilation(denoiser)

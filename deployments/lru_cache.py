@@ -16,8 +16,7 @@ MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """How often something was there or had to be made, how often something left for want of room, and the bytes now
-    held."""
+    """Counters of a cache, and the bytes that it holds now."""
 
     hits: int = 0
     misses: int = 0
@@ -26,13 +25,12 @@ class CacheStats:
 
 
 class ByteCache(Generic[K, V]):
-    """Used from any thread. What has left lives on where it is still in use."""
+    """Thread-safe. Evicted values live on while they are in use."""
 
-    def __init__(self, limit: int, size: Callable[[V], int], *, at_least: int = 0) -> None:
-        """`limit` bytes of values, each of which takes `size` of them; the latest `at_least` are kept however large
-        they are."""
+    def __init__(self, limit: int, size: Callable[[V], int], *, min_entries: int = 0) -> None:
+        """Keeps values of `limit` bytes by `size`, and the latest `min_entries` whatever their size."""
         self._limit = limit
-        self._at_least = at_least
+        self._min_entries = min_entries
         self._size = size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._bytes = 0
@@ -40,7 +38,7 @@ class ByteCache(Generic[K, V]):
 
     @property
     def keys(self) -> list[K]:
-        """The one unused for longest first."""
+        """Keys, the least recently used one first."""
         with self._lock:
             return list(self._entries)
 
@@ -59,28 +57,26 @@ class ByteCache(Generic[K, V]):
             return self._entries[key][0]
 
     def put(self, key: K, value: V) -> V:
-        """Returns what is kept under `key` from now on: another thread may have been as quick. What would not fit alone
-        drives nobody out."""
+        """Returns the value under `key`, which another thread may have put. Does not store a value above the limit."""
         size = self._size(value)
         with self._lock:
             if key in self._entries:
                 return self._entries[key][0]
-            if size <= self._limit or self._at_least:
+            if size <= self._limit or self._min_entries:
                 self._entries[key] = value, size
                 self._bytes += size
-            while self._bytes > self._limit and len(self._entries) > self._at_least:
+            while self._bytes > self._limit and len(self._entries) > self._min_entries:
                 _, (_, evicted_bytes) = self._entries.popitem(last=False)
                 self._bytes -= evicted_bytes
                 self._evictions += 1
             return value
 
     def clear(self) -> None:
-        """Somebody else needs the memory."""
         with self._lock:
             self._entries.clear()
             self._bytes = 0
 
     def get_or_create(self, key: K, make: Callable[[], V]) -> V:
-        """What is kept, or made now. Raises whatever `make` does, and keeps nothing then."""
+        """Returns the stored value, or that of `make`. Raises any error of `make` and stores nothing then."""
         value = self.get(key)
         return self.put(key, make()) if value is None else value

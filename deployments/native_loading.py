@@ -22,66 +22,66 @@ from deployments.families.conditioning import PromptEncoder
 from deployments.families.family import Family
 from deployments.families.packed.batch import ATTENTIONS
 from deployments.families.pipeline import LoadOptions, PromptReader
-from deployments.families.probe import SMALL, step_seconds, try_alone, try_together, warm_up
+from deployments.families.probe import SMALL, measure_step, probe_batch, probe_single, warm_up
 from deployments.families.video_family import VideoFamily
 
 logger = logging.getLogger(__name__)
 
-_FASTER: Final = 0.97
-"""Of the time of the best so far: what a later name must not exceed to be preferred, so that chance decides nothing."""
-_TYPICAL: Final = 1024
+_MIN_SPEEDUP: Final = 0.97
+"""Share of the best time so far that a later backend must not exceed to be preferred, so that chance has no effect."""
+_BENCHMARK_SIDE: Final = 1024
 """Pixels per side of the image that GPUs are measured with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
-    """The backends that work here, the fastest first; that one is in use."""
+class AttentionChoice:
+    """The attention backends that work on this machine, fastest first. The first is in use."""
 
     usable: Sequence[str]
     unusable: Sequence[str]
 
 
-def use_attention(family: Family | VideoFamily, names: Sequence[str]) -> Attention:
-    """Switches to the fastest of diffusers' attention backends that can draw a small image here.
+def use_attention(family: Family | VideoFamily, names: Sequence[str]) -> AttentionChoice:
+    """Selects the fastest of diffusers' attention backends that can draw a small image here.
 
-    A backend may be missing, refuse this device, or fail only when called; each is logged with its reason. Several
-    that work are measured by a step; of equals, the first in `names` is taken. Raises CheckpointError when none works.
+    A backend may be missing, refuse this device, or fail when called; the reason is logged. Of equally fast ones, the
+    first in `names` wins. Raises CheckpointError if none works.
     """
 
     def use(name: str) -> None:
         family.transformer.set_attention_backend(name)
-        try_alone(family)
+        probe_single(family)
 
     def reset() -> None:
-        # By name: diffusers' own reset leaves its global choice as it was.
+        # By name, as diffusers' own reset keeps its global choice.
         family.transformer.set_attention_backend("native")
 
-    return use_fastest(names, use, reset, partial(step_seconds, family, _benchmark_side(family)))
+    return use_fastest(names, use, reset, partial(measure_step, family, _benchmark_side(family)))
 
 
-def use_packed_attention(family: Family, names: Sequence[str]) -> Attention:
-    """Switches packed batches to the fastest of `names`, of `families.packed.batch.ATTENTIONS`, that gives images as
-    they are alone. Logged and raised as by `use_attention`."""
+def use_packed_attention(family: Family, names: Sequence[str]) -> AttentionChoice:
+    """Selects the fastest of `names` in ATTENTIONS for which images in a batch equal those made alone. Logs and raises
+    like `use_attention`."""
 
     def use(name: str) -> None:
         if name not in ATTENTIONS:
             raise ValueError(f"it should be one of {', '.join(ATTENTIONS)}")
         family.use_packed_attention(ATTENTIONS[name])
-        try_together(family)
+        probe_batch(family)
 
-    seconds = partial(step_seconds, family, _benchmark_side(family), count=4)
+    seconds = partial(measure_step, family, _benchmark_side(family), count=4)
     return use_fastest(names, use, lambda: family.use_packed_attention(ATTENTIONS["sdpa_loop"]), seconds)
 
 
 def compile_blocks(family: Family | VideoFamily, attentions: Sequence[str]) -> str | None:
-    """Compiles the transformer's repeated blocks with the first of `attentions` that can be compiled, draws a small
-    image so, and returns its name. None, with nothing compiled, where none can: the reasons are logged."""
+    """Compiles the transformer's blocks with the first of `attentions` that allows it, and returns its name. Returns
+    None, with nothing compiled, if none does; the reasons are logged."""
     for name in attentions:
         family.transformer.set_attention_backend(name)
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
         try:
-            try_alone(family)
-        except Exception as error:  # compilers raise what they like
+            probe_single(family)
+        except Exception as error:  # compilers raise any type
             logger.warning("the model can't be compiled with attention %s: %s", name, f"{error}".partition("\n")[0])
             undo_compilation(family.transformer)
             continue
@@ -91,14 +91,14 @@ def compile_blocks(family: Family | VideoFamily, attentions: Sequence[str]) -> s
 
 
 def undo_compilation(transformer: Any) -> None:
-    """The transformer's blocks run as they are again."""
+    """Makes the transformer run without compilation again."""
     for module in transformer.modules():
         module._compiled_call_impl = None
     torch._dynamo.reset()
 
 
 def _benchmark_side(family: Family | VideoFamily) -> int:
-    return _TYPICAL if family.transformer.device.type == "cuda" else SMALL
+    return _BENCHMARK_SIDE if family.transformer.device.type == "cuda" else SMALL
 
 
 def use_fastest(
@@ -107,13 +107,14 @@ def use_fastest(
     reset: Callable[[], object],
     seconds: Callable[[], float],
     failure: str = "no attention backend works here",
-) -> Attention:
-    """Uses the fastest of `names`; of equals the first. Raises CheckpointError with `failure` when none works."""
+) -> AttentionChoice:
+    """Uses the fastest of `names`; of equally fast ones the first. Raises CheckpointError with `failure` if none
+    works."""
     reasons: dict[str, str] = {}
     for name in names:
         try:
             use(name)
-        except Exception as error:  # backends come from many packages, each failing in its own way
+        except Exception as error:  # backends come from many packages, which raise any type
             reasons[name] = f"{error}".partition("\n")[0]
             logger.warning("attention backend %s is unusable here: %s", name, reasons[name])
             reset()
@@ -123,17 +124,17 @@ def use_fastest(
         raise CheckpointError(f"{failure}: {details or 'none was named'}")
     if len(usable) > 1:
         durations: dict[str, float] = {}
-        for place, name in enumerate(usable):
+        for index, name in enumerate(usable):
             use(name)
-            durations[name] = seconds() * _FASTER**-place
+            durations[name] = seconds() * _MIN_SPEEDUP**-index
         logger.info("attention: %s", ", ".join(f"{name} {1000 * s:.1f} ms" for name, s in durations.items()))
         usable.sort(key=durations.__getitem__)
     use(usable[0])
-    return Attention(usable, list(reasons))
+    return AttentionChoice(usable, list(reasons))
 
 
 def is_native(config: ModelConfig) -> bool:
-    """Whether a native family serves the checkpoint with these settings. Raises CheckpointError."""
+    """Returns whether a native family serves the checkpoint with these settings. Raises CheckpointError."""
     if config.is_generic:
         return False
     folder, _ = pipeline_folder(config.checkpoint, config.revision, config.weights)
@@ -141,10 +142,7 @@ def is_native(config: ModelConfig) -> bool:
 
 
 def find_family(folder: Path) -> type[Family] | type[VideoFamily]:
-    """The family of the checkpoint in `folder`, by the pipeline class in its index.
-
-    Raises CheckpointError when there is no index, or none that any family here can run.
-    """
+    """Returns the family for the pipeline class in the index of `folder`. Raises CheckpointError without one."""
     pipeline = str(read_index(folder).get("_class_name"))
     if pipeline not in FAMILIES:
         raise CheckpointError(f"{folder} is a {pipeline}; the families here run {', '.join(sorted(FAMILIES))}")
@@ -154,15 +152,15 @@ def find_family(folder: Path) -> type[Family] | type[VideoFamily]:
 
 _PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _GRAMMARS: Final = {"shapes": "deployments.bundled.grammar:read"}
-"""What prompts are read by, as the index of a checkpoint names it (`"_grammar"`); no published one does."""
-_WORTH: Final = 0.8
-"""Of the time of a step: what bfloat16 must not exceed, so that chance decides nowhere, and replicas agree."""
+"""Prompt readers by the entry `_grammar` of a checkpoint's index, which no published checkpoint has."""
+_MIN_BFLOAT16_SPEEDUP: Final = 0.8
+"""Share of a step's time that bfloat16 must not exceed on processors, so that all replicas decide alike."""
 _WARM_SIDE: Final = 1024
-"""Pixels of the images that a GPU is warmed up with: what is asked for most."""
+"""Pixels per side of the images that a GPU is warmed up with, the most common size."""
 
 
-class TextEncoder(Protocol):
-    """In another process."""
+class SharedTextEncoder(Protocol):
+    """A text encoder in another process."""
 
     def __call__(self, prompt: str) -> bytes: ...
     def fingerprint(self) -> str: ...
@@ -172,28 +170,28 @@ class TextEncoder(Protocol):
 class LoadedModel:
     family: Family | VideoFamily
     setup: Mapping[str, str]
-    """How it runs here, and why so: for those who look after it."""
+    """Facts about the running model for operators."""
 
 
-def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> LoadedModel:
-    """The native family of the checkpoint, its networks on the device and proven to run: images were made, one and two
-    at a time, or a step of a video taken, the way they will be from now on.
+def load(config: ModelConfig, text_encoder: SharedTextEncoder | None = None) -> LoadedModel:
+    """Loads the native family of the checkpoint and proves that it runs: by images, one and two at a time, or a step of
+    a video.
 
-    `dtype` `auto` is bfloat16 on GPUs that have it and on processors where a step is much faster so, and float32
-    elsewhere. Of `attention` and `packed_attention` the fastest that works here is used. `text_encoder` reads prompts
-    in place of the checkpoint's own, which must have the same weights; for images.
+    `dtype` `auto` is bfloat16 on GPUs that have it and on processors where it makes a step much faster, and float32
+    elsewhere. Uses the fastest working backends of `attention` and `packed_attention`. For images, `text_encoder`
+    replaces the checkpoint's own text encoders and must have the same weights.
 
     Raises CheckpointError, TextEncoderUnavailable.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     if not isinstance(config.dtype, str):
         raise CheckpointError("dtype must be one name for a native family; backend: diffusers takes one by component")
     folder, local_only = pipeline_folder(config.checkpoint, config.revision, config.weights)
     if text_encoder is not None:
-        _check_alike(folder, text_encoder)
-    place = torch.device(device_for(config.device))
+        _check_weights(folder, text_encoder)
+    device = torch.device(device_for(config.device))
     load_options = LoadOptions(
-        device=place,
+        device=device,
         dtype=torch.float32,
         config=config,
         local_only=local_only,
@@ -201,13 +199,13 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
         read_prompt=_prompt_reader(folder),
         shared_encoder=text_encoder,
     )
-    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
+    transformers_logging.disable_progress_bar()  # useless in a replica's log
 
-    def in_precision(chosen: torch.dtype) -> Family | VideoFamily:
-        return find_family(folder).load(folder, replace(load_options, dtype=chosen))
+    def load_family(dtype: torch.dtype) -> Family | VideoFamily:
+        return find_family(folder).load(folder, replace(load_options, dtype=dtype))
 
-    precision, reason, measurement = _precision(config.dtype, place, in_precision)
-    family = in_precision(precision)
+    precision, reason, measurement = _choose_precision(config.dtype, device, load_family)
+    family = load_family(precision)
     if config.cfg is not None and isinstance(family, VideoFamily):
         raise CheckpointError("cfg must be null for a video model, which has `guidance`")
     if (config.video_guidance or config.keyframe_crf is not None) and not isinstance(family, VideoFamily):
@@ -215,7 +213,7 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
     attentions = use_attention(family, config.attention)
     setup = {
         "family": type(family).__name__,
-        "device": device_name(place),
+        "device": device_name(device),
         "dtype": f"{precision}".removeprefix("torch."),
         "dtype_because": reason,
     }
@@ -229,10 +227,10 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
     if unusable:
         setup["attention_unusable"] = " ".join(unusable)
     loaded_at = time.monotonic()
-    side = SMALL if place.type == "cpu" else config.render_side or _WARM_SIDE
+    side = SMALL if device.type == "cpu" else config.render_side or _WARM_SIDE
     compiled_attention = _compile_and_warm_up(family, attentions.usable, side) if config.compile else None
     if compiled_attention is None:
-        _warm_up(family, side, again=False)
+        _warm_up(family, side, vary_size=False)
     setup["attention"] = compiled_attention or attentions.usable[0]
     setup["compiled"] = "true" if compiled_attention else "failed" if config.compile else "false"
     logger.info(
@@ -240,7 +238,7 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
         config.checkpoint,
         ", ".join(f"{name} {value}" for name, value in setup.items()),
         f" ({measurement})" if measurement else "",
-        loaded_at - began,
+        loaded_at - started_at,
         time.monotonic() - loaded_at,
     )
     return LoadedModel(family, setup)
@@ -249,13 +247,13 @@ def load(config: ModelConfig, text_encoder: TextEncoder | None = None) -> Loaded
 def load_prompt_encoder(
     checkpoint: str, *, revision: str | None = None, device: str = "auto", dtype: Precision = "auto"
 ) -> tuple[PromptEncoder[Any], str]:
-    """What reads prompts in `checkpoint`, and the fingerprint of its weights; arguments as for `load`, but that `auto`
-    is float32 on processors. Raises CheckpointError."""
+    """Loads only the prompt encoder of `checkpoint`, and returns it with the fingerprint of its weights. `auto` is
+    float32 on processors. Raises CheckpointError."""
     folder, local_only = pipeline_folder(checkpoint, revision, TEXT_ENCODERS)
-    place = torch.device(device_for(device))
-    load_options = LoadOptions(device=place, dtype=precision_for(dtype, place), local_only=local_only)
+    torch_device = torch.device(device_for(device))
+    load_options = LoadOptions(device=torch_device, dtype=precision_for(dtype, torch_device), local_only=local_only)
     transformers_logging.disable_progress_bar()
-    family = _sharing_family(folder)
+    family = _image_family(folder)
     return family.prompt_encoder(folder, load_options), fingerprint(folder, family.text_parts)
 
 
@@ -264,15 +262,15 @@ def _prompt_reader(folder: Path) -> PromptReader | None:
     return None if grammar is None else pkgutil.resolve_name(grammar)
 
 
-def _check_alike(folder: Path, text_encoder: TextEncoder) -> None:
-    if fingerprint(folder, _sharing_family(folder).text_parts) != text_encoder.fingerprint():
+def _check_weights(folder: Path, text_encoder: SharedTextEncoder) -> None:
+    if fingerprint(folder, _image_family(folder).text_parts) != text_encoder.fingerprint():
         raise CheckpointError(
             f"{folder} has text encoders with other weights than the shared one: let it load its own, by "
             "text_encoder: null"
         )
 
 
-def _sharing_family(folder: Path) -> type[Family]:
+def _image_family(folder: Path) -> type[Family]:
     family = find_family(folder)
     if not hasattr(family, "text_parts"):
         raise CheckpointError(f"{folder} is for videos, which share no text encoder")
@@ -280,31 +278,29 @@ def _sharing_family(folder: Path) -> type[Family]:
 
 
 def _compile_and_warm_up(family: Family | VideoFamily, attentions: Sequence[str], side: int) -> str | None:
-    """Compiles `family` and warms it up. The attention backend that could be compiled; None where the model runs
-    without compilation, since none could."""
+    """Compiles `family` and warms it up. Returns the attention backend; None if the model runs without compilation."""
     backend = compile_blocks(family, attentions)
     if backend is None:
         return None
     try:
-        _warm_up(family, side, again=True)
+        _warm_up(family, side, vary_size=True)
     except CheckpointError as error:
-        logger.warning("compiled, %s; it goes on without compilation", error)
+        logger.warning("compiled, %s; it runs without compilation", error)
         undo_compilation(family.transformer)
         family.transformer.set_attention_backend(attentions[0])
         return None
     return backend
 
 
-def _warm_up(family: Family | VideoFamily, side: int, *, again: bool) -> None:
-    """Of images of `side` pixels, or of small ones where there is no room for those; `again` with another number of
-    tokens.
+def _warm_up(family: Family | VideoFamily, side: int, *, vary_size: bool) -> None:
+    """Makes images of `side` pixels, or small ones if these don't fit; with `vary_size` also one of another size.
 
-    The first number may be that of a layer's channels, too, and compiled as such: a network 4096 wide would be compiled
-    anew for the first client who asks for anything but a square of 1024 pixels.
+    The first number of tokens may equal that of a layer's channels and be compiled as such. A network 4096 wide would
+    then be compiled again for the first image that is not a square of 1024 pixels.
     """
     try:
         if isinstance(family, VideoFamily):
-            try_alone(family)
+            probe_single(family)
             return
         for count in (1, 2):
             try:
@@ -314,24 +310,24 @@ def _warm_up(family: Family | VideoFamily, side: int, *, again: bool) -> None:
                 if count == 1:
                     warm_up(family, SMALL, count)
                 break
-        if again:
+        if vary_size:
             warm_up(family, 2 * SMALL, 1, height=SMALL)
     except (NotFinite, OutOfMemory, RuntimeError) as error:
         raise CheckpointError(f"it can make no image here: {str(error) or type(error).__name__}") from error
     finally:
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # pools of this thread's stream: encoding and decoding have streams of their own
+            torch.cuda.empty_cache()  # of this thread's stream, as encoding and decoding have their own
 
 
 def for_images(family: Family | VideoFamily) -> Family:
-    """The family itself, if it makes images. Raises CheckpointError."""
+    """Returns `family` if it makes images. Raises CheckpointError."""
     if isinstance(family, VideoFamily):
         raise CheckpointError(f"{type(family).__name__} makes videos, not images")
     return family
 
 
 def device_for(name: str) -> str:
-    """A torch device by its name; `auto` is a GPU where there is one."""
+    """Returns the name of a torch device; `auto` is a GPU if there is one."""
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -339,18 +335,18 @@ def device_for(name: str) -> str:
 
 
 def precision_for(name: Precision, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on GPUs that have it and float32 elsewhere."""
+    """Returns a torch type; `auto` is bfloat16 on GPUs that have it and float32 elsewhere."""
     if name != "auto":
         return _PRECISIONS[name]
     halves = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if halves else torch.float32
 
 
-def _precision(
+def _choose_precision(
     name: Precision, device: torch.device, load: Callable[[torch.dtype], Family | VideoFamily]
 ) -> tuple[torch.dtype, str, str]:
-    """The precision to run in, why, and what was measured. A processor may have bfloat16 and yet be hardly faster with
-    it, or lack an operation: that is tried."""
+    """Returns the precision, the reason, and the measurement. On processors bfloat16 is tried, as it may be hardly
+    faster, or lack an operation."""
     if name != "auto":
         return _PRECISIONS[name], "as configured", ""
     if device.type != "cpu":
@@ -359,23 +355,23 @@ def _precision(
     if not has_bfloat16():
         return torch.float32, "the processor has no bfloat16", ""
     try:
-        ratio = step_seconds(load(torch.bfloat16)) / step_seconds(load(torch.float32))
+        ratio = measure_step(load(torch.bfloat16)) / measure_step(load(torch.float32))
     except RuntimeError as error:
         return torch.float32, "the processor's bfloat16 does not do", str(error)
     measurement = f"a step in bfloat16 takes {ratio:.2f} of the time"
-    if ratio <= _WORTH:
+    if ratio <= _MIN_BFLOAT16_SPEEDUP:
         return torch.bfloat16, "a step is much faster so", measurement
     return torch.float32, "half precision is hardly faster", measurement
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor does, in its instructions."""
+    """Returns whether the processor has instructions for bfloat16."""
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def device_name(device: torch.device) -> str:
-    """What steps cost is remembered by it: the card, or the processor and its threads."""
+    """Returns the name under which step costs are stored: the card, or the processor and its threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":

@@ -1,4 +1,4 @@
-"""Encoding of results into files, and their storage below the job's prefix."""
+"""Encoding of results, and their storage below the job's prefix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deployments.contract.request import ImageFormat
 from deployments.images import Pixels
 from deployments.video.writer import shrink
 
-# PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
+# PNG at OpenCV's default level, the fastest: higher ones take several times as long for a few percent.
 _ENCODER_OPTIONS: dict[ImageFormat, list[int]] = {
     "jpeg": [cv2.IMWRITE_JPEG_QUALITY, 95],
     "png": [],
@@ -31,13 +31,13 @@ _PREVIEW_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 80]
 _PROXY_QUALITY: Final = 90
 _PROXY_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, _PROXY_QUALITY]
 _UPLOADS: Final = 32
-"""At a time, beside those in the callers' threads."""
+"""Uploads at a time, beside those in the callers' threads."""
 
 
 def encode_image(pixels: Pixels, format: ImageFormat) -> tuple[bytes, str, str]:
-    """(H, W, 3) RGB or (H, W, 4) RGBA to the bytes of a file, its content type, and its extension without a dot.
+    """Encodes (H, W, 3) RGB or (H, W, 4) RGBA. Returns the bytes, content type, and extension without a dot.
 
-    JPEG has no transparency: RGBA in it is a ValueError.
+    Raises ValueError for a transparent JPEG.
     """
     if pixels.shape[2] == 4 and format == "jpeg":
         raise ValueError("JPEG can't be transparent")
@@ -45,9 +45,9 @@ def encode_image(pixels: Pixels, format: ImageFormat) -> tuple[bytes, str, str]:
 
 
 class Outputs:
-    """Writes below the job's own prefix only, so that attempts never touch each other's results.
+    """Stores results below the job's own prefix, so that attempts never touch each other's.
 
-    Every method raises Unavailable when the store is out of reach.
+    Every method raises Unavailable if the store can't be reached.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -55,7 +55,7 @@ class Outputs:
         self._uploads = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="uploads")
 
     def store_image(self, job: GenerationJob, pixels: Pixels) -> Output:
-        """The finished image, in the job's format, as `image.EXTENSION`."""
+        """Stores the finished image in the job's format as `image.EXTENSION`."""
         assert job.request.output_format != "mp4", "an image for a job of a video"
         small = self._uploads.submit(self._store_thumbnail, job, pixels)
         data, content_type, extension = encode_image(pixels, job.request.output_format)
@@ -66,19 +66,19 @@ class Outputs:
         return Output(key, content_type, width, height, len(data), thumbnail=thumbnail, proxy=thumbnail)
 
     def store_video(self, job: GenerationJob, file: Path, latents: bytes | None, samples: Sequence[Pixels]) -> Output:
-        """The finished video, as `video.mp4`; beside it `samples` of its frames as `frames.tiff`, and for a draft its
-        latents as `draft.safetensors`. The first sample stands for it."""
+        """Stores the finished video as `video.mp4`, `samples` of its frames as `frames.tiff`, the first of them as the
+        thumbnail, and the latents of a draft as `draft.safetensors`."""
         key, draft = f"{job.output_prefix}/video.mp4", None
-        beside = [
+        uploads = [
             self._uploads.submit(self._store_thumbnail, job, samples[0]),
             self._uploads.submit(self._store_samples, job, samples),
         ]
         if latents is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
-            beside.append(self._uploads.submit(self._put, draft, latents, "application/octet-stream"))
+            uploads.append(self._uploads.submit(self._put, draft, latents, "application/octet-stream"))
         with _translate_store_errors():
             self._store.put_file_blocking(key, file, "video/mp4")
-        thumbnail, proxy, *_ = [each.result() for each in beside]
+        thumbnail, proxy, *_ = [each.result() for each in uploads]
         return Output(
             key=key,
             content_type="video/mp4",
@@ -91,19 +91,19 @@ class Outputs:
         )
 
     def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
-        """A small image of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
+        """Stores a small image of the job after `step` of `steps`, by default the job's, as `preview-STEP.jpeg`."""
         key = preview_key(job.output_prefix, step)
         self._put(key, _encode(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
         return Preview(key=key, step=step, steps=job.request.steps if steps is None else steps)
 
     def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
-        """The image made small, as `thumbnail.jpeg`, or as PNG where it is transparent. Returns its key."""
+        """Stores a small copy as `thumbnail.jpeg`, or as PNG if it is transparent. Returns its key."""
         extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PROXY_OPTIONS)
         data = _encode(shrink(pixels), f".{extension}", options)
         return self._put(f"{job.output_prefix}/thumbnail.{extension}", data, f"image/{extension}")
 
     def _store_samples(self, job: GenerationJob, samples: Sequence[Pixels]) -> str:
-        """As pages of a TIFF in JPEG. Returns its key."""
+        """Stores the samples as pages of a JPEG-compressed TIFF. Returns its key."""
         first, *others = map(Image.fromarray, samples)
         buffer = io.BytesIO()
         first.save(buffer, "TIFF", save_all=True, append_images=others, compression="jpeg", quality=_PROXY_QUALITY)

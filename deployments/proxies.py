@@ -1,7 +1,7 @@
-"""HTTP proxies: calls on this network are direct, calls outward go where the setting `network.proxy` says.
+"""HTTP proxies: calls within this network are direct, calls outward follow the setting `network.proxy`.
 
-A process's environment carries the choice (`http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`), since libraries such
-as the model hub's read it there. Clients of this project ask `proxy_for` and read no environment themselves.
+The environment of a process holds the proxies (`http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`), as libraries such
+as the model hub's read them there. Clients of this project call `proxy_for` and don't read the environment themselves.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
 ENVIRONMENT: Final = "environment"
-"""The proxies that the environment of each process names."""
+"""Use the proxies in the environment of each process."""
 NONE: Final = "none"
-"""No proxy, whatever the environment says."""
+"""Use no proxy, whatever the environment names."""
 
 _VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
 _EVERY_ADDRESS: Final = "0.0.0.0/0,::/0"
 _PORTS: Final = {"http": 80, "https": 443}
 _INTERNAL_SUFFIXES: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc")
-"""Ends of names that no public resolver knows: RFC 6761, 6762, 8375, ICANN's `.internal`, and Kubernetes' services."""
+"""Suffixes that no public resolver knows: RFC 6761, 6762, 8375, ICANN's `.internal`, and Kubernetes' services."""
 _INTERNAL: Final = (
     *("localhost", "127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"),
-    # Libraries compare addresses with networks, or only with addresses.
+    # Some libraries compare addresses with networks, others only with addresses.
     *("127.0.0.1", "169.254.169.254"),
     *_INTERNAL_SUFFIXES,
 )
-"""Hosts that libraries call directly, too, as `no_proxy` has them."""
+"""Hosts that libraries call directly, in the format of `no_proxy`."""
 
 
 def apply_proxy(setting: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Makes a process's environment say what `setting` says: ENVIRONMENT, NONE or a proxy's URL. Idempotent.
+    """Writes `setting` (ENVIRONMENT, NONE or a proxy's URL) to a process's environment. Idempotent.
 
-    gRPC, by which replicas are called, uses no proxy in any case.
+    gRPC, which calls replicas, never uses a proxy.
     """
     environ["no_grpc_proxy"] = _EVERY_ADDRESS
     if setting != ENVIRONMENT:
@@ -50,9 +50,9 @@ def apply_proxy(setting: str, environ: MutableMapping[str, str] = os.environ) ->
 
 
 def proxy_for(url: str) -> str | None:
-    """The URL of the proxy for a call of `url`; None for a direct call, as to every host of this network.
+    """Returns the URL of the proxy for a call of `url`; None for a direct call, as to every internal host.
 
-    SOCKS proxies are left out: none of the clients speaks to them.
+    Ignores SOCKS proxies, which none of the clients supports.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
@@ -70,7 +70,7 @@ def _environment_proxy(scheme: str) -> str | None:
 
 
 def is_internal(host: str) -> bool:
-    """Returns whether a host is on this machine or network by its name: a private address, or no public name."""
+    """Returns whether a host is on this machine or network: by a private address, or a name that is not public."""
     try:
         return not ip_address(host.partition("%")[0]).is_global
     except ValueError:
@@ -79,10 +79,9 @@ def is_internal(host: str) -> bool:
 
 
 def object_store_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of an object store, with an internal endpoint ruled out from the proxy.
+    """Returns the options of an object store, with an internal endpoint excluded from the proxy.
 
-    The store's client reads the environment by itself, where `no_proxy` can't say that names without a dot are
-    internal.
+    The store's client reads the environment itself, and `no_proxy` can't express that names without a dot are internal.
     """
     own = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") if url.startswith("s3") else None
     endpoints = (str(value) for name, value in options.items() if name.lower().endswith(("endpoint", "endpoint_url")))
@@ -95,7 +94,7 @@ def object_store_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _is_excluded(host: str, port: int | None) -> bool:
-    """Returns whether `no_proxy` names the host: by its name or the end of it, with its port, or by a network."""
+    """Returns whether `no_proxy` has the host: by name, suffix, name with port, or network."""
     for entry in getproxies_environment().get("no", "").lower().split(","):
         name = entry.strip().removeprefix("*").strip(".[]")
         if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}") or f"{host}:{port}" == name)):

@@ -1,7 +1,6 @@
 """The shared text-encoder deployment, for models whose checkpoints have the same text encoders.
 
-Four models of Flux1 would hold four T5 of 9 GB: so they hold one. What waits meanwhile is read together, whichever
-model asks.
+Four models of Flux1 share one T5 of 9 GB in place of four. Waiting prompts of all models are encoded together.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ from deployments.telemetry import logs
 
 logger = logging.getLogger(__name__)
 
-_LIMIT_S = 60.0
-"""A batch that takes longer than this counts as hung."""
-_FAULTS = 20
-"""So many batches in a row that failed: the device is broken, not the prompts."""
+_MAX_BATCH_S = 60.0
+"""Seconds after which a batch counts as hung."""
+_MAX_FAULTS = 20
+"""Failed batches in a row after which the device is broken, not the prompts."""
 
 
 class TextEncoder:
-    """Loads and reads in one thread of its own; the event loop stays free."""
+    """Encodes prompts in its own thread, so that the event loop stays free."""
 
     async def __init__(self, spec: TextEncoderSpec) -> None:
-        logs.begin(spec.logs)
+        logs.configure_replica(spec.logs)
         apply_proxy(spec.proxy)
-        began = time.monotonic()
+        started_at = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text encoder")
         encode, self._fingerprint = await asyncio.get_running_loop().run_in_executor(thread, _load, spec)
         self._prompts = Batcher(encode, thread, spec.max_batch)
-        logger.info("the text encoders of %s are loaded after %.1f s", spec.checkpoint, time.monotonic() - began)
+        logger.info("the text encoders of %s are loaded after %.1f s", spec.checkpoint, time.monotonic() - started_at)
 
     async def encode(self, prompt: str) -> bytes:
-        """What `families.prompts.from_bytes` reads. A call cancelled before its turn costs nothing."""
+        """Returns bytes for `families.conditioning.from_bytes`. A call cancelled while it waits costs nothing."""
         return await self._prompts(prompt)
 
     async def fingerprint(self) -> str:
-        """Of the weights: models with others must not be given what these make."""
+        """Returns the fingerprint of the weights, which must equal that of the model."""
         return self._fingerprint
 
     async def check_health(self) -> None:
-        """Raises when a new process would do better: a hung batch, or nothing but errors."""
-        self._prompts.check_health(_LIMIT_S, _FAULTS)
+        """Raises RuntimeError if a new process would help: a batch hangs, or only errors occur."""
+        self._prompts.check_health(_MAX_BATCH_S, _MAX_FAULTS)
 
 
 def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]], str]:
-    """Runs in the thread that will read, since torch counts threads per thread that calls it."""
+    """Loads the encoder in the thread that will use it, as torch's number of threads is per calling thread."""
     import torch
 
     from deployments import native_loading
@@ -75,38 +74,38 @@ def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]]
     return encode, fingerprint
 
 
-_ANSWER_S: Final = 60.0
-"""For one prompt, also when others wait before it."""
-_START_S: Final = 1800.0
-"""Until it is loaded: it may have to fetch the checkpoint."""
+_ENCODE_TIMEOUT_S: Final = 60.0
+"""Seconds for one prompt, including the wait for others."""
+_LOAD_TIMEOUT_S: Final = 1800.0
+"""Seconds until the deployment is loaded, which may have to fetch the checkpoint."""
 
 Answer = TypeVar("Answer")
 
 
 class RemoteEncoder:
-    """Waits in the thread that calls it, while the event loop of the replica asks: handles are used from there."""
+    """Calls the shared text encoder from other threads than the event loop, and waits in the calling thread."""
 
     def __init__(self, handle: DeploymentHandle, loop: asyncio.AbstractEventLoop) -> None:
         self._handle = handle
         self._loop = loop
 
     def __call__(self, prompt: str) -> bytes:
-        """Not from the event loop. Raises TextEncoderUnavailable."""
-        return self._wait(self._ask("encode", prompt), _ANSWER_S)
+        """Raises TextEncoderUnavailable."""
+        return self._wait(self._call("encode", prompt), _ENCODE_TIMEOUT_S)
 
     def fingerprint(self) -> str:
-        """Of the weights, once they are loaded. Not from the event loop. Raises TextEncoderUnavailable."""
-        return self._wait(self._ask("fingerprint"), _START_S)
+        """Returns the fingerprint of the weights once they are loaded. Raises TextEncoderUnavailable."""
+        return self._wait(self._call("fingerprint"), _LOAD_TIMEOUT_S)
 
-    async def _ask(self, method: str, *arguments: str) -> Any:
+    async def _call(self, method: str, *arguments: str) -> Any:
         return await getattr(self._handle, method).remote(*arguments)
 
-    def _wait(self, answer: Coroutine[Any, Any, Answer], limit_s: float) -> Answer:
+    def _wait(self, answer: Coroutine[Any, Any, Answer], timeout_s: float) -> Answer:
         future = asyncio.run_coroutine_threadsafe(answer, self._loop)
         try:
-            return future.result(limit_s)
+            return future.result(timeout_s)
         except concurrent.futures.TimeoutError:
             future.cancel()
-            raise TextEncoderUnavailable(f"no answer within {limit_s} s") from None
-        except Exception as problem:  # whatever Ray makes of a process that is gone: nothing of it is the job's fault
+            raise TextEncoderUnavailable(f"no answer within {timeout_s} s") from None
+        except Exception as problem:  # Ray raises several types for a lost process; the job is not at fault
             raise TextEncoderUnavailable(f"{type(problem).__name__}: {problem}") from problem

@@ -1,6 +1,6 @@
 """Torch settings of a process: threads, its share of GPU memory, side streams.
 
-A worker without a CPU share, which is how replicas are started, gets one thread from Ray; a model wants the machine.
+Replicas are started without a CPU share, to which Ray gives one thread, while a model needs the whole machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 
 
 def set_up_torch(threads: int | None) -> None:
-    """Takes so many threads, or one a core, and the share of a GPU that Ray gave to this process. Comes before CUDA."""
+    """Sets the threads, by default one per core, and Ray's share of a GPU. Must come before CUDA is initialized."""
     torch.set_num_threads(threads or os.cpu_count() or 1)
-    # Blocks that grow: images of many sizes leave no gaps between them.
+    # Segments that grow, so that images of many sizes leave no gaps.
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized() and torch.cuda.is_available():
@@ -27,17 +27,16 @@ def set_up_torch(threads: int | None) -> None:
 
 
 class SideStream:
-    """A queue of work of its own on a CUDA device; nothing elsewhere. Used by one thread at a time.
+    """A side stream on a CUDA device; no-op elsewhere. Not thread-safe.
 
-    What is handed to it must be ready, and what it makes is ready when its context ends: then the caller's thread has
-    waited for it, and no other.
+    Inputs must be ready, and results are ready at the end of the context, for which only the calling thread waits.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @contextmanager
-    def beside_the_steps(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         if self._stream is None:
             yield
             return
@@ -47,15 +46,15 @@ class SideStream:
 
 
 def wait_for(stream: Any) -> None:
-    """Returns when the work of a CUDA stream is done. The thread sleeps meanwhile: `Stream.synchronize` spins, and
-    would keep a core busy through every step."""
+    """Waits for the work of a CUDA stream. The thread sleeps, while `Stream.synchronize` spins and would keep a core
+    busy through every step."""
     event = torch.cuda.Event(blocking=True)
     event.record(stream)
     event.synchronize()
 
 
 def wait_for_devices() -> None:
-    """Returns when the work that the present thread has queued on CUDA devices is done; at once where there is none."""
+    """Waits for the work that the present thread has queued on CUDA devices."""
     if torch.cuda.is_initialized():
         for device in range(torch.cuda.device_count()):
             wait_for(torch.cuda.current_stream(device))

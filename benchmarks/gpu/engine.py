@@ -129,7 +129,7 @@ def _decode_beside_steps(bench: Workbench, model: BenchModel) -> Metrics:
 
     def decode() -> None:
         while not done.is_set():
-            with stream.beside_the_steps():
+            with stream.activate():
                 model.family.finish(state)
 
     thread = threading.Thread(target=decode)

@@ -1,8 +1,8 @@
-"""The diffusers backend: any diffusers pipeline, one call per batch that the engine drives step by step.
+"""The diffusers backend: runs any diffusers pipeline, one call per batch, which the engine drives step by step.
 
-Jobs that are encoded together and agree in size and settings go in one call (static batching). Calls interleave
-between steps, but for pipelines whose hooks keep state. A call that fails is replaced by calls for each of its jobs
-alone, which catch up: seeds make them repeatable.
+Jobs that are encoded together and agree in size and settings share a call (static batching). Calls alternate between
+steps, except for pipelines whose hooks keep state. A failed call is replaced by one call for each of its jobs, which
+catches up: seeds make results repeatable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from deployments.families.device_errors import translate_device_errors
 from deployments.images import Pixels, fit, on_white
 from deployments.lora.formats import DENOISERS, ENCODERS
 from deployments.lora.segments import AdaptedLayers, AppliedAdapter
-from deployments.lora.weights import AdapterCache, networks_of
+from deployments.lora.weights import AdapterCache, find_networks
 from deployments.lru_cache import MB
 from deployments.outputs import Outputs
 from deployments.video.writer import Audio, VideoWriter
@@ -43,14 +43,14 @@ from deployments.video.writer import Audio, VideoWriter
 log = logging.getLogger(__name__)
 
 _PIXELS_PER_TOKEN: Final = 256
-_MOST_KINDS: Final = 1000
-"""The kinds of calls whose steps are remembered."""
+_MAX_CALL_KEYS: Final = 1000
+"""Call keys whose number of steps is remembered."""
 _UNSAFE: Final = "Guardrail detected unsafe"
-"""The words by which the checker of Cosmos' pipelines refuses a prompt or a result."""
+"""Text of the error by which the checker of Cosmos' pipelines refuses a prompt or a result."""
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedJob:
+class PipelineJob:
     job: GenerationJob
     images: Mapping[str, bytes]
     adapter: AppliedAdapter | None
@@ -58,14 +58,14 @@ class FetchedJob:
 
 @dataclass(eq=False)
 class PipelineCall:
-    """A run and the adapter it has; the run ends with the last state that refers to this."""
+    """A run with its adapter and its jobs. The run ends with the last state that refers to the call."""
 
     run: PipelineRun
     adapter: AppliedAdapter | None
     size: int
-    """The number of its jobs."""
-    kind: Hashable
-    """Calls of one kind take the same number of steps."""
+    """Number of jobs."""
+    key: Hashable
+    """Calls with equal keys take the same number of steps."""
     lock: Lock = field(default_factory=Lock)
 
     @property
@@ -76,24 +76,23 @@ class PipelineCall:
         weakref.finalize(self, self.run.abort)
 
 
-class _Turn:
-    """Remembers the call that is between its beginning and its end, of a pipeline whose calls take no turns."""
+class _CurrentCall:
+    """The call in progress, of a pipeline whose calls can't alternate."""
 
     def __init__(self) -> None:
         self._run: PipelineRun | None = None
         self._call: weakref.ref[PipelineCall] | None = None
 
-    @property
-    def call(self) -> PipelineCall | None:
-        """The call whose turn it is, while somebody wants its result."""
+    def get(self) -> PipelineCall | None:
+        """Returns the call in progress while a state refers to it."""
         return self._call() if self._call else None
 
-    def take(self, call: PipelineCall) -> bool:
-        """Gives the turn to `call`. Returns whether the call before was not carried to its end."""
-        abandoned, self._run, self._call = self._run, call.run, weakref.ref(call)
-        if abandoned is None or abandoned is call.run:
+    def start(self, call: PipelineCall) -> bool:
+        """Makes `call` current. Returns whether the call before it was abandoned."""
+        previous, self._run, self._call = self._run, call.run, weakref.ref(call)
+        if previous is None or previous is call.run:
             return False
-        abandoned.end()
+        previous.end()
         return True
 
     def end(self, call: PipelineCall) -> None:
@@ -103,9 +102,9 @@ class _Turn:
 
 @dataclass(slots=True, eq=False)
 class PipelineState:
-    """One job of a call: its `index`-th."""
+    """The `index`-th job of a call."""
 
-    fetched: FetchedJob
+    fetched: PipelineJob
     call: PipelineCall
     index: int
     done_steps: int = 0
@@ -133,7 +132,7 @@ class PipelineState:
 
 
 class DiffusersBackend:
-    """Implements Backend[FetchedJob, PipelineState]."""
+    """Implements Backend[PipelineJob, PipelineState]."""
 
     def __init__(
         self,
@@ -149,26 +148,26 @@ class DiffusersBackend:
         setup: Mapping[str, str] | None = None,
     ) -> None:
         """`pipeline_kwargs` are constants of every call. `preview_decoder` is an `AutoencoderTiny` for the pipeline's
-        latents. `interleaves`: calls may take turns between steps. Otherwise, as hooks keep state of a call or move
-        networks between devices, one call must end before the next begins."""
+        latents. `interleaves`: calls may alternate between steps; False for hooks that keep state of a call or move
+        networks between devices, so that one call must end before the next starts."""
         pipeline.set_progress_bar_config(disable=True)
         self._pipeline = pipeline
         self._constants = dict(pipeline_kwargs or {})
         self._signature = PipelineSignature.from_pipeline(pipeline, self._constants)
         self._preview_decoder = preview_decoder
         self.interleaves = interleaves
-        self._turn = _Turn()
+        self._current = _CurrentCall()
         self._steps_taken: dict[Hashable, int] = {}
-        """The steps that ended calls took, by kind, for pipelines that don't say beforehand."""
+        """Steps of ended calls by key, for pipelines that don't know the number beforehand."""
         self._denoising, self._encoding = Lock(), Lock()
-        """Adapters change networks for the call that takes a step, or encodes: no other may do so meanwhile."""
+        """Held by the call that steps, or encodes, as adapters change the networks for it."""
         self._outputs, self._fetcher = Outputs(store), InputFetcher(store)
         denoisers = denoisers_of(pipeline)
         stop_before_steps(denoisers)
         make_autoencoders_exclusive(pipeline)
-        self._denoiser_layers = AdaptedLayers(networks_of(pipeline, DENOISERS))
-        self._encoder_layers = AdaptedLayers(networks_of(pipeline, ENCODERS))
-        networks = networks_of(pipeline, (*DENOISERS, *ENCODERS))
+        self._denoiser_layers = AdaptedLayers(find_networks(pipeline, DENOISERS))
+        self._encoder_layers = AdaptedLayers(find_networks(pipeline, ENCODERS))
+        networks = find_networks(pipeline, (*DENOISERS, *ENCODERS))
         self._adapters = AdapterCache(networks, store, adapters_mb * MB) if denoisers else None
         self._limit = MemoryLimit(max_batch)
         self._threads = threads
@@ -180,18 +179,18 @@ class DiffusersBackend:
 
     @property
     def current_call(self) -> PipelineCall | None:
-        return self._turn.call
+        return self._current.get()
 
-    def call_of(self, state: PipelineState) -> PipelineCall:
+    def get_call(self, state: PipelineState) -> PipelineCall:
         return state.call
 
-    def kind_of(self, prepared: FetchedJob) -> Hashable | None:
-        return None if prepared.job.inputs.keys else _call_kind(prepared)
+    def call_key(self, prepared: PipelineJob) -> Hashable | None:
+        return None if prepared.job.inputs.keys else _call_key(prepared)
 
     def counts(self) -> Mapping[str, float]:
         return counts.cache_counts("adapters", self._adapters.stats) if self._adapters else {}
 
-    def fetch(self, job: GenerationJob) -> FetchedJob:
+    def fetch(self, job: GenerationJob) -> PipelineJob:
         self._signature.check(job)
         images = self._fetcher.fetch_all(job.inputs.keys)
         adapter = None
@@ -200,40 +199,41 @@ class DiffusersBackend:
                 raise JobError("this model takes no tuned models")
             with self._errors():
                 adapter = AppliedAdapter(self._adapters.get(job.adapter).layers, job.adapter.strength)
-        return FetchedJob(job, images, adapter)
+        return PipelineJob(job, images, adapter)
 
-    def encode(self, fetched: Sequence[FetchedJob]) -> list[PipelineState | JobError]:
+    def encode(self, fetched: Sequence[PipelineJob]) -> list[PipelineState | JobError]:
         batches: dict[Hashable, list[int]] = {}
         for index, each in enumerate(fetched):
-            batches.setdefault(_batch_key(each, index), []).append(index)
+            # Jobs with images get a call each.
+            batches.setdefault(index if each.job.inputs.keys else _call_key(each), []).append(index)
         states: dict[int, PipelineState | JobError] = {}
-        most = self._limit.size
-        for members in (each[first : first + most] for each in batches.values() for first in range(0, len(each), most)):
+        size = self._limit.size
+        for members in (each[first : first + size] for each in batches.values() for first in range(0, len(each), size)):
             jobs = [fetched[index] for index in members]
             try:
-                call = self._begin(jobs)
+                call = self._start(jobs)
             except JobError as error:
                 if len(members) > 1:
                     raise RuntimeError(str(error)) from None  # tried again one by one
                 states[members[0]] = error
                 continue
-            for place, index in enumerate(members):
-                states[index] = PipelineState(fetched[index], call, place, call.run.done_steps)
+            for position, index in enumerate(members):
+                states[index] = PipelineState(fetched[index], call, position, call.run.done_steps)
         return [states[index] for index in range(len(fetched))]
 
     def step(self, states: Sequence[PipelineState]) -> None:
         call = states[0].call
         if call.failed:
-            # Without the steps that it took before: one step is no longer than any other.
+            # One step of the new call: earlier steps follow in `finish`, so that no step takes longer than others.
             [state] = states
-            state.call, state.index = call, _ = self._begin([state.fetched]), 0
-        if not call.run.began:
+            state.call, state.index = call, _ = self._start([state.fetched]), 0
+        if not call.run.started:
             self._prepare(call)
         try:
             if not call.run.ended:
                 self._advance(call)
         except OutOfMemory as error:
-            if call.size > 1 and not call.failed:  # it paused: each of its jobs may fit alone
+            if call.size > 1 and not call.failed:  # each of the jobs may fit alone
                 call.run.fail(error)
             raise
         for state in states:
@@ -241,7 +241,7 @@ class DiffusersBackend:
 
     def finish(self, state: PipelineState) -> Callable[[], Output]:
         if state.call.failed and state.call.size > 1:
-            state.call, state.index = self._begin([state.fetched]), 0
+            state.call, state.index = self._start([state.fetched]), 0
         call = state.call
         with call.lock:
             while not call.run.ended:
@@ -253,7 +253,7 @@ class DiffusersBackend:
                 sound = output.audio(self._pipeline, state.index)
                 return partial(self._store_video, state.job, pixels[: state.job.request.video.frames], sound)
         layers = len(pixels) if pixels.ndim == 4 else 1
-        strip = pixels.reshape(-1, *pixels.shape[-2:])  # layers one above the other
+        strip = pixels.reshape(-1, *pixels.shape[-2:])  # stacks layers vertically
         if strip.shape[2] == 4 and state.job.request.output_format == "jpeg":
             strip = on_white(strip)
         image = fit(strip, state.job.request.width, state.job.request.height * layers, "smooth")
@@ -266,7 +266,7 @@ class DiffusersBackend:
         if latents.ndim == 3 and hasattr(self._pipeline, "_unpack_latents"):
             width, height = self._signature.size(state.job.request.width, state.job.request.height)
             latents = self._pipeline._unpack_latents(latents, height, width, self._pipeline.vae_scale_factor)
-        if latents.ndim == 5:  # the first frame
+        if latents.ndim == 5:  # a video: its first frame
             latents = latents[:, :, 0]
         with translate_device_errors(), torch.no_grad():
             decoded = self._preview_decoder.decode(
@@ -276,25 +276,25 @@ class DiffusersBackend:
         pixels = colours.permute(1, 2, 0).cpu().numpy()
         return partial(self._outputs.store_preview, state.job, pixels, state.done_steps, state.total_steps)
 
-    def _begin(self, jobs: Sequence[FetchedJob]) -> PipelineCall:
-        """Returns a call that waits for its first step, or for its turn where calls take none between steps.
+    def _start(self, jobs: Sequence[PipelineJob]) -> PipelineCall:
+        """Returns a call that waits for its first step, or has not begun where calls can't alternate.
 
         Raises JobError for arguments that the pipeline refuses.
         """
-        job, kind = jobs[0].job, _call_kind(jobs[0])
+        job, key = jobs[0].job, _call_key(jobs[0])
         arguments = self._constants | self._signature.arguments([each.job for each in jobs], jobs[0].images)
-        expected = self._steps_taken.get(kind)
+        expected = self._steps_taken.get(key)
         run = PipelineRun(self._pipeline, arguments, to_the_end=not self.interleaves, expected_steps=expected)
         if job.request.guidance is not None and self._signature.guidance is None:
             run.guide(job.request.guidance)
-        call = PipelineCall(run, jobs[0].adapter, len(jobs), kind)
+        call = PipelineCall(run, jobs[0].adapter, len(jobs), key)
         if self.interleaves:
             self._prepare(call)
         return call
 
     def _prepare(self, call: PipelineCall) -> None:
-        """Runs to the first step."""
-        if not self.interleaves and self._turn.take(call):
+        """Runs up to the first step."""
+        if not self.interleaves and self._current.start(call):
             self._pipeline.maybe_free_model_hooks()
         try:
             self._advance(call)
@@ -315,16 +315,16 @@ class DiffusersBackend:
             call.run.advance()
         if call.run.ended:
             self._limit.record_success(call.size)
-            self._turn.end(call)
+            self._current.end(call)
             if call.run.has_sections:
-                if len(self._steps_taken) >= _MOST_KINDS:
+                if len(self._steps_taken) >= _MAX_CALL_KEYS:
                     self._steps_taken.clear()
-                self._steps_taken[call.kind] = call.run.done_steps
+                self._steps_taken[call.key] = call.run.done_steps
 
     @contextmanager
     def _errors(self, size: int = 1) -> Iterator[None]:
-        """Makes later calls smaller where one of several jobs failed: not all pipelines take several. What a pipeline
-        refuses (ValueError, TypeError) says nothing about that."""
+        """Reduces the batch size after a failure, as not all pipelines take several jobs. What a pipeline refuses
+        (ValueError, TypeError) says nothing about the size."""
         try:
             with translate_device_errors():
                 yield
@@ -356,13 +356,8 @@ class DiffusersBackend:
             return self._outputs.store_video(job, file, None, writer.samples)
 
 
-def _batch_key(fetched: FetchedJob, index: int) -> Hashable:
-    """Returns a key that jobs of one call have in common. Those with images go alone."""
-    return index if fetched.job.inputs.keys else _call_kind(fetched)
-
-
-def _call_kind(fetched: FetchedJob) -> Hashable:
-    """Returns all of a job that its call depends on, but for prompt, seed and images."""
+def _call_key(fetched: PipelineJob) -> Hashable:
+    """Returns all that a call depends on, except prompt, seed and images."""
     job = fetched.job
     adapter = (job.adapter.id, job.adapter.strength) if job.adapter else None
     video = (job.request.video.frames, job.request.video.fps, job.request.video.audio) if job.request.video else None
@@ -379,5 +374,5 @@ def _call_kind(fetched: FetchedJob) -> Hashable:
 
 
 def denoisers_of(pipeline: Any) -> list[torch.nn.Module]:
-    """Returns the networks that take steps; a pipeline may have one for each half of them."""
-    return list(networks_of(pipeline, DENOISERS).values())
+    """Returns the networks that take steps; some pipelines have one for each half of the steps."""
+    return list(find_networks(pipeline, DENOISERS).values())

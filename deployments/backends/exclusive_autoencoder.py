@@ -1,7 +1,7 @@
-"""Exclusive autoencoder: one call at a time, and decoding in tiles where memory runs out.
+"""Exclusive autoencoder: one call at a time, and decoding in tiles when memory runs out.
 
-Some autoencoders keep the features of earlier frames on the module while they encode or decode, and calls of a pipeline
-encode and decode beside each other.
+Some autoencoders keep features of earlier frames on the module while they encode or decode, and calls of a pipeline run
+concurrently.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ExclusiveAutoencoder:
             return self._encode(*arguments, **options)
 
     def decode(self, *arguments: Any, **options: Any) -> Any:
-        """Decodes, in tiles where it does not fit as a whole. Where it does not fit even so, the call of the pipeline
-        pauses with OutOfMemory, and tries again when it goes on: what was denoised is not lost."""
+        """Decodes, in tiles if the whole does not fit. If the tiles don't fit either, pauses the pipeline's call with
+        OutOfMemory and tries again when it resumes, so that denoising is not lost."""
         try:
             with self._lock, translate_device_errors():
                 return self._decode(*arguments, **options)
@@ -47,7 +47,7 @@ class ExclusiveAutoencoder:
             try:
                 return self._decode_in_tiles(*arguments, **options)
             except OutOfMemory as error:
-                # Its frames hold the failed call's tensors.
+                # Its frames hold tensors of the failed call.
                 failure = error.with_traceback(None)
             run = current_run()
             if run is None:
@@ -68,7 +68,7 @@ class ExclusiveAutoencoder:
 
 
 def make_autoencoders_exclusive(pipeline: Any) -> None:
-    """Replaces the methods of every component of the pipeline that decodes."""
+    """Makes every component of the pipeline that decodes exclusive."""
     for component in pipeline.components.values():
         if isinstance(component, nn.Module) and callable(getattr(component, "decode", None)):
             ExclusiveAutoencoder(component)

@@ -28,7 +28,7 @@ from deployments.images import Pixels
 from deployments.lora.segments import AppliedAdapter
 from deployments.lora.weights import AdapterCache
 from deployments.lru_cache import MB
-from deployments.matting import BackgroundRemover, load_background_remover, with_network_here
+from deployments.matting import BackgroundRemover, fetch_network, load_background_remover
 from deployments.outputs import Outputs
 from deployments.torch_process import SideStream
 
@@ -47,7 +47,7 @@ class FetchedJob:
 
 
 class DiffusionBackend:
-    """Implements engine.backend.Backend[FetchedJob, State]."""
+    """Implements Backend[FetchedJob, State]."""
 
     def __init__(
         self,
@@ -58,9 +58,8 @@ class DiffusionBackend:
         matting: MattingConfig = _BY_COLOUR,
         setup: Mapping[str, str] | None = None,
     ) -> None:
-        """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
-        job that needs it, as most models never have one; but fetched now, so that no job waits for a download. `setup`
-        is told to operators."""
+        """`adapters_mb` of adapters stay in memory beside those in use. The network of `matting` is fetched now, so
+        that no job waits for a download, and loaded for the first job that needs it, as most models never have one."""
         self._family = family
         self._outputs = Outputs(store)
         self._adapters = AdapterCache({"transformer": family.transformer}, store, adapters_mb * MB)
@@ -82,7 +81,7 @@ class DiffusionBackend:
         return result
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
-        """Its input images, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
+        """Fetches the input images and the adapter, and encodes the prompt where a text encoder is shared."""
         prepared_request = _prepare_request(job, self._fetcher.fetch_all(job.inputs.keys))
         with self._memory():
             request = self._family.fetch(prepared_request)
@@ -93,11 +92,11 @@ class DiffusionBackend:
         return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
 
     def encode(self, fetched: Sequence[FetchedJob]) -> list[State | JobError]:
-        with self._memory(), self._encoding.beside_the_steps():
-            states = self._family.encode([one.request for one in fetched])
-        for state, one in zip(states, fetched, strict=True):
+        with self._memory(), self._encoding.activate():
+            states = self._family.encode([each.request for each in fetched])
+        for state, each in zip(states, fetched, strict=True):
             if not isinstance(state, JobError):
-                state.adapter = one.adapter
+                state.adapter = each.adapter
         return states
 
     def step(self, states: Sequence[State]) -> None:
@@ -105,7 +104,7 @@ class DiffusionBackend:
             step(self._family, states)
 
     def finish(self, state: State) -> Callable[[], Output]:
-        with self._memory(), self._finishing.beside_the_steps():
+        with self._memory(), self._finishing.activate():
             pixels = self._family.finish(state)
         with self._memory():
             return partial(self._store, state.job, self._cut_out(pixels) if state.job.request.transparent else pixels)
@@ -117,7 +116,7 @@ class DiffusionBackend:
 
     @contextmanager
     def _memory(self) -> Iterator[None]:
-        """What is kept for further jobs makes way for one that is there."""
+        """Frees caches when memory runs out."""
         try:
             with translate_device_errors():
                 yield
@@ -132,8 +131,8 @@ class DiffusionBackend:
         return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
-        """The subject alone, as RGBA."""
-        with self._background_lock:  # the engine may finish two images at once, and one network is enough
+        """Returns the subject as RGBA."""
+        with self._background_lock:  # two images may be finished at once; one network is enough
             if self._background_remover is None:
                 self._background_remover = self._load_background_remover()
             return np.dstack((pixels, self._background_remover.alpha(pixels)))
@@ -144,16 +143,16 @@ class DiffusionBackend:
         try:
             return load_background_remover(self._matting)
         except CheckpointError as error:
-            logger.error("no backgrounds are removed here: %s", error)
+            logger.error("can't remove backgrounds: %s", error)
             raise JobError("the background can't be removed here") from None
 
 
 def _resolve_matting(matting: MattingConfig) -> MattingConfig | None:
-    """None where its network is neither on this machine nor to be had: all other jobs can still be done."""
+    """Returns None if the network can't be had: all other jobs can still be done."""
     try:
-        return with_network_here(matting)
+        return fetch_network(matting)
     except CheckpointError as error:
-        logger.error("no backgrounds are removed here: %s", error)
+        logger.error("can't remove backgrounds: %s", error)
         return None
 
 

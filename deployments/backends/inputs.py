@@ -11,8 +11,8 @@ from deployments.backend import JobError, Unavailable
 from deployments.contract.objects import ObjectStore
 
 _FETCHERS = 32
-"""Objects fetched at a time, by all jobs: a store in the network answers slowly, but many at once, and one object that
-stalls holds up no other job."""
+"""Objects fetched at a time, for all jobs. A remote store is slow but parallel, and an object that stalls must not hold
+up other jobs."""
 
 
 class InputFetcher:
@@ -21,7 +21,7 @@ class InputFetcher:
         self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
     def fetch_all(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
+        """Returns the bytes of each object by key. Raises JobError for one that is gone, Unavailable."""
         unique = sorted(set(keys))
         return dict(zip(unique, self._threads.map(self._get, unique), strict=True))
 

@@ -1,7 +1,7 @@
-"""Pipeline output: what a diffusers pipeline returns, as pixels and sound.
+"""Pipeline output: converts what a diffusers pipeline returns to pixels and sound.
 
-Pipelines call their results `images`, `image`, `frames` or `video`, as tensors, arrays or Pillow's images. Some also
-say which of them their own safety checker has blacked out.
+Pipelines call their results `images`, `image`, `frames` or `video`, as tensors, arrays or Pillow images. Some also name
+those that their own safety checker blacked out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deployments.video.writer import Audio
 _MEDIA: Final = ("frames", "images", "image", "video")
 _FLAGS: Final = ("nsfw_content_detected", "nsfw_detected")
 _CHUNK_VALUES: Final = 2**26
-"""The values that are converted at a time: of a long video, a copy of all would need gigabytes."""
+"""Values converted at a time: a copy of a whole long video would need gigabytes."""
 
 
 class PipelineOutput:
@@ -31,28 +31,28 @@ class PipelineOutput:
     def pixels(self, index: int) -> Pixels:
         """Returns the `index`-th result: an image (H, W, C), or a video (F, H, W, C).
 
-        Layers of an image come as the frames of a video do. Raises NotFinite where there is nothing, or where numbers
-        are none, ContentFlagged.
+        Layers of an image are returned like the frames of a video. Raises ContentFlagged, and NotFinite for an empty
+        result, or one with NaN or infinity.
         """
         media = self._field(_MEDIA)
         if media is None:
-            raise NotFinite(f"the pipeline answers with {type(self._output).__name__}, without images or frames")
+            raise NotFinite(f"the pipeline returned {type(self._output).__name__}, without images or frames")
         flags = self._field(_FLAGS)
         if flags is not None and bool(np.ravel(flags)[index]):
             raise ContentFlagged
         result = media[index]
         if not len(result):
             raise NotFinite("the pipeline's result is empty")
-        is_one = not isinstance(result, list) and np.ndim(result) == 3
-        return _pixels([result])[0] if is_one else _pixels(result)
+        is_image = not isinstance(result, list) and np.ndim(result) == 3
+        return _pixels([result])[0] if is_image else _pixels(result)
 
     def audio(self, pipeline: Any, index: int) -> Audio | None:
-        """Returns the sound of the `index`-th video, where the pipeline makes one and tells its rate."""
-        of_batch, of_one = self._field(("audio",)), self._field(("sound",))
+        """Returns the sound of the `index`-th video; None without sound or a known sampling rate."""
+        batch, single = self._field(("audio",)), self._field(("sound",))
         rate = _sampling_rate(pipeline)
-        if rate is None or (of_batch is None and of_one is None):
+        if rate is None or (batch is None and single is None):
             return None
-        sound = of_one if of_batch is None else of_batch[index]
+        sound = single if batch is None else batch[index]
         return Audio(sound.float().cpu().numpy(), rate)
 
     def _field(self, names: tuple[str, ...]) -> Any:
@@ -61,7 +61,7 @@ class PipelineOutput:
 
 
 def _sampling_rate(pipeline: Any) -> int | None:
-    """Returns the rate of the waves that a pipeline makes, in Hz."""
+    """Returns the sampling rate of a pipeline's sound in Hz."""
     rate = getattr(pipeline, "audio_sample_rate", None)
     for name, field in (("vocoder", "output_sampling_rate"), ("sound_tokenizer", "sampling_rate")):
         config = getattr(getattr(pipeline, name, None), "config", {})
@@ -70,8 +70,8 @@ def _sampling_rate(pipeline: Any) -> int | None:
 
 
 def _pixels(frames: Any) -> Pixels:
-    """Converts tensors (F, C, H, W) or arrays (F, H, W, C) of 0 to 1, or a list of either or of Pillow's images, to
-    (F, H, W, C)."""
+    """Converts to (F, H, W, C) of 0 to 255: tensors (F, C, H, W) or arrays (F, H, W, C) of 0 to 1, or a list of these
+    or of Pillow images."""
     values = max(1, int(np.prod(np.shape(frames[0]))))
     chunk = max(1, _CHUNK_VALUES // values)
     pixels: Pixels | None = None
@@ -87,7 +87,7 @@ def _pixels(frames: Any) -> Pixels:
 def _convert(frames: Any) -> Pixels:
     if isinstance(frames, list):
         stack: Any = torch.stack if isinstance(frames[0], Tensor) else np.stack
-        frames = stack([one if isinstance(one, Tensor) else np.asarray(one) for one in frames])
+        frames = stack([each if isinstance(each, Tensor) else np.asarray(each) for each in frames])
     if isinstance(frames, Tensor):
         frames = frames.movedim(1, -1)
     elif frames.dtype != np.uint8:

@@ -1,4 +1,4 @@
-"""Pipeline probe: calls by which a pipeline proves at load that it makes something on this machine."""
+"""Pipeline probe: calls at load time that prove that a pipeline works on this machine."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _PROMPTS: Final = (
     "a grey square",
     "a grey square on a table beside the window, in the first light of a winter morning",
 )
-"""They differ in length, so that attention has a mask, which not all of its backends take."""
+"""Prompts of different length, so that attention gets a mask, which not all backends of attention take."""
 _STEPS_TAKEN: Final = 2
-_ALIKE: Final = 1.5
-"""Levels of 255: by so much, in the mean, a result may differ from that of its prompt alone."""
+_MAX_DIFFERENCE: Final = 1.5
+"""Mean difference, of 255, up to which a result in a batch equals that of its prompt alone."""
 
 
 def probe_pipeline(pipeline: Any, trial: Trial, constants: Mapping[str, Any]) -> bool:
-    """Calls the pipeline as jobs will, and looks at what it makes. Returns whether it takes several prompts at once.
+    """Calls the pipeline as jobs will, and checks its results. Returns whether it takes several prompts at once.
 
-    Tries two prompts, then one, then one with an image. Raises what the last of these raised: whatever the pipeline
-    does, or NotFinite where its result holds nothing, or numbers that are none.
+    Tries two prompts, then one, then one with an image. If all fail, raises the error of the last: any error of the
+    pipeline, or NotFinite for an empty result, or one with NaN or infinity.
     """
     probe = _Probe(pipeline, trial, constants)
     attempts = [] if probe.signature.needs_image else [(_PROMPTS, False), (_PROMPTS[:1], False)]
@@ -50,7 +50,7 @@ def probe_pipeline(pipeline: Any, trial: Trial, constants: Mapping[str, Any]) ->
                 return _are_alike(first, probe.call(prompts[:1], image=image))
         except DeviceBroken:
             raise
-        except Exception as error:  # pipelines raise what they like
+        except Exception as error:  # pipelines raise any type
             failure = error.with_traceback(None)
             takes_several |= isinstance(error, OutOfMemory)  # the batch limit finds out how many
             pipeline.maybe_free_model_hooks()
@@ -66,12 +66,12 @@ class _Probe:
         self._trial = trial
         self._constants = constants
         buffer = io.BytesIO()
-        # Of another ratio than the result, as clients' images are.
+        # Its ratio differs from the result's, as clients' images do.
         Image.new("RGB", (trial.width * 3 // 2, trial.height), "grey").save(buffer, "PNG")
         self._image = buffer.getvalue()
 
     def call(self, prompts: Sequence[str], *, image: bool) -> Pixels | None:
-        """Returns what the first prompt comes to; None where the pipeline's safety checker withholds it."""
+        """Returns the result of the first prompt; None where the pipeline's safety checker withholds it."""
         jobs = self.signature.probe_jobs(self._trial, prompts, image=image)
         arguments = self.signature.arguments(jobs, {PROBE_IMAGE: self._image} if image else {})
         run = PipelineRun(self._pipeline, dict(self._constants) | arguments)
@@ -88,11 +88,11 @@ class _Probe:
         return results[0]
 
 
-def _are_alike(together: Pixels | None, alone: Pixels | None) -> bool:
-    """Tells whether a prompt comes to the same beside another one. Some pipelines pad without a mask."""
-    if together is None or alone is None:
+def _are_alike(in_batch: Pixels | None, solo: Pixels | None) -> bool:
+    """Returns whether a prompt gives the same result in a batch. Some pipelines pad without a mask."""
+    if in_batch is None or solo is None:
         return True
-    alike = float(np.abs(together.astype(np.int16) - alone).mean()) <= _ALIKE
+    alike = float(np.abs(in_batch.astype(np.int16) - solo).mean()) <= _MAX_DIFFERENCE
     if not alike:
-        log.info("the pipeline gets one prompt at a time: beside another one its results differ")
+        log.info("the pipeline gets one prompt at a time: its results differ in a batch")
     return alike

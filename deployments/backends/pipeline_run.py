@@ -1,8 +1,8 @@
 """Pipeline run: one call of a diffusers pipeline that stops after every denoising step.
 
-The call has a thread of its own, which waits before its first step and after each one, so that the engine can report,
-preview, cancel and interleave calls. Each run has schedulers and guiders of its own, as these keep state from one step
-to the next; all runs share the pipeline's networks.
+The call has its own thread, which waits before the first step and after each one, so that the engine can report,
+preview, cancel and alternate calls. Each run has its own schedulers and guiders, as these keep state between steps; all
+runs share the pipeline's networks.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CURRENT: Final = threading.local()
 
 
 class _Aborted(BaseException):
-    """Ends a call whose result nobody wants."""
+    """Ends a call whose result is not needed any more."""
 
 
 class PipelineRun:
-    """Used from one thread at a time.
+    """A call of a pipeline, driven from one thread at a time.
 
-    The loop of most pipelines takes each step once, so that the run is denoised after `total_steps`. A pipeline with
-    sections takes its steps once a section, and works on between them: only the end of the call tells that it is done.
+    Most pipelines loop over the steps once, so that the run is denoised after `total_steps`. A pipeline with sections
+    loops over the steps for each section, and does other work between them: only the end of the call ends its steps.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class PipelineRun:
         to_the_end: bool = False,
         expected_steps: int | None = None,
     ) -> None:
-        """`arguments` are those of the call. `to_the_end`: steps are left as long as the call has not ended, as with
-        every pipeline with sections. `expected_steps` is how many steps a call like this one took before."""
+        """`arguments` are those of the call. `to_the_end`: counts steps as remaining until the call ends, as for every
+        pipeline with sections. `expected_steps` is the number of steps that such a call took before."""
         self.done_steps = 0
-        """The steps that were taken, of all sections."""
+        """Steps taken, in all sections."""
         self.latents: Tensor | None = None
-        """After the last step, in the pipeline's own layout."""
+        """Latents after the last step, in the pipeline's own layout."""
         self.output: Any = None
-        """The value that the call returned."""
+        """Return value of the call."""
         self.error: Exception | None = None
         self.has_sections = has_sections(type(pipeline))
         self.to_the_end = to_the_end or self.has_sections
@@ -70,7 +70,7 @@ class PipelineRun:
                 setattr(self._pipeline, name, component.new())
         self._arguments = dict(arguments)
         self._steps_are_watched = False
-        """The scheduler's step refers to this run, which would keep its result alive."""
+        """True when the scheduler's `step` refers to this run, which would keep its result alive."""
         if "callback_on_step_end" in inspect.signature(pipeline.__call__).parameters:
             self._arguments["callback_on_step_end"] = self._after_step
         elif getattr(self._pipeline, "scheduler", None) is not None:
@@ -83,17 +83,17 @@ class PipelineRun:
         self._thread = threading.Thread(target=self._call, name="pipeline", daemon=True)
 
     @property
-    def began(self) -> bool:
+    def started(self) -> bool:
         return self._thread.ident is not None
 
     @property
     def ended(self) -> bool:
-        """Tells whether the call is over: it has an output or an error."""
+        """True when the call has an output or an error."""
         return self.output is not None or self.error is not None
 
     @property
     def total_steps(self) -> int:
-        """The steps of the whole call: known before the first one, or expected of a pipeline with sections."""
+        """Steps of the whole call: exact, or an estimate for a pipeline with sections."""
         if not self.to_the_end:
             return max(1, self._section_steps, self.done_steps)
         if self.output is not None:
@@ -102,20 +102,20 @@ class PipelineRun:
 
     @property
     def is_prepared(self) -> bool:
-        """Tells whether prompts and images are encoded."""
+        """True when prompts and images are encoded."""
         return self._prepared
 
     @property
     def is_denoising(self) -> bool:
-        """Tells whether the networks that take steps run until the next stop."""
+        """True when the networks that take steps run until the next stop."""
         return self._prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)
 
     def advance(self) -> None:
-        """Runs on to the next stop: before the first step, after a step, or the end of the call.
+        """Runs to the next stop: before the first step, after a step, or at the end of the call.
 
-        Raises what the pipeline raises, and what the call paused with: it goes on from there at the next advance.
+        Raises the error of the pipeline, or the one that the call paused with; the next `advance` resumes the call.
         """
-        if self.began:
+        if self.started:
             self._resume.release()
         else:
             self._thread.start()
@@ -127,7 +127,7 @@ class PipelineRun:
             raise self.error
 
     def abort(self) -> None:
-        """Ends the call at its present stop."""
+        """Ends the call at its present stop, without waiting."""
         self._aborted = True
         self._resume.release()
 
@@ -139,32 +139,32 @@ class PipelineRun:
     def end(self) -> None:
         """Aborts the call and waits until its thread has left the pipeline."""
         self.abort()
-        if self.began:
+        if self.started:
             self._thread.join()
 
     def before_forward(self) -> None:
-        """Stops before the first step. The networks that take steps call it."""
+        """Stops before the first step. Called by the networks that take steps."""
         if not self._prepared:
             self._prepared = True
             self._section_steps = max(1, getattr(self._pipeline, "_num_timesteps", None) or self._section_steps)
             self._stop()
 
     def pause(self, error: Exception) -> None:
-        """Stops the call where it is, and has `advance` raise `error`. Called from within the call."""
+        """Stops the call here and makes `advance` raise `error`. Called from within the call."""
         self._pause = error
         self._stop()
 
     def guide(self, scale: float) -> None:
-        """Sets the guidance of a pipeline whose guider has it, before the call begins."""
+        """Sets the guidance of a pipeline's guider, before the call starts."""
         self._pipeline.guider = self._pipeline.guider.new(guidance_scale=scale)
 
     def skip_steps(self) -> None:
-        """Leaves out the steps still to come, where the pipeline can be interrupted."""
+        """Skips the remaining steps, if the pipeline can be interrupted."""
         self._pipeline._interrupt = True
 
     @property
     def _sections(self) -> int:
-        """Estimates the sections by the frames of the job and those of the latents that a step works on."""
+        """Estimates the number of sections from the frames of the job and of the latents in a step."""
         if self.latents is None or self.latents.ndim != 5:
             return 1
         window = (self.latents.shape[2] - 1) * self._frame_group + 1
@@ -199,7 +199,7 @@ class PipelineRun:
         return tensors
 
     def _stop_after(self, scheduler: Any) -> None:
-        """Stops behind every step of a pipeline without a callback."""
+        """Stops after every step of a pipeline without a callback."""
         step = scheduler.step
 
         def step_and_stop(*arguments: Any, **options: Any) -> Any:
@@ -218,12 +218,12 @@ class PipelineRun:
 
 
 def current_run() -> PipelineRun | None:
-    """Returns the run whose call the present thread is, if it is one's."""
+    """Returns the run that the present thread belongs to."""
     return getattr(_CURRENT, "run", None)
 
 
 def stop_before_steps(denoisers: list[nn.Module]) -> None:
-    """Has the runs of a pipeline stop before the first forward of any of `denoisers`."""
+    """Stops the runs of a pipeline before the first forward of any of `denoisers`."""
 
     def hook(module: nn.Module, inputs: Any) -> None:
         run = current_run()
@@ -235,27 +235,27 @@ def stop_before_steps(denoisers: list[nn.Module]) -> None:
 
 
 def frame_group(pipeline: Any) -> int:
-    """Returns how many frames one latent frame stands for, after the first; 1 for images. `pipeline` may be a class."""
+    """Returns the frames that one latent frame stands for, after the first; 1 for images. `pipeline` may be a class."""
     names = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
     found = (getattr(pipeline, name, None) for name in names)
     return next((int(each) for each in found if isinstance(each, (int, float))), 1)
 
 
 @cache
-def has_sections(kind: type) -> bool:
-    """Tells whether a pipeline class takes its steps in a loop within another one, such as one over sections."""
-    return max(_loops_around_steps(statement, 0) for statement in call_body(kind)) > 1
+def has_sections(pipeline_class: type) -> bool:
+    """Returns whether a pipeline takes its steps in nested loops, such as one over sections."""
+    return max(_loops_around_steps(statement, 0) for statement in call_body(pipeline_class)) > 1
 
 
-def call_body(kind: type) -> list[ast.stmt]:
-    """Returns the statements of a pipeline class's `__call__`."""
-    [function] = ast.parse(textwrap.dedent(inspect.getsource(kind.__call__))).body
+def call_body(pipeline_class: type) -> list[ast.stmt]:
+    """Returns the statements of a pipeline's `__call__`."""
+    [function] = ast.parse(textwrap.dedent(inspect.getsource(pipeline_class.__call__))).body
     assert isinstance(function, ast.FunctionDef)
     return function.body
 
 
 def _loops_around_steps(node: ast.AST, loops: int) -> int:
-    """Returns the largest number of loops around a call of the step callback, or of the scheduler's step."""
+    """Returns the largest number of loops around a call of the step callback or of the scheduler's `step`."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("callback_on_step_end", "scheduler.step")):
         return loops
     inner = loops + isinstance(node, (ast.For, ast.While))

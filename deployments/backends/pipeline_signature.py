@@ -1,4 +1,4 @@
-"""Pipeline signature: the parameters of a diffusers pipeline by what they mean here, and the arguments of a call."""
+"""Pipeline signature: maps requests to the arguments of a diffusers pipeline."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from deployments.images import open_image, stretch
 _SPATIAL: Final = ("vae_scale_factor_spatial", "vae_spatial_compression_ratio", "vae_spatial_scale_factor")
 PROBE_IMAGE: Final = "probe"
 _EMPTY: Final = " "
-"""A prompt without words: an empty one has no tokens for some encoders."""
+"""A prompt without words, as an empty one has no tokens for some encoders."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSignature:
-    """The parameters of a pipeline's `__call__`. None: the pipeline has no such parameter."""
+    """Parameters of a pipeline's `__call__` by their meaning here; None if the pipeline has no such parameter."""
 
     parameters: frozenset[str]
     guidance: str | None
@@ -36,28 +36,27 @@ class PipelineSignature:
     frames: str | None
     fps: str | None
     audio: str | None
-    """The switch for sound, of pipelines that make it only when asked."""
+    """Switch for sound, of pipelines that make it only on request."""
     guider: Any = None
-    """The component that guides in place of a parameter, for pipelines that have one."""
+    """Component that guides in place of a parameter."""
     several_images: bool = False
     needs_image: bool = False
-    """A call without an image is impossible."""
+    """True when every call needs an image."""
     takes_negative_prompt: bool = True
     max_frames: int | None = None
     frame_group: int = 1
     multiple: int = 1
-    """Pixels: what the model divides both sides by."""
+    """Pixels that the model divides both sides by."""
     output_type: str = "np"
-    """`pt` leaves images on the device. Pipelines that don't leave all types to diffusers' processor give their own
-    meaning to it: values of another range, or nothing said about safety."""
+    """`pt` leaves images on the device. Pipelines that don't leave all types to diffusers' processor interpret it on
+    their own: they use another range of values, or leave out the safety flags."""
 
     @classmethod
     def from_pipeline(cls, pipeline: Any, constants: Mapping[str, Any] | None = None) -> PipelineSignature:
-        """`pipeline` may be the class, of which the multiple and the guider are not known. `constants` are arguments of
-        every call."""
+        """`pipeline` may be a class, whose multiple and guider are unknown. `constants` are arguments of every call."""
         parameters = inspect.signature(pipeline.__call__).parameters
         names = frozenset(parameters)
-        kind = pipeline if inspect.isclass(pipeline) else type(pipeline)
+        pipeline_class = pipeline if inspect.isclass(pipeline) else type(pipeline)
         image = _first(names, "image", "images")
         guidance = _guidance(pipeline, parameters)
         cfg = parameters.get("true_cfg_scale")
@@ -72,18 +71,18 @@ class PipelineSignature:
             fps=_first(names, "frame_rate", "fps"),
             audio=_first(names, "sample_audio", "enable_sound"),
             guider=getattr(pipeline, "guider", None),
-            several_images=takes_several_images(kind.__name__),
+            several_images=takes_several_images(pipeline_class.__name__),
             needs_image=image is not None and parameters[image].default is inspect.Parameter.empty,
             takes_negative_prompt=takes_negative_prompt,
             max_frames=_config(pipeline, "motion_adapter").get("motion_max_seq_length"),
             frame_group=frame_group(pipeline),
             multiple=_multiple(pipeline),
-            output_type=_output_type(kind),
+            output_type=_output_type(pipeline_class),
         )
 
     def check(self, job: GenerationJob) -> None:
-        """Raises JobError naming what the pipeline can't take."""
-        needed = {
+        """Raises JobError naming the parts of the job that the pipeline doesn't take."""
+        unsupported = {
             "images": bool(job.inputs.references) and self.image is None,
             "second image": len(job.inputs.references) > 1 and not self.several_images,
             "mask": job.inputs.mask is not None and self.mask is None,
@@ -97,7 +96,7 @@ class PipelineSignature:
             "strength": job.request.strength is not None and "strength" not in self.parameters,
             "frames": job.request.video is not None and self.frames is None,
         }
-        missing = [name for name, lacks in needed.items() if lacks]
+        missing = [name for name, is_missing in unsupported.items() if is_missing]
         if missing:
             raise JobError(f"this model takes no {' and no '.join(missing)}")
         if job.request.strength is not None and int(job.request.steps * job.request.strength) < 1:
@@ -106,15 +105,15 @@ class PipelineSignature:
             raise JobError(f"this model makes at most {self.max_frames} frames, not {job.request.video.frames}")
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """Returns the size of a call: sides are rounded up to what the model divides them by."""
+        """Returns the size of a call: both sides rounded up to `multiple`."""
         return _round_up(width, self.multiple), _round_up(height, self.multiple)
 
     def arguments(self, jobs: Sequence[GenerationJob], images: Mapping[str, bytes]) -> dict[str, Any]:
-        """Returns the arguments of one call for `jobs`, which agree in all but prompts and seeds. Only a single job may
+        """Returns the arguments of one call for `jobs`, which differ only in prompts and seeds. Only a single job may
         have images.
 
-        Pipelines without parameters for the size work at that of their images, and some that begin with an image need
-        it in the call's size: images are brought to it.
+        Pipelines without parameters for the size work at the size of their images, and some that start from an image
+        need it in the call's size: these images are resized.
         """
         job = jobs[0]
         generators = [torch.Generator("cpu").manual_seed(each.request.seed) for each in jobs]
@@ -129,7 +128,7 @@ class PipelineSignature:
             "output_type": self.output_type,
         }
         if "negative_prompt" in self.parameters and (job.request.negative_prompt or self.guidance == "true_cfg_scale"):
-            # True CFG is off without one.
+            # True CFG is off without a negative prompt.
             arguments["negative_prompt"] = _one_or_list([each.request.negative_prompt or _EMPTY for each in jobs])
         if self.guidance is not None and job.request.guidance is not None:
             arguments[self.guidance] = job.request.guidance
@@ -146,7 +145,7 @@ class PipelineSignature:
         if job.inputs.control is not None:
             arguments["control_image"] = inputs[job.inputs.control]
         if job.request.video is not None:
-            # Encoders of videos take one frame and whole groups of frames; what is too much is cut off.
+            # Video encoders take one frame and whole groups of frames; surplus frames are cut off later.
             arguments[self.frames or ""] = 1 + _round_up(job.request.video.frames - 1, self.frame_group)
             if self.fps is not None:
                 arguments[self.fps] = float(job.request.video.fps)
@@ -155,7 +154,7 @@ class PipelineSignature:
         return {name: value for name, value in arguments.items() if name in self.parameters}
 
     def probe_jobs(self, trial: Trial, prompts: Sequence[str], *, image: bool) -> list[GenerationJob]:
-        """Returns jobs that prove a pipeline; with `image` they have the input `PROBE_IMAGE` wherever one can be."""
+        """Returns jobs for the probe of a pipeline; with `image` they use the input `PROBE_IMAGE` wherever possible."""
         inputs = InputKeys()
         if image:
             inputs = InputKeys(
@@ -185,8 +184,8 @@ class PipelineSignature:
 
 
 def _guidance(pipeline: Any, parameters: Mapping[str, inspect.Parameter]) -> str | None:
-    """Returns the parameter that guidance has effect by. Pipelines with both are distilled (`guidance_scale` feeds the
-    network, if that reads it), unless CFG is on by default."""
+    """Returns the parameter through which guidance has an effect. Pipelines with both are distilled (`guidance_scale`
+    is an input of the network, if that reads it), unless CFG is on by default."""
     cfg = parameters.get("true_cfg_scale")
     if cfg is not None and (
         "guidance_scale" not in parameters or (isinstance(cfg.default, (int, float)) and cfg.default > 1)
@@ -199,12 +198,12 @@ def _guidance(pipeline: Any, parameters: Mapping[str, inspect.Parameter]) -> str
 
 
 def _config(pipeline: Any, component: str) -> Mapping[str, Any]:
-    """Returns the configuration of a component; empty where there is none."""
+    """Returns the configuration of a component; empty without one."""
     return getattr(getattr(pipeline, component, None), "config", {})
 
 
 def _multiple(pipeline: Any) -> int:
-    """Returns the pixels that one token of the denoiser covers in a row: those of a latent, times its patch."""
+    """Returns the pixels that one token of the denoiser covers in a row: those of a latent times its patch."""
     factors = (getattr(pipeline, name, None) for name in (*_SPATIAL, "vae_scale_factor"))
     spatial = next((int(each) for each in factors if isinstance(each, (int, float))), 1)
     config = _config(pipeline, "transformer")
@@ -212,13 +211,13 @@ def _multiple(pipeline: Any) -> int:
     side = int(patch if isinstance(patch, (int, float)) else patch[-1])
     pack = getattr(pipeline, "_pack_latents", None)
     if side == 1 and pack is not None and "patch_size" not in inspect.signature(pack).parameters:
-        side = 2  # Flux' way: four latents are a token
+        side = 2  # Flux packs four latents into a token
     return spatial * side
 
 
 @cache
-def _output_type(kind: type) -> str:
-    nodes = [node for statement in call_body(kind) for node in ast.walk(statement)]
+def _output_type(pipeline_class: type) -> str:
+    nodes = [node for statement in call_body(pipeline_class) for node in ast.walk(statement)]
     converts = any(isinstance(node, ast.Attribute) and node.attr.startswith("postprocess") for node in nodes)
     has_own = any(isinstance(node, ast.Constant) and node.value == "np" for node in nodes)
     return "pt" if converts and not has_own else "np"

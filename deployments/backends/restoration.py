@@ -22,9 +22,9 @@ from deployments.restorers import Restorer
 class RestorerState:
     job: GenerationJob
     image: Pixels
-    """In the job's size."""
+    """Pixels in the job's size."""
     mask: Pixels | None
-    """255 where it is painted anew, else 0; in the same size."""
+    """255 where to repaint, else 0, in the job's size."""
     output: Pixels | None = None
     done_steps: int = 0
 
@@ -34,12 +34,12 @@ class RestorerState:
 
     @property
     def tokens(self) -> int:
-        """Pixels: none has real ones."""
+        """Pixels, as restorers have no tokens."""
         return self.job.request.width * self.job.request.height
 
     @property
     def total_steps(self) -> int:
-        """Whatever the job says: restorers have no steps."""
+        """1, as restorers have no steps."""
         return 1
 
     @property
@@ -55,7 +55,7 @@ class FetchedImage:
 
 
 class RestorerBackend:
-    """Implements engine.backend.Backend[FetchedImage, RestorerState]."""
+    """Implements Backend[FetchedImage, RestorerState]."""
 
     def __init__(self, restorer: Restorer, store: ObjectStore) -> None:
         self._restorer = restorer
@@ -77,10 +77,10 @@ class RestorerBackend:
         return FetchedImage(job, inputs[image], inputs[job.inputs.mask] if job.inputs.mask else None)
 
     def encode(self, fetched: Sequence[FetchedImage]) -> list[RestorerState | JobError]:
-        return [_initial_state(one) for one in fetched]
+        return [_initial_state(each) for each in fetched]
 
     def step(self, states: Sequence[RestorerState]) -> None:
-        """One image after the other. Those that are restored when another one fails are not restored again."""
+        """Restores one image after the other. After a failure, those already restored are not restored again."""
         for state in states:
             if state.output is None:
                 with translate_device_errors():
@@ -95,8 +95,7 @@ class RestorerBackend:
             pixels = Backdrop(state.image, state.mask > 0).under(pixels)
         return partial(self._outputs.store_image, state.job, pixels)
 
-    def preview(self, state: RestorerState) -> None:
-        """There is nothing between the beginning and the end."""
+    def preview(self, state: RestorerState) -> None: ...
 
 
 def _initial_state(inputs: FetchedImage) -> RestorerState | JobError:

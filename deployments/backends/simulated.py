@@ -1,11 +1,11 @@
 """The simulated backend: takes time and makes flat images, to try replica counts, load and faults without a model.
 
-The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its images' size and number.
-Images come out in one colour that follows from the seed, videos small and black. Everything around it is as with a
-model: the engine, the replica, the object store.
+The checkpoint `simulated/25ms` selects it: every step of a batch takes 25 ms, whatever the size and number of images.
+Images have one colour that follows from the seed, videos are small and black. Engine, replica and object store are the
+same as with a model.
 
-`simulated/25ms?breaks=/path/of/a/file` also has a device that can break: the replica that finds the file there at a
-step takes it away, and its device is broken from then on. No other checkpoint looks for such a file.
+`simulated/25ms?breaks=/path/of/a/file` also has a device that can break: the replica that finds the file at a step
+deletes it, and its device is broken from then on.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ _CHECKPOINT: Final = re.compile(r"simulated/(?P<ms>\d+)ms(?:\?breaks=(?P<breaks>
 
 
 @dataclass(frozen=True, slots=True)
-class Simulation:
-    """What a simulated checkpoint says: how long a step takes, and which file breaks the device of one replica."""
+class SimulatedModel:
+    """The parameters in the name of a simulated checkpoint."""
 
     step_s: float
     breaks: Path | None = None
+    """File that breaks the device of the replica that finds it."""
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: str) -> Simulation | None:
-        """None for a checkpoint that is not a simulated one."""
+    def from_checkpoint(cls, checkpoint: str) -> SimulatedModel | None:
+        """Returns None for other checkpoints."""
         match = _CHECKPOINT.fullmatch(checkpoint)
         if match is None:
             return None
@@ -72,10 +73,10 @@ class SimulatedState:
 
 
 class SimulatedBackend:
-    """Implements engine.backend.Backend[GenerationJob, SimulatedState]."""
+    """Implements Backend[GenerationJob, SimulatedState]."""
 
-    def __init__(self, simulation: Simulation, store: ObjectStore) -> None:
-        self._simulation = simulation
+    def __init__(self, model: SimulatedModel, store: ObjectStore) -> None:
+        self._model = model
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
 
@@ -94,7 +95,7 @@ class SimulatedBackend:
         return [SimulatedState(job) for job in fetched]
 
     def step(self, states: Sequence[SimulatedState]) -> None:
-        time.sleep(self._simulation.step_s)
+        time.sleep(self._model.step_s)
         self._check_device()
         for state in states:
             state.done_steps += 1
@@ -106,14 +107,13 @@ class SimulatedBackend:
         shades = np.random.default_rng(job.request.seed).integers(0, 256, 3, dtype=np.uint8)
         return partial(self._outputs.store_image, job, np.tile(shades, (job.request.height, job.request.width, 1)))
 
-    def preview(self, state: SimulatedState) -> None:
-        """Nothing is seen before the end."""
+    def preview(self, state: SimulatedState) -> None: ...
 
     def _check_device(self) -> None:
-        """Raises DeviceBroken in whoever takes the file away, and in nobody else. The engine makes no call after it."""
-        if self._simulation.breaks is not None:
+        """Raises DeviceBroken in the one replica that deletes the file."""
+        if self._model.breaks is not None:
             try:
-                self._simulation.breaks.unlink()
+                self._model.breaks.unlink()
             except FileNotFoundError:
                 return
             raise DeviceBroken("broken by a file")

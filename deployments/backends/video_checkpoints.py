@@ -1,7 +1,6 @@
-"""Checkpoints of videos between two steps, in the object store: another replica resumes where one was lost.
+"""Checkpoints of unfinished videos in the object store, from which another replica resumes.
 
-What a video is after step n depends on its job alone. So all attempts share one object, and it doesn't matter which of
-them wrote it.
+The state of a video after step n depends on its job only. So all attempts share one object, and each may go on from it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _HEADER_BYTES = 8
 
 
 class BrokenLatentsError(Exception):
-    """The bytes hold no latents, or not those that are needed."""
+    """The bytes hold no latents, or others than needed."""
 
 
 def pack_latents(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
@@ -45,53 +44,53 @@ def unpack_latents(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 class VideoCheckpoints:
-    """Writes in a thread of its own: steps don't wait for the store."""
+    """Writes checkpoints in its own thread, so that steps don't wait for the store."""
 
     def __init__(self, store: ObjectStore, model: str) -> None:
-        """`model` names the weights: latents of others would be of no use."""
+        """`model` identifies the weights, as latents are useless to others."""
         self._store = store
         self._model = model
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._write_future: Future[None] | None = None
 
     def keep(self, state: VideoState) -> None:
-        """Keeps the video as it is now, unless the last one is still being written: a later one will do."""
+        """Writes the present state, unless the last write is still running: a later state will do."""
         if self._write_future is None or self._write_future.done():
             assert state.job.request.video is not None
-            # The tensors of a state are replaced by a step and never changed, so they can be written meanwhile.
+            # Steps replace the tensors of a state and never change them, so they can be written meanwhile.
             tensors = {"video": state.video.x, "audio": state.audio.x}
             self._write_future = self._writer.submit(self._write, state.job.checkpoint, tensors, state.i)
 
     def read(self, key: str) -> bytes | None:
-        """What an earlier attempt kept; None where there is nothing, or it is out of reach."""
+        """Returns the checkpoint of an earlier attempt; None if there is none or the store can't be reached."""
         try:
             return self._store.get_blocking(key)
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            logger.warning("a video begins anew, its checkpoint can't be read: %s", error)
+            logger.warning("a video starts over, its checkpoint can't be read: %s", error)
             return None
 
     def resume(self, state: VideoState, checkpoint: bytes | None) -> None:
-        """Puts a video that has just begun where an earlier attempt was that wrote this `checkpoint`."""
+        """Continues a video that has no steps yet from `checkpoint`, if that is of this model and shape."""
         if checkpoint is None:
             return
         try:
             tensors, metadata = unpack_latents(checkpoint)
             video, audio, steps = tensors["video"], tensors["audio"], int(metadata["steps"])
         except (BrokenLatentsError, KeyError, ValueError) as error:
-            logger.warning("%s begins anew, its checkpoint can't be read: %s", state.job.id, error)
+            logger.warning("%s starts over, its checkpoint can't be read: %s", state.job.id, error)
             return
         fits = video.shape == state.video.x.shape and audio.shape == state.audio.x.shape
         if metadata.get("model") != self._model or not fits or not 0 < steps <= state.steps:
-            logger.warning("%s begins anew, its checkpoint is another model's", state.job.id)
+            logger.warning("%s starts over, its checkpoint is of another model", state.job.id)
             return
         device = state.video.x.device
         state.video.x, state.audio.x, state.i = video.to(device), audio.to(device), steps
-        logger.info("%s goes on at step %d of %d", state.job.id, steps, state.steps)
+        logger.info("%s resumes at step %d of %d", state.job.id, steps, state.steps)
 
     def settle(self) -> None:
-        """Returns when nothing is being written any more."""
+        """Waits until nothing is being written."""
         if self._write_future is not None:
             self._write_future.result()
 
@@ -100,5 +99,5 @@ class VideoCheckpoints:
         try:
             self._store.put_blocking(key, data, LATENTS_TYPE)
         except (BaseError, OSError) as error:
-            # A checkpoint is a safety net; without it, a lost video begins anew.
-            logger.warning("a checkpoint could not be kept: %s", error)
+            # Without a checkpoint, a video that is lost starts over.
+            logger.warning("a checkpoint could not be stored: %s", error)

@@ -1,6 +1,6 @@
 """The native video backend: denoises a video step by step, then decodes and writes it in chunks, one at a time.
 
-A part is a step to the engine, so that progress, cancelling and whoever shares the device come in between.
+Each chunk is a step to the engine, so that progress, cancellation and other users of the device get their turn.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from deployments.contract.objects import ObjectStore
 from deployments.contract.request import FPS, VideoParams
 from deployments.families.canvas import lead_frames
 from deployments.families.device_errors import translate_device_errors
-from deployments.families.vae import LONG_SIDE as PREVIEW_SIDE
+from deployments.families.previews import LONG_SIDE as PREVIEW_SIDE
 from deployments.families.video_family import DraftLatents, VideoFamily, VideoInputs, VideoState
 from deployments.images import Pixels, fit, open_image
 from deployments.outputs import Outputs
 from deployments.video import reader
 from deployments.video.reader import Frames
-from deployments.video.writer import AUDIO_RATE, Audio, VideoError, VideoWriter
+from deployments.video.writer import AUDIO_RATE, Audio, VideoFileError, VideoWriter
 
 CHUNK = 48
-"""Frames that are copied at a time."""
+"""Frames of a start video copied at a time."""
 
 
 class StartVideo:
-    """Owns a folder with the file in it: gone when this is closed, or when nobody holds it any more."""
+    """The video to continue, as a file in its own folder, which is deleted on `close` or garbage collection."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises VideoError when it can't be decoded to its end."""
+        """Raises VideoFileError if the video can't be decoded to its end."""
         folder = tempfile.mkdtemp(prefix="start-")
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._file = Path(folder) / "start.mp4"
@@ -56,23 +56,24 @@ class StartVideo:
             self.close()
             raise
         self.audio: Audio | None = None if audio is None else audio.fit(self.count / FPS)
-        """As long as the frames; None where there is no sound track."""
+        """Sound, as long as the frames; None without a sound track."""
 
     @property
     def chunks(self) -> int:
         return -(-self.count // CHUNK)
 
     def last(self, count: int, size: tuple[int, int]) -> Frames:
-        """The last `count` frames, or all where there are fewer, of width and height `size`. Raises VideoError."""
+        """Returns the last `count` frames, or all if there are fewer, at `size` (width, height). Raises
+        VideoFileError."""
         return reader.last_frames(self._file, size, count)
 
     def frames(self, size: tuple[int, int]) -> Iterator[Frames]:
-        """All frames, in as many parts as `chunks` says. Raises VideoError."""
+        """Yields all frames in `chunks` parts. Raises VideoFileError."""
         return reader.frames(self._file, size, chunk=CHUNK)
 
 
 class VideoExport:
-    """Owns `folder`, and all in it: gone when this is closed, or when nobody holds it any more."""
+    """A result being written to a file in `folder`, which is deleted on `close` or garbage collection."""
 
     def __init__(self, parts: Iterator[Pixels], writer: VideoWriter, file: Path, folder: Path) -> None:
         self.done = 0
@@ -82,18 +83,18 @@ class VideoExport:
         self._remove = weakref.finalize(self, _remove, writer, folder)
 
     def advance(self) -> None:
-        """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, VideoError."""
+        """Decodes and writes the next part. Raises StopIteration after the last one, OutOfMemory, VideoFileError."""
         frames = next(self._parts)
         self._writer.write(frames)
         self.done += 1
 
     @property
     def samples(self) -> list[Pixels]:
-        """Of the frames so far, those that moderation looks at."""
+        """Sampled frames for moderation."""
         return self._writer.samples
 
     def finish(self) -> None:
-        """The file is complete then. Raises VideoError."""
+        """Completes the file. Raises VideoFileError."""
         self._writer.close()
 
     def close(self) -> None:
@@ -102,7 +103,7 @@ class VideoExport:
 
 @contextmanager
 def export_folder() -> Iterator[Path]:
-    """A new folder for a VideoExport to own; gone when there is to be none."""
+    """Yields a new folder for a VideoExport to own, and deletes it if the block raises."""
     folder = Path(tempfile.mkdtemp(prefix="video-"))
     try:
         yield folder
@@ -118,13 +119,13 @@ def _remove(writer: VideoWriter, folder: Path) -> None:
 
 @dataclass(eq=False, slots=True)
 class ActiveVideo:
-    """Implements engine.backend.StateLike. A part that is written counts as a step."""
+    """Implements StateLike. Writing a part counts as a step."""
 
     video: VideoState
     start: StartVideo | None = None
-    """The video to go on from, which is copied before the new frames."""
+    """The video to continue, copied before the new frames."""
     export: VideoExport | None = None
-    """The file, once it is begun."""
+    """The file being written; None before the first part."""
 
     @property
     def job(self) -> GenerationJob:
@@ -140,7 +141,7 @@ class ActiveVideo:
 
     @property
     def parts(self) -> int:
-        """In which the file will be written."""
+        """Number of parts that the file is written in."""
         return self.video.chunks + (self.start.chunks if self.start is not None else 0)
 
     @property
@@ -161,16 +162,16 @@ class FetchedVideo:
     job: GenerationJob
     video: VideoParams
     inputs: Mapping[str, bytes]
-    """By their keys."""
+    """Input files by key."""
     start: StartVideo | None
     lead: Pixels | None
     """The last frames of `start`, (F, H, W, 3)."""
     checkpoint: bytes | None
-    """By an earlier attempt."""
+    """Checkpoint of an earlier attempt."""
 
 
 class VideoBackend:
-    """Implements engine.backend.Backend[FetchedVideo, ActiveVideo]."""
+    """Implements Backend[FetchedVideo, ActiveVideo]."""
 
     def __init__(
         self,
@@ -182,8 +183,7 @@ class VideoBackend:
         threads: int | None = None,
         setup: Mapping[str, str] | None = None,
     ) -> None:
-        """`model` names the weights: what it began, only the same can go on with. `threads` encode a file.
-        `setup` is told to operators."""
+        """`model` identifies the weights: only the same ones can resume a video. `threads` encode a file."""
         self._family = family
         self._model = model
         self._enlarge: Enlarge = enlarge
@@ -201,8 +201,8 @@ class VideoBackend:
         return {}
 
     def fetch(self, job: GenerationJob) -> FetchedVideo:
-        """Its inputs, with a start video read, and how far an earlier attempt came: what waits for a store or a decoder
-        keeps the device from nobody."""
+        """Fetches the inputs, reads the start video and an earlier attempt's checkpoint: none of it needs the
+        device."""
         video, inputs = _video(job), self._fetcher.fetch_all(job.inputs.keys)
         checkpoint = self._checkpoints.read(job.checkpoint)
         if job.inputs.start_video is None:
@@ -211,15 +211,15 @@ class VideoBackend:
         try:
             start = StartVideo(inputs[job.inputs.start_video])
             lead = start.last(lead_frames(start.count, self._family.scale.time), (width, height))
-        except VideoError:
+        except VideoFileError:
             raise JobError("the video to go on from can't be read") from None
         return FetchedVideo(job, video, inputs, start, lead, checkpoint)
 
     def encode(self, fetched: Sequence[FetchedVideo]) -> list[ActiveVideo | JobError]:
-        return [self._initial_state(one) for one in fetched]
+        return [self._initial_state(each) for each in fetched]
 
     def step(self, states: Sequence[ActiveVideo]) -> None:
-        """One after the other. When one fails, those before it are a step further, and may be stepped again."""
+        """Steps one video after the other. After a failure, those before it have advanced and may be stepped again."""
         for state in states:
             if state.done_steps < state.total_steps:
                 with translate_device_errors():
@@ -228,12 +228,12 @@ class VideoBackend:
     def finish(self, state: ActiveVideo) -> Callable[[], Output]:
         export = state.export
         assert export is not None
-        # First, as it may run out of memory and be asked for again; a file is finished once.
+        # Before `export.finish`, which can't be repeated: this may run out of memory, and is then called again.
         with translate_device_errors():
             latents = self._draft_latents(state)
         try:
             export.finish()
-        except VideoError as error:
+        except VideoFileError as error:
             raise RuntimeError(str(error)) from error
         return partial(self._store, state.job, export, latents, state.start)
 
@@ -248,12 +248,12 @@ class VideoBackend:
     def _store(
         self, job: GenerationJob, export: VideoExport, latents: bytes | None, start: StartVideo | None
     ) -> Output:
-        """Nothing of the video is being written anywhere when this returns: whoever gets the result may tidy up."""
+        """Stores the result. When it returns, no checkpoint is being written, so that the service may delete them."""
         try:
             self._checkpoints.settle()
             return self._outputs.store_video(job, export.file, latents, export.samples)
         finally:
-            # At once also where it failed: its traceback may hold both.
+            # Not left to garbage collection: after a failure, its traceback may refer to both.
             export.close()
             if start is not None:
                 start.close()
@@ -265,14 +265,14 @@ class VideoBackend:
             return
         try:
             if state.export is None:
-                state.export = self._begin_export(state)
+                state.export = self._start_export(state)
             state.export.advance()
         except Exception as error:
-            # What decodes can't go on behind what it failed at: if the video is tried again, its file begins anew.
+            # A decoder can't continue after a failure, so a retry starts the file anew.
             if state.export is not None:
                 state.export.close()
                 state.export = None
-            if isinstance(error, VideoError):
+            if isinstance(error, VideoFileError):
                 raise RuntimeError(str(error)) from error
             raise
 
@@ -310,14 +310,13 @@ class VideoBackend:
         return draft
 
     def _draft_latents(self, state: ActiveVideo) -> bytes | None:
-        """What a draft can be enhanced from."""
+        """Returns the latents that a draft is enhanced from; None for other videos."""
         if not _video(state.job).draft:
             return None
         draft = self._family.draft(state.video)
         return pack_latents({"video": draft.video, "audio": draft.audio}, {"model": self._model})
 
-    def _begin_export(self, state: ActiveVideo) -> VideoExport:
-        """Begins the file."""
+    def _start_export(self, state: ActiveVideo) -> VideoExport:
         job, video, start = state.job, _video(state.job), state.start
         size = (job.request.width, job.request.height)
         parts, count = self._family.frames(state.video), video.frames
@@ -345,13 +344,13 @@ def _video(job: GenerationJob) -> VideoParams:
 
 
 def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:
-    """What is heard of both: where one has none, it is silent there."""
+    """Returns the sound of both videos, silent for one that has none; None if neither has any."""
     if audio is None:
         return start.audio
     return (start.audio or Audio.silence(start.count / FPS, AUDIO_RATE)).concat(audio)
 
 
 def _small(job: GenerationJob) -> tuple[int, int]:
-    """Width and height of a preview."""
+    """Returns width and height of a preview."""
     scale = min(1.0, PREVIEW_SIDE / max(job.request.width, job.request.height))
     return max(1, round(job.request.width * scale)), max(1, round(job.request.height * scale))

@@ -1,1 +1,1 @@
-"""All that passes between the service and the models. Imports neither torch nor any HTTP or Redis code."""
+"""Everything that passes between the service and the models. Imports neither torch nor any HTTP or Redis code."""

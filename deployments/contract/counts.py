@@ -1,4 +1,4 @@
-"""Counters and histograms that replicas report, and how many replicas there are.
+"""Counters and histograms that replicas report, and the number of replicas.
 
 Counters only grow, so those of several replicas add up.
 """
@@ -15,21 +15,21 @@ from deployments.contract.model_fault import ModelFault
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """Of one deployment, as Serve's controller has them now."""
+    """Replicas of one deployment, as Serve's controller counts them now."""
 
     states: Mapping[str, int]
-    """How many by their state: RUNNING, STARTING, …"""
+    """Number of replicas by state: RUNNING, STARTING, …"""
     target: int
     bounds: tuple[int, int] | None = None
-    """Fewest and most of autoscaling; None where the number is fixed."""
+    """Minimum and maximum of autoscaling; None for a fixed number."""
     fault: ModelFault | None = None
-    """Why none of them runs, where the last one failed to start."""
+    """Why the last replica failed to start, if none runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
     buckets: tuple[tuple[float, int], ...]
-    """Upper bounds, the last one infinite, each with how many lie at or below it."""
+    """Upper bounds, the last one infinite, each with the number of values at or below it."""
     sum: float
 
     @property
@@ -44,20 +44,19 @@ class Histogram:
 @dataclass(frozen=True, slots=True)
 class Buckets:
     bounds: tuple[int, ...]
-    """Upper bounds, as they are counted."""
+    """Upper bounds, in counted units."""
     per_unit: float = 1.0
-    """How many of what is counted are one of what is told: 1000 where milliseconds are told as seconds."""
+    """Counted units per reported unit: 1000 if counted in ms and reported in s."""
 
     def field(self, name: str, value: float) -> str:
-        """The counter of the bucket that `value` lies in."""
+        """Returns the counter of the bucket that `value` lies in."""
         return self.fields(name)[bisect_left(self.bounds, value)]
 
     def fields(self, name: str) -> list[str]:
-        """The counters of all buckets."""
         return [f"{name}:{bound}" for bound in (*self.bounds, "more")]
 
     def read(self, name: str, raw: Mapping[str, str | float], total: str | None = None) -> Histogram:
-        """From a hash; `total` names the counter of the sum where it has a name of its own."""
+        """Reads counters from a hash. `total` names the counter of the sum, `sum_field(name)` by default."""
         below, buckets = 0, []
         for bound in self.bounds:
             below += int(float(raw.get(f"{name}:{bound}", 0)))
@@ -71,54 +70,50 @@ def sum_field(name: str) -> str:
 
 
 STEPS: Final = "steps"
-"""Forwards of any number of images."""
+"""Forward passes of a batch."""
 MEMBERS: Final = "members"
-"""Images in them, all together."""
+"""Images in these passes."""
 STEP_SIZE: Final = "step_megapixels"
-"""Sums over steps, for a line through their seconds by their size in megapixels (`GenerationJob.megapixels` of all
-members): of the size, its square, and its product with the seconds."""
+"""Sums over steps of the size (megapixels of all members), its square, and its product with the seconds: they give a
+line of seconds by size."""
 STEP_SIZE_SQUARED: Final = "step_megapixels_squared"
 STEP_SIZE_SECONDS: Final = "step_megapixel_seconds"
 JOBS: Final = "jobs"
-"""That were done."""
+"""Jobs finished."""
 BUSY_S: Final = "busy_s"
-"""Seconds in which there was a job."""
+"""Seconds with at least one job."""
 LOADS: Final = "loads"
-"""Replicas that loaded their model and told of a job."""
+"""Replicas that loaded their model and finished a job."""
 LOAD_S: Final = "load_s"
-"""Seconds that it took them."""
+"""Seconds that loading took them."""
 
 OUT_OF_MEMORY: Final = "out_of_memory"
-"""Calls of the backend that did not fit into memory; each was tried again in a smaller batch or alone."""
+"""Calls of the backend that did not fit into memory; each was repeated in a smaller batch or alone."""
 NOT_FINITE: Final = "not_finite"
-"""Calls of the backend that gave NaN or infinity."""
+"""Calls of the backend that returned NaN or infinity."""
 COMPILE_FALLBACKS: Final = "compile_fallbacks"
 """Replicas that run without compilation because it failed."""
 ATTENTION_FALLBACKS: Final = "attention_fallbacks"
-"""Configured attention backends that do not work, by replica."""
+"""Configured attention backends that do not work, summed over replicas."""
 FAULTS: Final = (OUT_OF_MEMORY, NOT_FINITE, COMPILE_FALLBACKS, ATTENTION_FALLBACKS)
 
 BATCH: Final = "batch"
-"""A histogram: how many took a step together. MEMBERS is its sum."""
+"""Histogram of members of a step; its sum is MEMBERS."""
 BATCHES: Final = Buckets((1, 2, 4, 8, 16, 32, 64))
 STEP: Final = "step_ms"
-"""A histogram: how long a step took."""
+"""Histogram of the duration of a step."""
 STEP_TIMES: Final = Buckets((5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000), per_unit=1000)
 
 CALLS: Final = ("encode", "steps", "finish")
-"""What a backend does on its device."""
+"""Calls of a backend that use the device."""
 CACHES: Final = ("prompts", "references", "adapters")
-"""What is kept for further jobs."""
 
 
-def seconds(call: str) -> str:
-    """Of a call of a backend."""
+def seconds_field(call: str) -> str:
     return f"{call}_s"
 
 
 class CacheCounts(Protocol):
-    """What a cache counts."""
-
     @property
     def hits(self) -> int: ...
     @property
@@ -128,7 +123,7 @@ class CacheCounts(Protocol):
 
 
 def cache_counts(name: str, stats: CacheCounts) -> dict[str, int]:
-    """Hits, misses and evictions of a cache, by their names."""
+    """Returns the counters of a cache by name."""
     return {hits(name): stats.hits, misses(name): stats.misses, evictions(name): stats.evictions}
 
 

@@ -1,6 +1,6 @@
-"""What a model streams back while it works on a job, in this order: `Started`, any number of `Alive`, `Progress` and
-`Preview`, then exactly one of `Done`, `Failed` and `Interrupted`. A stream that ends otherwise means the worker was
-lost."""
+"""Events that a model streams while it works on a job, in this order: `Started`, any number of `Alive`, `Progress` and
+`Preview`, then exactly one of `Done`, `Failed` and `Interrupted`. A stream that ends otherwise means that the replica
+is lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from deployments.contract.job import Output
+from deployments.contract.request import restore_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The engine still works on the job; at least one event is sent every second.
+    """The engine works on the job. At least one event is sent every second.
 
-    Now and then, and before the event that ends a stream, it also tells how the replica does, whichever job it is told
-    with: `counts` is what it did since it last told, by the names of `contract/counts.py`, and `setup` how it runs its
-    model: device, precision, attention, ...
+    Some also carry a report on the whole replica, not only on the job: `counts` are the counters added since the last
+    report, by the names of `contract/counts.py`, and `setup` describes the running model: device, precision, ...
     """
 
     counts: Mapping[str, float] | None = field(default=None, compare=False)
@@ -31,16 +31,15 @@ class Alive:
 
     @property
     def report(self) -> tuple[Mapping[str, float], Mapping[str, str]] | None:
-        """Counts and setup, or None; an event of a release that told neither has no such fields, either."""
-        counts = getattr(self, "counts", None)
-        return None if counts is None else (counts, getattr(self, "setup", None) or {})
+        """Counters and setup; None without a report."""
+        return None if self.counts is None else (self.counts, self.setup or {})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Share of the job that is done, 0.0 to 1.0, never falling within an attempt.
+    """Share of the job that is done, 0 to 1, never falling within an attempt.
 
-    `batch` jobs took the last step together, in `step_s` seconds; 0 where that is not known.
+    The last step took `step_s` seconds, with `batch` jobs in it; 0 if unknown.
     """
 
     fraction: float
@@ -49,9 +48,8 @@ class Progress:
 
     @property
     def step_timing(self) -> tuple[int, float] | None:
-        """Batch and step, or None; an event of a release that told neither has no such fields, either."""
-        batch = getattr(self, "batch", 0)
-        return (batch, self.step_s) if batch else None
+        """Batch and seconds of the last step; None if unknown."""
+        return (self.batch, self.step_s) if self.batch else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,60 +61,47 @@ class Preview:
     steps: int
 
 
-_PLACE: Final = re.compile(r"[^\s'\"()]*[/\\][^\s'\"()]*")
+_PATH: Final = re.compile(r"[^\s'\"()]*[/\\][^\s'\"()]*")
 
 
 def for_clients(text: str, hidden: Iterable[str] = ()) -> str:
-    """Returns the first line of an error's text, without paths, addresses, names of repositories and what is
-    `hidden`."""
+    """Returns the first line of an error's text without paths, addresses, repositories and the texts in `hidden`."""
     line = text.partition("\n")[0]
     for each in filter(None, hidden):
         line = line.replace(each, "…")
-    return _PLACE.sub("…", line)[:300]
-
-
-class _Last:
-    """Ends a stream. `device_s` is how much of the device's time the attempt took: its share of what was done for it
-    together with others."""
-
-    __slots__ = ()
-
-    @property
-    def took_s(self) -> float:
-        """`device_s`, or 0; an event of a release that did not tell has no such field."""
-        return getattr(self, "device_s", 0.0)
+    return _PATH.sub("…", line)[:300]
 
 
 @dataclass(frozen=True, slots=True)
-class Done(_Last):
+class Done:
+    """The result is stored. `device_s`: seconds of the device spent on the attempt; calls for several jobs are
+    split."""
+
     output: Output
     device_s: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(_Last):
-    """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes.
+class Failed:
+    """The job can't be done, and another attempt would fail, too. `reason` is shown to the client.
 
-    `moderated`: the model's own safety checker refuses the prompt, or withholds the result.
+    `moderated`: the model's own safety checker refused the prompt or withheld the result. `device_s` as for Done.
     """
 
     reason: str
     device_s: float = field(default=0.0, compare=False, kw_only=True)
     moderated: bool = field(default=False, kw_only=True)
 
-    @property
-    def was_moderated(self) -> bool:
-        """Returns `moderated`; False for an event of a release that had no such field."""
-        return getattr(self, "moderated", False)
+    __setstate__ = restore_fields  # release 0.2 has no `moderated`
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted(_Last):
-    """This attempt can't go on, but another may. `reason` is fit for the client's eyes.
+class Interrupted:
+    """This attempt can't continue, but another may. `reason` is shown to the client. `device_s` as for Done.
 
-    `blame`: something broke over this job, which nobody foresaw. Otherwise something the job needs is out of reach,
-    or it is the model or its device that is broken. `counts`: a job may have only so many such attempts; not where what
-    all jobs share is out of reach, and so says nothing about this one.
+    `blame`: an unexpected error that the job may have caused; False if something that the job needs can't be reached,
+    or the model or device is broken. `counts`: the attempt counts towards the job's limit; False if a resource of all
+    jobs can't be reached.
     """
 
     reason: str

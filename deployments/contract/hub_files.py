@@ -1,7 +1,7 @@
-"""Files of a hub repository that a checkpoint needs: for replicas that load them, and for fetching them beforehand.
+"""Files of a hub repository that a checkpoint needs, for replicas that load them and for fetching them beforehand.
 
-A checkpoint is of one of the kinds below, which decides what of its repository is read. What is fetched lies in the
-hub's cache on this machine (HF_HOME), and is not fetched again.
+The kind of a checkpoint decides which files of its repository are read. Fetched files are in the hub's cache on this
+machine (HF_HOME), and are not fetched again.
 """
 
 from __future__ import annotations
@@ -38,41 +38,40 @@ from deployments.contract.checkpoint_layout import (
 from deployments.contract.model import local_path
 
 CONFIGURATION_FILES: Final = ("model_index.json", "modular_model_index.json", "*/config.json")
-"""Of a pipeline: all that the check of an uploaded adapter reads."""
+"""Files of a pipeline that the check of an uploaded adapter reads."""
 
 _NESTED: Final = "*/*"
 _PIPELINE: Final = ("*.json", _NESTED)
-"""The index and the components' folders, not the same weights once more in a single file."""
+"""The index and the components' folders, without the same weights once more in a single file."""
 _CONFIGS: Final = ("*.json", "*.txt", "*.model", "*.jinja")
 _PRETRAINED: Final = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
 _PICKLED: Final = ("*.bin",)
-"""Weights of old repositories. Patterns match names in folders, too."""
+"""Weights of old repositories. Patterns also match names in folders."""
 _STALE_S: Final = 24 * 3600.0
-"""What is on its way is written to all the time."""
+"""Seconds without a write after which an incomplete file is abandoned."""
 
 
-class Kind(StrEnum):
+class CheckpointKind(StrEnum):
     PIPELINE = "pipeline"
-    """Of diffusers: an index, and a folder for each component."""
+    """A diffusers pipeline: an index, and a folder for each component."""
     PRETRAINED = "model"
-    """A model of transformers and its preprocessing, in the repository's uppermost folder."""
+    """A transformers model with its preprocessing, in the top folder of the repository."""
     CONFIGS = "configs"
-    """A pipeline without weights, for those in one file."""
+    """A pipeline without weights, for weights in one file."""
     NETWORK = "network"
     """One file, `owner/name/path/to/file`, and the weights beside it."""
     CONFIGURATION = "configuration"
-    """What of a pipeline the check of uploads reads."""
+    """The files of a pipeline that the check of uploads reads."""
     LIST = "list"
     """A file that is never on the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """Those of a repository whose names match `patterns` and not `ignore_patterns`, at a branch, tag or commit
-    (None: main).
+    """Files of a repository that match `patterns` and not `ignore_patterns`, at a branch, tag or commit (None: main).
 
-    Where the repository has no safetensors in its uppermost folder, those of `pickle_patterns` belong to them, too.
-    With `weights` they are those of a pipeline that are loaded.
+    A repository without safetensors in its top folder adds the files of `pickle_patterns`. With `weights`, only the
+    files of a pipeline that are loaded remain.
     """
 
     repository: str
@@ -83,14 +82,14 @@ class HubFiles:
     weights: WeightsChoice | None = None
 
     def fetch(self) -> Path:
-        """The folder with them; what is not here is fetched.
+        """Returns the folder with the files, and fetches missing ones.
 
-        A branch or tag is looked up again, if the hub answers. Raises what `snapshot_download` does.
+        Looks up a branch or tag again if the hub answers. Raises the errors of `snapshot_download`.
         """
         return self._folder(local_files_only=False)
 
     def cached_folder(self) -> Path | None:
-        """The folder with them, if all are on this machine. The hub is not asked."""
+        """Returns the folder with the files if all are on this machine; never asks the hub."""
         try:
             folder = self._folder(local_files_only=True)
         except (LocalEntryNotFoundError, HFValidationError):
@@ -98,7 +97,7 @@ class HubFiles:
         return folder if any(self._matching(list_files(folder), folder)) else None
 
     def size(self) -> int | None:
-        """Bytes of all of them, here or not; None while the hub was not asked for its list."""
+        """Returns the bytes of all files, here or not; None before the hub has listed the repository."""
         tree = self._tree(self.revision)
         if tree is None:
             return None
@@ -106,16 +105,16 @@ class HubFiles:
         return sum(tree[name] for name in self._matching(tree, index and index.parent))
 
     def clear(self) -> None:
-        """Takes away what of the repository was on its way in a process that was killed: nobody goes on with it."""
+        """Deletes incomplete files of the repository that a killed process left: no download resumes them."""
         for file in _incomplete_files(self.repository):
-            with suppress(FileNotFoundError):  # it has come meanwhile
+            with suppress(FileNotFoundError):  # completed meanwhile
                 if time.time() - file.stat().st_mtime > _STALE_S:
                     file.unlink()
 
     def _folder(self, local_files_only: bool) -> Path:
         if self.weights is not None:
             folder = self._snapshot(INDEXES, self.revision, local_files_only)
-            # The same commit, should the branch move meanwhile.
+            # By commit, in case the branch moves meanwhile.
             tree = self._tree(folder.name)
             names = self._matching(list_files(folder) if tree is None else tree, folder)
             return self._snapshot([glob.escape(name) for name in names], folder.name, local_files_only)
@@ -136,7 +135,7 @@ class HubFiles:
         )
 
     def _tree(self, revision: str | None) -> dict[str, int] | None:
-        """Returns the bytes of each file of the repository; None while the hub was not asked for its list."""
+        """Returns the bytes of each file of the repository; None before the hub has listed it."""
         try:
             return {each.path: each.size for each in get_cached_repo_tree(self.repository, revision=revision)}
         except (CachedRepoTreeNotFoundError, HFValidationError):
@@ -147,7 +146,7 @@ class HubFiles:
         return Path(file) if isinstance(file, str) else None
 
     def _matching(self, names: Collection[str], folder: Path | None) -> list[str]:
-        """Returns those of `names` that belong to them. `folder` has the pipeline's index."""
+        """Returns the names that belong to these files. `folder` has the pipeline's index."""
         patterns = list(self.patterns)
         if self.pickle_patterns and not any(name.endswith(SAFETENSORS) and "/" not in name for name in names):
             patterns += self.pickle_patterns
@@ -156,47 +155,49 @@ class HubFiles:
 
 
 def find_hub_files(
-    kind: Kind, checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
+    kind: CheckpointKind, checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
 ) -> HubFiles | None:
-    """None for a checkpoint that lies on this machine under its name, or can't be on the hub."""
-    if kind is Kind.NETWORK:
+    """Returns None for a checkpoint on this machine, or one that can't be on the hub."""
+    if kind is CheckpointKind.NETWORK:
         return _network(checkpoint, revision)
-    if kind is Kind.LIST or local_path(checkpoint) or Path(checkpoint).is_file() or checkpoint.startswith(("/", ".")):
+    is_local = local_path(checkpoint) or Path(checkpoint).is_file() or checkpoint.startswith(("/", "."))
+    if kind is CheckpointKind.LIST or is_local:
         return None
     match kind:
-        case Kind.PIPELINE:
+        case CheckpointKind.PIPELINE:
             return HubFiles(checkpoint, revision, _PIPELINE, weights=weights)
-        case Kind.CONFIGS:
+        case CheckpointKind.CONFIGS:
             return HubFiles(checkpoint, revision, _CONFIGS)
-        case Kind.CONFIGURATION:
+        case CheckpointKind.CONFIGURATION:
             return HubFiles(checkpoint, revision, CONFIGURATION_FILES)
-        case Kind.PRETRAINED:
+        case CheckpointKind.PRETRAINED:
             return HubFiles(checkpoint, revision, _PRETRAINED, ignore_patterns=(_NESTED,), pickle_patterns=_PICKLED)
 
 
-def local_place(kind: Kind, checkpoint: str) -> Path:
-    """Where one lies that has no files on the hub."""
-    return Path(checkpoint) if kind in (Kind.NETWORK, Kind.LIST) else local_path(checkpoint) or Path(checkpoint)
+def local_checkpoint(kind: CheckpointKind, checkpoint: str) -> Path:
+    """Returns the local path of a checkpoint without files on the hub."""
+    is_file = kind in (CheckpointKind.NETWORK, CheckpointKind.LIST)
+    return Path(checkpoint) if is_file else local_path(checkpoint) or Path(checkpoint)
 
 
-def name_in(files: HubFiles, checkpoint: str) -> str:
-    """Of a network, the path of its file in the repository."""
+def path_in_repository(files: HubFiles, checkpoint: str) -> str:
+    """Returns the path of a network's file in its repository."""
     return checkpoint.removeprefix(f"{files.repository}/")
 
 
 def linked_repositories(pipeline: Path) -> Iterator[HubFiles]:
-    """Of the components of a pipeline that was fetched to this folder, those that its index takes from other
-    repositories. Raises ValueError for an index that is no JSON."""
+    """Yields the files that the index of a fetched pipeline takes from other repositories. Raises ValueError for an
+    index that is not JSON."""
     index = pipeline / INDEXES[0]
     if not index.is_file():
         return
     for entry in json.loads(index.read_text()).values():
         match entry:
-            case [_, _, {"pretrained_model_name_or_path": str(repository), **rest}]:
-                subfolder, revision = rest.get("subfolder") or "", rest.get("revision")
+            case [_, _, {"pretrained_model_name_or_path": str(repository), **options}]:
+                subfolder, revision = options.get("subfolder") or "", options.get("revision")
                 if subfolder and not (pipeline / subfolder).is_dir():
                     yield HubFiles(repository, revision, (f"{subfolder}/*",))
-                elif not subfolder and (whole := find_hub_files(Kind.PRETRAINED, repository, revision)):
+                elif not subfolder and (whole := find_hub_files(CheckpointKind.PRETRAINED, repository, revision)):
                     yield whole
 
 
@@ -205,7 +206,7 @@ def _network(checkpoint: str, revision: str | None) -> HubFiles | None:
     if Path(checkpoint).is_file() or checkpoint.startswith(("/", ".")) or len(parts) < 3:
         return None
     name = "/".join(parts[2:])
-    # Weights of large networks lie beside them.
+    # Large networks have their weights in a file beside them.
     return HubFiles("/".join(parts[:2]), revision, (name, f"{name}_data", f"{name}.data"))
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from deployments.contract.request import (
-    LayoutRow,  # noqa: F401  # by this name in jobs that 0.2 pickled, as the next one; goes with 0.4
+    LayoutRow,  # noqa: F401  # under this name in jobs that 0.2 pickled, as VideoParams; goes with 0.4
     ResolvedRequest,
     VideoParams,  # noqa: F401
     restore_fields,
@@ -22,7 +22,7 @@ CHECKPOINTS: Final = "checkpoints/"
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter (LoRA): its id, the object-store key of its weights, and how strongly it applies (0 not at all)."""
+    """An adapter (LoRA): its id, the object-store key of its weights, and its strength (0: no effect)."""
 
     id: str
     key: str
@@ -31,12 +31,12 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputKeys:
-    """Object-store keys of a job's checked inputs, each None where there is none.
+    """Object-store keys of a job's checked inputs; None for a missing one.
 
-    `references` are images in the client's order. `mask` is a grey image of the first reference's size, white where it
-    is painted anew. The result follows the edges of `control`. `image_prompt` is an image used like a prompt.
-    `start_video` is a video to go on from: the result is it and the new frames, joined. `draft` holds the latents whose
-    composition the result has.
+    `references` are images in the client's order. `mask` is a grey image of the first reference's size, white where to
+    repaint. `control` has the edges that the result follows. `image_prompt` is an image used like a prompt.
+    `start_video` is the video to continue: the result is that video and the new frames, joined. `draft` has the latents
+    that the result takes its composition from.
     """
 
     references: tuple[str, ...] = ()
@@ -56,13 +56,13 @@ class InputKeys:
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """One attempt at one image or one video.
+    """One attempt at one image or video.
 
     Only this attempt writes below `output_prefix`, so an attempt that lost its lease can't overwrite a published
-    result. `exclusive` asks the engine to run the job alone: its task has lost several workers. `remaining_s` is the
-    time that it may take from its admission on, None without a limit: a span and not a moment, as the clocks of two
-    machines may differ. `traceparent` is the parent of the job's spans, empty where nothing is traced; `log_levels` are
-    those that operators set on the running service, by module.
+    result. `exclusive` makes the engine run the job alone, as its task has lost several replicas. `remaining_s` is the
+    time limit from its admission, or None: a duration and no moment, as clocks of two machines may differ.
+    `traceparent` is the parent of the job's spans, empty without tracing. `log_levels` are those set on the running
+    service, by module.
     """
 
     id: str
@@ -80,12 +80,12 @@ class GenerationJob:
 
     @property
     def checkpoint(self) -> str:
-        """The object that all attempts at a video share: its latents between two steps."""
+        """Object with the latents of a video between two steps, which all attempts share."""
         return checkpoint_key(self.id)
 
     @property
     def is_readable(self) -> bool:
-        """False for a job that a dispatcher of 0.2 sent, whose fields are others; goes with 0.4."""
+        """False for a job from a dispatcher of release 0.2, which has other fields; goes with 0.4."""
         return isinstance(self.request, ResolvedRequest)
 
 
@@ -104,21 +104,21 @@ class Output:
     size: int
     """Length in bytes."""
     draft: str | None = None
-    """The object with a draft's latents, where one was asked for."""
+    """Object with a draft's latents."""
     thumbnail: str | None = None
-    """The object with a small image of it."""
+    """Object with a small image of the result."""
     warnings: tuple[str, ...] = ()
-    """What of the job could not be done though there is a result; fit for the client's eyes."""
+    """Parts of the job that could not be done; shown to the client."""
     proxy: str | None = None
-    """The object that moderation looks at: of an image its small one, of a video some of its frames."""
+    """Object that moderation reads: the thumbnail of an image, or some frames of a video."""
     previews: tuple[int, ...] = ()
-    """The steps after which previews were stored."""
+    """Steps after which previews were stored."""
 
     __setstate__ = restore_fields
 
     @property
     def files(self) -> list[str]:
-        """The keys of all that the attempt stored."""
+        """Keys of all objects that the attempt stored."""
         previews = (preview_key(self.key.rpartition("/")[0], step) for step in self.previews)
         keys = (self.key, self.draft, self.thumbnail, self.proxy, *previews)
         return list(dict.fromkeys(key for key in keys if key))
@@ -141,5 +141,5 @@ _BY_SUFFIX: Final = MappingProxyType(
 
 
 def media_type(name: str) -> str:
-    """Of a file or an object by its suffix, in either case."""
+    """Returns the media type of a file or object by its suffix, in either case."""
     return _BY_SUFFIX.get(PurePosixPath(name).suffix.lower(), UNKNOWN)

@@ -14,7 +14,7 @@ from deployments.contract.checkpoint_layout import SAFETENSORS, WeightsChoice
 from deployments.contract.objects import OptionsHere
 from deployments.contract.strict_settings import Device, StrictSettings
 from deployments.proxies import ENVIRONMENT
-from deployments.telemetry.logs import USUAL_LOGS, LogSpec
+from deployments.telemetry.logs import DEFAULT_LOGS, LogSpec
 from deployments.telemetry.tracing import TracingSpec
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
@@ -153,7 +153,7 @@ class Quantization(StrictSettings):
     """The gguf files of several parts, by their names."""
 
     @model_validator(mode="after")
-    def _files_where_they_are_read(self) -> Quantization:
+    def _check_files(self) -> Quantization:
         if self.method != "gguf" and (self.file is not None or self.files):
             raise ValueError("file and files are for gguf only")
         if self.method == "gguf" and (self.file is None) != bool(self.files):
@@ -215,7 +215,7 @@ class EngineConfig(StrictSettings):
     """How long its health check may fail until its jobs are given to other attempts, and the command is run anew."""
 
     @model_validator(mode="after")
-    def _runs_somewhere(self) -> EngineConfig:
+    def _check_location(self) -> EngineConfig:
         if (self.command is None) == (not self.urls):
             raise ValueError("either url or command is needed")
         if self.command is not None and "{port}" not in self.command:
@@ -332,13 +332,13 @@ class ModelConfig(StrictSettings):
         return backend
 
     @model_validator(mode="after")
-    def _batch_is_full_in_the_engine(self) -> ModelConfig:
+    def _check_batch(self) -> ModelConfig:
         if "max_batch" in self.model_fields_set and self.max_batch > self.max_running:
             raise ValueError(f"max_batch ({self.max_batch}) must be at most max_running ({self.max_running})")
         return self
 
     @model_validator(mode="after")
-    def _hooks_find_their_device(self) -> ModelConfig:
+    def _check_offload(self) -> ModelConfig:
         if self.offload != "none" and self.device == "cpu":
             raise ValueError("offload is for GPUs; with device: cpu everything lies in the machine's memory")
         if self.offload != "none" and self.device_map is not None:
@@ -384,7 +384,7 @@ class ModelSpec(ModelConfig):
     objects_options: dict[str, Any] = Field(default_factory=dict)
     objects_secrets: OptionsHere | None = Field(default=None, repr=False)
     tracing: TracingSpec | None = None
-    logs: LogSpec = USUAL_LOGS
+    logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
     """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
@@ -409,7 +409,7 @@ class RewriterSpec:
     max_new_tokens: int = 64
     temperature: float = 0.7
     threads: int | None = None
-    logs: LogSpec = USUAL_LOGS
+    logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
     """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
@@ -425,7 +425,7 @@ class TextEncoderSpec:
     dtype: Precision = "auto"
     threads: int | None = None
     max_batch: int = 8
-    logs: LogSpec = USUAL_LOGS
+    logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
     """The setting `network.proxy`, for `proxies.apply_proxy`."""
 

@@ -10,17 +10,17 @@ from typing import Any, Final, TypeAlias
 from deployments.contract.model import Precision
 from deployments.contract.objects import OptionsHere
 from deployments.proxies import ENVIRONMENT
-from deployments.telemetry.logs import USUAL_LOGS, LogSpec
+from deployments.telemetry.logs import DEFAULT_LOGS, LogSpec
 
 CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal acts", "child safety")
-"""As clients see them among the moderation reasons."""
+"""Names that clients see among the moderation reasons."""
 
 Scores: TypeAlias = Mapping[str, float]
-"""By category, how surely something belongs to it, 0 to 1. A category that is not there counts as 0."""
+"""Probability, 0 to 1, by category. A missing category counts as 0."""
 
 
 def highest(all_scores: Iterable[Scores]) -> dict[str, float]:
-    """Of several scores for a category, the highest counts."""
+    """Returns the highest score of each category."""
     result: dict[str, float] = {}
     for scores in all_scores:
         for name, score in scores.items():
@@ -42,17 +42,16 @@ IMAGE_CLASSIFIERS: Final[Mapping[str, str]] = MappingProxyType(
         "image-classifier": "deployments.moderation.classifiers:ImageClassifier",
     }
 )
-"""By the names that configurations have for them, where classifiers are. Adding one is a file and a line here."""
+"""Classifiers by their names in configurations. A new one needs a file and a line here."""
 WEIGHTLESS: Final = frozenset({"lexicon", "skin", "known-images"})
-"""Those that need no network: dispatchers have them in their own process."""
+"""Classifiers without a network, which dispatchers run in their own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSpec:
-    """`backend` is one of the names above. `checkpoint` is a hub id, a folder or a file, whatever the backend reads.
+    """A classifier by its name above. `checkpoint` is a hub id, a folder or a file, depending on the backend.
 
-    `labels` are the categories that the checkpoint's own labels stand for; those of its labels that are not there count
-    for nothing.
+    `labels` maps the checkpoint's own labels to categories; others are ignored.
     """
 
     backend: str
@@ -65,7 +64,7 @@ class ClassifierSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModeratorSpec:
-    """The highest score of several classifiers counts. At most `max_batch` items go together."""
+    """Classifiers, of which the highest score counts. `max_batch` items are classified together at most."""
 
     text: tuple[ClassifierSpec, ...]
     images: tuple[ClassifierSpec, ...]
@@ -74,12 +73,12 @@ class ModeratorSpec:
     objects_secrets: OptionsHere | None = None
     max_batch: int = 16
     threads: int | None = None
-    logs: LogSpec = USUAL_LOGS
+    logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
     """The setting `network.proxy`, for `proxies.apply_proxy`."""
 
     def split(self) -> tuple[ModeratorSpec, ModeratorSpec]:
-        """The classifiers for the dispatchers' own process, and those for a deployment."""
+        """Returns the classifiers for the dispatchers' own process, and those for a deployment."""
 
         def part(weightless: bool) -> ModeratorSpec:
             text, images = (
@@ -92,12 +91,12 @@ class ModeratorSpec:
 
 
 Ceilings: TypeAlias = Mapping[str, int]
-"""By category, the highest tolerance that counts."""
+"""Highest tolerance that is allowed, by category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What one task may show."""
+    """Tolerance of one task."""
 
     level: int
     ceilings: Ceilings = field(default_factory=dict)
@@ -111,8 +110,8 @@ class Thresholds:
     by_category: Mapping[str, tuple[float, ...]]
 
     def categories_over(self, scores: Scores, tolerance: Tolerance) -> list[str]:
-        """The categories that are too much, the surest first. A category without thresholds is never too much."""
-        # Not `>=`: a score that is no number must not pass.
+        """Returns the categories above their thresholds, highest score first. Those without thresholds never are."""
+        # Not `>=`: NaN must not pass.
         over = [name for name, score in scores.items() if not score < self._limit(name, tolerance.level_for(name))]
         return sorted(over, key=lambda name: (-scores[name], name))
 
@@ -122,6 +121,6 @@ class Thresholds:
 
 
 def lowest(*ceilings: Ceilings) -> dict[str, int]:
-    """Of several ceilings for a category, the lowest counts."""
+    """Returns the lowest ceiling of each category."""
     names = {name for each in ceilings for name in each}
     return {name: min(each[name] for each in ceilings if name in each) for name in sorted(names)}

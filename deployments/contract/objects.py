@@ -1,7 +1,7 @@
-"""The object store that the service and the models share: inputs go in at submission, results come out at the end.
+"""The object store that the service and the models share: inputs are stored at submission, results at the end.
 
 Keys are relative paths such as `results/<task>/<attempt>/image.jpeg`. Any URL that obstore knows works
-(`file:///…`, `s3://…`, `gs://…`, `az://…`, `memory:///`). Writing is atomic: a reader sees a whole object or none.
+(`file:///…`, `s3://…`, `gs://…`, `az://…`, `memory:///`). Writes are atomic: a reader sees a whole object or none.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ from obstore.store import LocalStore, MemoryStore, S3Store, from_url
 from deployments.proxies import object_store_options
 
 UNREACHABLE: Final = (BaseError, OSError)
-"""What callers see when the store is away, full or refuses them, after its own retries."""
+"""Errors of a store that is down, full or refuses access, after its own retries."""
 
 OptionsHere = Callable[[], Mapping[str, Any]]
-"""Options that open the store, read in the process that needs them: what a deployment is bound with holds no secret."""
+"""Reads secret options in the process that opens the store, so that no deployment's arguments hold a secret."""
 
 
-class StoredAt(Protocol):
-    """What says where objects are."""
-
+class StoreLocation(Protocol):
     @property
     def objects_url(self) -> str: ...
     @property
@@ -39,9 +37,9 @@ class StoredAt(Protocol):
 
 
 _LISTINGS: Final = 64
-"""At a time: enough for hundreds of folders a second in a store that takes tens of milliseconds for each."""
+"""Folders listed at a time: hundreds a second in a store that takes tens of milliseconds for each."""
 _BULK: Final = 1000
-"""Keys in one page of a listing, and in one deletion, as many as S3 takes."""
+"""Keys in one page of a listing and in one deletion; S3 takes no more."""
 
 
 class WrongOptions(ValueError):
@@ -56,7 +54,7 @@ def _open(url: str, options: dict[str, Any]) -> Any:
     try:
         return from_url(url, **object_store_options(url, options))
     except BaseException as problem:
-        # obstore 0.12 panics at options of the HTTP client that are not under client_options.
+        # obstore 0.12 panics at HTTP client options outside client_options.
         is_wrong = isinstance(problem, BaseError | TypeError) or type(problem).__name__ == "PanicException"
         if options and is_wrong:
             raise WrongOptions(options) from None
@@ -65,7 +63,7 @@ def _open(url: str, options: dict[str, Any]) -> Any:
 
 class ObjectStore:
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        """`url` names the store; `options` go to obstore as they are (credentials, region, endpoint).
+        """`url` names the store; `options` are obstore's own (credentials, region, endpoint).
 
         Raises BaseError for a URL of an unknown scheme, WrongOptions for options that obstore does not take.
         """
@@ -80,88 +78,85 @@ class ObjectStore:
             self._store = _open(url, dict(options or {}))
 
     @classmethod
-    def from_location(cls, place: StoredAt) -> ObjectStore:
-        """Raises ValueError where what opens it is not to be found."""
-        secrets = place.objects_secrets() if place.objects_secrets else {}
-        return cls(place.objects_url, {**place.objects_options, **secrets})
+    def from_location(cls, location: StoreLocation) -> ObjectStore:
+        """Raises ValueError if the secret options can't be read."""
+        secrets = location.objects_secrets() if location.objects_secrets else {}
+        return cls(location.objects_url, {**location.objects_options, **secrets})
 
     @property
     def can_sign(self) -> bool:
-        """Whether the store itself can hand out links; a local one can't."""
+        """True when the store itself can hand out links; a local one can't."""
         return not isinstance(self._store, (LocalStore, MemoryStore))
 
+    def _attributes(self, content_type: str) -> dict[str, str] | None:
+        """Returns None for local stores, which refuse attributes; there the file name gives the content type."""
+        return {"Content-Type": content_type} if self.can_sign else None
+
     async def put(self, key: str, data: bytes, content_type: str) -> None:
-        """In one request: stores charge for each."""
-        # Local stores refuse attributes; there the content type follows from the file name.
-        attributes = {"Content-Type": content_type} if self.can_sign else None
+        """Stores an object in one request, as stores charge for each."""
+        attributes = self._attributes(content_type)
         await obstore.put_async(self._store, key, data, attributes=attributes, use_multipart=False)
 
     async def put_file(self, key: str, file: Path, content_type: str) -> None:
-        """As `put`, from a file, without holding all of it in memory where the store takes parts."""
-        attributes = {"Content-Type": content_type} if self.can_sign else None
-        await obstore.put_async(self._store, key, file, attributes=attributes)
+        """Stores a file, in parts if the store takes them, so that it need not be in memory."""
+        await obstore.put_async(self._store, key, file, attributes=self._attributes(content_type))
 
     def put_blocking(self, key: str, data: bytes, content_type: str) -> None:
-        """As `put`, for the engine's own threads."""
-        attributes = {"Content-Type": content_type} if self.can_sign else None
-        obstore.put(self._store, key, data, attributes=attributes, use_multipart=False)
+        obstore.put(self._store, key, data, attributes=self._attributes(content_type), use_multipart=False)
 
     def put_file_blocking(self, key: str, file: Path, content_type: str) -> None:
-        """As `put_file`, for the engine's own threads."""
-        attributes = {"Content-Type": content_type} if self.can_sign else None
-        obstore.put(self._store, key, file, attributes=attributes)
+        obstore.put(self._store, key, file, attributes=self._attributes(content_type))
 
     async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> None:
-        """As `put`, while they come. Stores nothing where they raise."""
+        """Stores chunks as they come; nothing if they raise."""
         await obstore.put_async(self._store, key, chunks)
 
     async def get(self, key: str, admit: Callable[[int], None] = lambda size: None) -> bytes:
-        """Raises FileNotFoundError when there is no such object. `admit` may raise for its size, before it is read."""
+        """Raises FileNotFoundError for a missing object. `admit` gets its size before it is read, and may raise."""
         found = await obstore.get_async(self._store, key)
         admit(found.meta["size"])
         return bytes(await found.bytes_async())
 
     def get_blocking(self, key: str) -> bytes:
-        """As `get`, for the engine's own threads."""
+        """Raises FileNotFoundError for a missing object."""
         return bytes(obstore.get(self._store, key).bytes())
 
     async def keys(self, prefix: str) -> list[str]:
-        """All keys below the folder `prefix`."""
+        """Returns all keys below the folder `prefix`."""
         result: list[str] = []
         async for batch in obstore.list(self._store, prefix=prefix, chunk_size=_BULK):
             result.extend(entry["path"] for entry in batch)
         return result
 
     async def list_prefixes(self, prefixes: Sequence[str]) -> list[list[str]]:
-        """All keys below each of these folders, which are listed side by side."""
-        turns = asyncio.Semaphore(_LISTINGS)
+        """Returns all keys below each folder. Lists the folders concurrently."""
+        limit = asyncio.Semaphore(_LISTINGS)
 
-        async def below(prefix: str) -> list[str]:
-            async with turns:
+        async def list_folder(prefix: str) -> list[str]:
+            async with limit:
                 return await self.keys(prefix)
 
-        return await asyncio.gather(*map(below, prefixes))
+        return await asyncio.gather(*map(list_folder, prefixes))
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Deletes what is there, many at once where the store can; a key that is gone already is no error."""
+        """Deletes objects, many in one request if the store can. Ignores missing ones."""
         for start in range(0, len(keys), _BULK):
             batch = list(keys[start : start + _BULK])
             try:
                 await obstore.delete_async(self._store, batch)
             except FileNotFoundError:
-                # Local stores say so of the first that is gone, and may leave the rest.
+                # A local store raises at the first missing object, and may leave the others.
                 for key in batch:
                     with contextlib.suppress(FileNotFoundError):
                         await obstore.delete_async(self._store, key)
 
     async def delete_prefix(self, prefix: str) -> None:
-        """Deletes every object below the folder `prefix`."""
         await self.delete_prefixes([prefix])
 
     async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
-        """Deletes every object below these folders: all are listed side by side, then deleted up to 1000 at once."""
+        """Deletes every object below the folders, which are listed concurrently."""
         await self.delete([key for batch in await self.list_prefixes(prefixes) for key in batch])
 
     async def sign(self, key: str, life: timedelta) -> str:
-        """A link that opens `key` without further credentials, for stores that can sign."""
+        """Returns a link that opens `key` without further credentials. Only for stores that can sign."""
         return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)

@@ -1,9 +1,7 @@
-"""Pipeline classes of the installed diffusers: what they take and make, by their source, as importing them would import
+"""Pipeline classes of the installed diffusers: inputs and results, read from their source, as an import would import
 torch.
 
-    python -m deployments.contract.pipelines
-
-writes the table of all of them into docs/models.md.
+`python -m deployments.contract.pipelines` writes the table of all of them into docs/models.md.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ _OTHER_RESULTS: Final = MappingProxyType(
 _FORM_PARAMETERS: Final = frozenset(
     ("prompt", "image", "images", "mask_image", "mask", "num_frames", "frames", "width", "height", "strength")
 )
-"""The parameters that requests have a value for."""
-_NEEDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+"""Parameters that requests have a value for."""
+_REQUIRED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
     {
         "text-to-image": (("prompt",),),
         "edit": (("prompt",), ("image", "images")),
@@ -44,18 +42,18 @@ _NEEDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
         "image-to-video": (("prompt",), ("image", "images"), ("num_frames", "frames")),
     }
 )
-"""The parameters that each custom form needs, by their names in pipelines."""
+"""Parameters that each custom form needs, by their names in pipelines."""
 _IMAGE_NEEDED: Final = re.compile(
     r"Img2Img|ImageToImage|ImageToVideo|Image2Video|I2V|I2I|Inpaint|Fill|Edit|Pix2Pix|Upscale|Outpaint|Framepack|Refiner"
     r"|ControlNet|Adapter|PaintByExample|SuperRes|PIAPipeline|ConsisID|StableDiffusionDepth|ImageVariation"
 )
-"""Classes that have a default for the image, and can't do without one."""
+"""Classes that need an image although its parameter has a default."""
 _MASK_NEEDED: Final = re.compile(r"Inpaint|FluxFill")
-_FURTHER_NEEDS: Final = (
+_FURTHER_REQUIRED: Final = (
     (re.compile("VideoToVideo"), ("video",)),
     (re.compile("Control"), ("control_image", "control_video", "conditioning_frames")),
 )
-"""Parameters that have a default, and that classes of these names can't do without."""
+"""Parameters that classes of these names need although they have a default."""
 _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Combined": "it is several pipelines in one, whose steps can't be told apart",
@@ -66,7 +64,7 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "Layered": "it needs an image with transparency, which no request has",
     }
 )
-"""Reasons by words in the names of classes."""
+"""Reasons by parts of class names."""
 _SEVERAL_IMAGES: Final = frozenset(
     (
         *("Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImageEditPlusPipeline"),
@@ -74,7 +72,7 @@ _SEVERAL_IMAGES: Final = frozenset(
         "BriaFibo2Pipeline",
     )
 )
-"""Classes of which a list of images is one request with several; to others it is a request for each."""
+"""Classes that take a list of images as one request; others take it as several requests."""
 TESTED: Final = frozenset(
     (
         *("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline"),
@@ -84,19 +82,19 @@ TESTED: Final = frozenset(
         "LTX2Pipeline",
     )
 )
-"""Classes of which the tests run a tiny checkpoint."""
+"""Classes that the tests run with a tiny checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineClass:
     name: str
     parameters: Mapping[str, bool]
-    """The parameters of `__call__`, and whether one must be given."""
+    """Parameters of `__call__`, and whether they have no default."""
     components: frozenset[str] = field(default=frozenset())
     guides_by_default: bool = True
-    """False: a negative prompt has no effect unless `true_cfg_scale` is set."""
+    """False when a negative prompt has no effect unless `true_cfg_scale` is set."""
     results: frozenset[str] = field(default=frozenset())
-    """The fields that a call returns; empty where that is not written in the class."""
+    """Fields that a call returns; empty if the source does not show them."""
 
     @property
     def needs_image(self) -> bool:
@@ -105,7 +103,7 @@ class PipelineClass:
 
     @property
     def refusal(self) -> str | None:
-        """Returns why the class is never served, whatever the request."""
+        """Reason why the class is never served; None if it may be."""
         return next((reason for words, reason in _REFUSED.items() if words in self.name), None)
 
     @property
@@ -113,22 +111,22 @@ class PipelineClass:
         return not self.parameters.keys().isdisjoint(("num_frames", "frames")) or self.results == {"frames"}
 
     def problem(self, form: str, given: Collection[str] = ()) -> str | None:
-        """Returns why requests of a custom form can't be made by the pipeline, None where nothing speaks against it.
-        `given` are parameters that every call has."""
+        """Returns why the pipeline can't serve requests of a custom form; None if it can. `given` are parameters that
+        every call has."""
         if self.refusal is not None:
             return self.refusal
         if self.results and self.results.isdisjoint(_MEDIA):
             other = (reason for result, reason in _OTHER_RESULTS.items() if result in self.results)
             return next(other, "what it makes is neither an image nor a video")
-        missing = [names[0] for names in _NEEDS[form] if self.parameters.keys().isdisjoint(names)]
+        missing = [names[0] for names in _REQUIRED[form] if self.parameters.keys().isdisjoint(names)]
         if missing:
             return f"it takes no {', '.join(missing)}"
         needed = [name for name, is_needed in self.parameters.items() if is_needed and name not in _FORM_PARAMETERS]
-        for pattern, names in _FURTHER_NEEDS:
+        for pattern, names in _FURTHER_REQUIRED:
             needed += [name for name in names if name in self.parameters and pattern.search(self.name)]
         if needed := [name for name in needed if name not in given]:
             return f"it needs {', '.join(dict.fromkeys(needed))}, which no request has"
-        names = {name for names in _NEEDS[form] for name in names}
+        names = {name for names in _REQUIRED[form] for name in names}
         if self.needs_image and "image" not in names:
             return "it needs an image"
         if _MASK_NEEDED.search(self.name) and "mask" not in names:
@@ -139,24 +137,24 @@ class PipelineClass:
 
     @property
     def forms(self) -> list[str]:
-        return [form for form in _NEEDS if self.problem(form) is None]
+        return [form for form in _REQUIRED if self.problem(form) is None]
 
 
 def takes_several_images(name: str) -> bool:
-    """Tells whether the pipeline class `name` makes one result of several input images."""
+    """Returns whether the pipeline class `name` makes one result from several input images."""
     return name in _SEVERAL_IMAGES
 
 
 @cache
 def find_pipeline(name: str) -> PipelineClass | None:
-    """Returns the pipeline class `name`, None where diffusers has none."""
+    """Returns the pipeline class `name`; None if diffusers has none."""
     file = _sources().get(name)
     if file is None:
         return None
     nodes = {each.name: each for each in ast.parse(file.read_text()).body if isinstance(each, ast.ClassDef)}
     node = nodes[name]
     methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
-    bases = [found for base in node.bases if isinstance(base, ast.Name) and (found := find_pipeline(base.id))]
+    bases = [known for base in node.bases if isinstance(base, ast.Name) and (known := find_pipeline(base.id))]
     components = frozenset(_arguments(methods["__init__"])) if "__init__" in methods else frozenset[str]()
     if "__call__" in methods:
         call = methods["__call__"]
@@ -169,10 +167,10 @@ def find_pipeline(name: str) -> PipelineClass | None:
 
 
 def _arguments(function: ast.FunctionDef) -> dict[str, bool]:
-    """Returns the parameters of a method, and whether one must be given."""
+    """Returns the parameters of a method, and whether they have no default."""
     arguments = function.args
     needed = len(arguments.args) - len(arguments.defaults)
-    named = {each.arg: place < needed for place, each in enumerate(arguments.args) if each.arg != "self"}
+    named = {each.arg: index < needed for index, each in enumerate(arguments.args) if each.arg != "self"}
     return named | {
         each.arg: default is None for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     }
@@ -188,7 +186,7 @@ def _guides_by_default(call: ast.FunctionDef) -> bool:
 
 @cache
 def _sources() -> dict[str, Path]:
-    """The files of all pipelines, by the classes in them."""
+    """Returns the files of all pipelines by the classes in them."""
     spec = find_spec("diffusers")
     assert spec is not None
     assert spec.origin is not None
@@ -197,14 +195,14 @@ def _sources() -> dict[str, Path]:
 
 
 def table() -> Iterator[str]:
-    """Yields a table of all classes that diffusers does not call deprecated, by the requests that they serve."""
+    """Yields the lines of a table of all classes that are not deprecated, by the requests that they serve."""
     groups: dict[str, list[str]] = {}
     for name, file in sorted(_sources().items()):
         if not name.endswith("Pipeline") or "Onnx" in name or "deprecated" in file.parts:
             continue
         if (found := find_pipeline(name)) is None:
             continue
-        reasons = {found.problem(form) for form in _NEEDS} - {None, "it needs an image", "it makes videos"}
+        reasons = {found.problem(form) for form in _REQUIRED} - {None, "it needs an image", "it makes videos"}
         reason = min(filter(None, reasons), default="", key=lambda text: ("takes no" in text, text))
         served = ", ".join(found.forms) or f"refused: {reason}"
         groups.setdefault(served, []).append(f"**`{name}`**" if name in TESTED else f"`{name}`")
@@ -219,8 +217,8 @@ END: Final = "<!-- end of pipelines -->"
 
 
 def write_table(page: Path) -> None:
-    before, _, rest = page.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
+    before, _, remaining = page.read_text().partition(BEGIN)
+    after = remaining.partition(END)[2]
     page.write_text("\n".join((before + BEGIN, "", *table(), "", END + after)))
 
 

@@ -1,4 +1,4 @@
-"""The resolved request: everything about an image or a video that submission decides."""
+"""The resolved request: every property of an image or video that submission decides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 MEGAPIXEL: Final = 1024 * 1024
-"""Square pixels in one megapixel, as it is counted and billed."""
+"""Square pixels in a megapixel, for counting and billing."""
 FPS: Final = 24
-"""Frames a second of videos, unless a model is made for another rate."""
+"""Frames per second of videos, unless a model has another rate."""
 
 Box: TypeAlias = tuple[int, int, int, int]
 """`(top, left, bottom, right)`, integers 0 to 1000, relative to the image."""
@@ -34,10 +34,10 @@ class LayoutRow:
 
 
 def restore_fields(self: Any, values: Sequence[Any]) -> None:
-    """`__setstate__` of records that processes of two releases may send each other while one takes the other's place.
+    """`__setstate__` of records that two releases may exchange during an upgrade.
 
-    Values are pickled in the order of the fields. New fields stand at the end and have defaults, which they keep when
-    the sender does not know them.
+    Values are pickled in the order of the fields. New fields come last and have a default, which they get when the
+    sender does not know them.
     """
     own = fields(self)
     for field, value in zip(own, values, strict=False):
@@ -49,10 +49,10 @@ def restore_fields(self: Any, values: Sequence[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VideoParams:
-    """The part of a request that only videos have: `frames` new frames are made, with `audio` or silent.
+    """The parameters of a video: `frames` new frames, with `audio` or silent.
 
-    `times` gives, for each of the job's references, the second at which it is seen. `draft` asks for a quick pass
-    whose latents are kept.
+    `times` are the seconds at which the job's references are seen. `draft` asks for a quick pass whose latents are
+    kept.
     """
 
     frames: int
@@ -75,11 +75,10 @@ class ResolvedRequest:
     With `open_ratio` the prompt decides the ratio of the canvas before a model gets the request; until then `width`
     and `height` are those of the default ratio. `rewrite` lets a rewriter enrich the prompt first.
 
-    Fields that only some families use are None where they do not apply. `guidance` is the strength of the prompt,
-    applied at every step or, with `guidance_interval` n, at every n-th. `canny` gives the two thresholds by which to
-    find the edges of the control image, None when it shows edges already. `transparent` asks for an RGBA image of the
-    subject alone. `strength`, 0 to 1, is the share of the input image that is replaced. `video` makes the result a
-    video.
+    Fields that only some families use are None for others. `guidance` is the strength of the prompt, applied at every
+    step, or at every n-th with `guidance_interval` n. `canny` has the two thresholds to find the edges of the control
+    image; None if it shows edges already. `transparent` asks for an RGBA image of the subject. `strength`, 0 to 1, is
+    the share of the input image that is replaced. `video` makes the result a video.
     """
 
     prompt: str
@@ -101,7 +100,7 @@ class ResolvedRequest:
     negative_prompt: str = ""
     strength: float | None = None
     area: int = 0
-    """Pixels of the canvas by which the result is priced and shared; 0 in a model's own probes."""
+    """Pixels of the canvas, for prices and fair sharing; 0 in a model's own probes."""
 
     __setstate__ = restore_fields
 
@@ -117,5 +116,5 @@ class ResolvedRequest:
 
     @property
     def megapixels(self) -> float:
-        """Megapixels of the image, or of a video's frames, of which a second counts as one image."""
+        """Megapixels of the image, or of a video, of which a second counts as one image."""
         return self.width * self.height / MEGAPIXEL * (self.video.frames / self.video.fps if self.video else 1)

@@ -1,4 +1,4 @@
-"""YAML files that people write: a key that stands twice is an error, and problems are named with their line."""
+"""YAML files that people write: duplicate keys are errors, and problems are named with their line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: Path) -> Any:
-    """Returns what the file holds, None for an empty one.
+    """Returns the content; None for an empty file.
 
-    Raises OSError, or ValueError with file and line for broken YAML and for a key that stands twice: YAML readers take
-    the last one, so all that stands below the first would be lost.
+    Raises OSError, or ValueError with file and line for broken YAML and for a duplicate key: YAML readers take the
+    last one and drop everything below the first.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -28,10 +28,10 @@ def read_yaml(path: Path) -> Any:
         raise ValueError(f"{path} is not valid YAML: {problem}") from None
 
 
-def find_line(path: Path, place: Sequence[str | int]) -> int | None:
-    """Returns the line of the key at `place`, a path of keys and indexes; None where the file does not have it."""
+def find_line(path: Path, keys: Sequence[str | int]) -> int | None:
+    """Returns the line of the value at `keys`, a path of keys and indexes; None if the file does not have it."""
     node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader), None
-    for part in place:
+    for part in keys:
         found = next(((key, value) for key, value in _entries(node) if key.value == str(part)), None) if node else None
         if found is not None:
             line, node = _line(found[0]), found[1]
@@ -60,7 +60,7 @@ def _entries(node: Node) -> Iterator[tuple[ScalarNode, Node]]:
 
 
 def _repeated_keys(root: Node) -> Iterator[tuple[ScalarNode, ScalarNode]]:
-    """Yields each key that its mapping has already, and the first one."""
+    """Yields each key that its mapping already has, and the first one."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()

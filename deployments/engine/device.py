@@ -1,7 +1,7 @@
 """Sharing of a device: priority between models, exclusive sections, and threads for work beside the steps.
 
-Each model is a process of its own, so they meet at a lock on a file: those that go first hold it, together, as long as
-they have work; those that go last take no step meanwhile. The kernel frees the lock of a process that dies.
+Models that share a device run in separate processes and coordinate by a lock on a file. High-priority models hold it
+together while they have work; low-priority models take no step meanwhile. The kernel frees the lock of a dead process.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Protocol, TypeVar
 from deployments.backend import OutOfMemory
 from deployments.contract.model import Sharing
 
-_LOOK_EVERY_S = 0.01
+_POLL_S = 0.01
 
 T = TypeVar("T")
 
 
 class DevicePriority(Protocol):
-    """The engine's loop thread calls these, and no other."""
+    """Used from the engine's loop thread only."""
 
     def announce(self, working: bool) -> None:
-        """Whether there is work: said again and again."""
+        """Says whether there is work. Called repeatedly."""
         ...
 
     def wait(self) -> None:
@@ -38,8 +38,8 @@ class DevicePriority(Protocol):
         ...
 
 
-class Unshared:
-    """Nobody is asked, nobody is told."""
+class NoSharing:
+    """No-op: the device is not shared with other models."""
 
     def announce(self, working: bool) -> None: ...
     def wait(self) -> None: ...
@@ -52,8 +52,8 @@ class HighPriority:
 
     def announce(self, working: bool) -> None:
         if working and not self._claimed:
-            # One that goes last holds the lock for an instant. Nobody waits for it: should its process be frozen just
-            # then, work goes on. The claim is made when this is said again.
+            # A low-priority model holds the lock for an instant. Not waited for, as its process may be frozen just
+            # then: the next announcement claims the lock.
             self._claimed = _try_lock(self._lock, fcntl.LOCK_SH)
         elif self._claimed and not working:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
@@ -70,35 +70,35 @@ class LowPriority:
     def announce(self, working: bool) -> None: ...
 
     def wait(self) -> None:
-        """Not for ever: after `max_wait_s` a step is taken all the same, so that nobody starves."""
-        give_up = time.monotonic() + self._max_wait_s
-        while not self._free() and time.monotonic() < give_up:
-            time.sleep(_LOOK_EVERY_S)
+        """Returns when the device is free, or after `max_wait_s`, so that the model does not starve."""
+        give_up_at = time.monotonic() + self._max_wait_s
+        while not self._is_free() and time.monotonic() < give_up_at:
+            time.sleep(_POLL_S)
 
-    def _free(self) -> bool:
-        free = _try_lock(self._lock, fcntl.LOCK_EX)
-        if free:
+    def _is_free(self) -> bool:
+        is_free = _try_lock(self._lock, fcntl.LOCK_EX)
+        if is_free:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return free
+        return is_free
 
 
 def priority_on(sharing: Sharing | None, folder: Path | None = None) -> DevicePriority:
-    """The lock lies in `folder`, the system's for temporary files if none is given."""
+    """Returns the priority of this process. The lock is in `folder`, by default that for temporary files."""
     if sharing is None:
-        return Unshared()
+        return NoSharing()
     file = (folder or Path(tempfile.gettempdir())) / f"gen-{os.getuid()}-{sharing.device}.lock"
     return HighPriority(file) if sharing.priority == "high" else LowPriority(file, sharing.max_wait_s)
 
 
 def _open_lock_file(owner: object, file: Path) -> int:
-    """A descriptor that lives as long as its owner, and its locks with it."""
+    """Returns a descriptor that lives as long as `owner`, and its locks with it."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     weakref.finalize(owner, os.close, descriptor)
     return descriptor
 
 
 def _try_lock(lock: int, how: int) -> bool:
-    """False when another process is in the way."""
+    """Returns False if another process holds the lock."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -107,75 +107,75 @@ def _try_lock(lock: int, how: int) -> bool:
 
 
 class DeviceGate:
-    """Who waits to be alone goes before what comes next, so that a stream of steps, or of other work, can't keep it
-    out."""
+    """Lets steps run beside other work or alone. A waiting exclusive call goes before new calls, so that a stream of
+    these can't starve it."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._stepping = False
-        self._solitary = False
+        self._exclusive_step = False
         """A step waits for the device alone, or has it."""
-        self._accompanied = False
-        """Whether other work ran beside the step at any time."""
-        self._beside = 0
-        self._alone = 0
+        self._overlapped = False
+        """Other work ran during the step."""
+        self._shared = 0
+        self._exclusive = 0
 
     @contextmanager
-    def step(self, *, alone: bool = False) -> Iterator[Callable[[], bool]]:
-        """Within it a step runs, `alone` without any other work; one thread takes steps. Gives whether there was some
-        beside it so far."""
+    def step(self, *, exclusive: bool = False) -> Iterator[Callable[[], bool]]:
+        """Runs a step, `exclusive` without any other work. Yields a function that tells whether other work has
+        overlapped so far. Only one thread takes steps."""
         with self._condition:
-            self._solitary = alone
-            self._condition.wait_for(lambda: not self._alone and not (alone and self._beside))
-            self._stepping, self._accompanied = True, self._beside > 0
+            self._exclusive_step = exclusive
+            self._condition.wait_for(lambda: not self._exclusive and not (exclusive and self._shared))
+            self._stepping, self._overlapped = True, self._shared > 0
         try:
-            yield lambda: self._accompanied
+            yield lambda: self._overlapped
         finally:
             with self._condition:
-                self._stepping = self._solitary = False
+                self._stepping = self._exclusive_step = False
                 self._condition.notify_all()
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Within it work runs that steps may run beside."""
+    def shared(self) -> Iterator[None]:
+        """Runs work that may overlap with steps."""
         with self._condition:
-            self._condition.wait_for(lambda: not self._solitary)
-            self._beside += 1
-            self._accompanied = True
+            self._condition.wait_for(lambda: not self._exclusive_step)
+            self._shared += 1
+            self._overlapped = True
         try:
             yield
         finally:
             with self._condition:
-                self._beside -= 1
+                self._shared -= 1
                 self._condition.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Within it no step runs."""
+    def exclusive(self) -> Iterator[None]:
+        """Runs work during which no step runs."""
         with self._condition:
-            self._alone += 1
+            self._exclusive += 1
             self._condition.wait_for(lambda: not self._stepping)
         try:
             yield
         finally:
             with self._condition:
-                self._alone -= 1
+                self._exclusive -= 1
                 self._condition.notify_all()
 
     def run(self, call: Callable[[], T], *, retry: bool = True) -> T:
-        """Runs `call` beside steps. One that runs out of memory runs once more with no step beside it, if `retry`."""
+        """Runs `call` beside steps. With `retry`, a call that runs out of memory runs once more without a step."""
         try:
-            with self.beside():
+            with self.shared():
                 return call()
         except OutOfMemory:
             if not retry:
                 raise
-        with self.alone():
+        with self.exclusive():
             return call()
 
 
 class IoPool:
-    """Runs calls in a pool of threads once started; before that at once, in the caller's. Calls must not raise."""
+    """Runs calls in a thread pool once started; before that at once, in the caller's thread. Calls must not raise."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -188,10 +188,10 @@ class IoPool:
         if self._pool is None:
             call()
             return
-        with suppress(RuntimeError):  # stopped meanwhile: nobody waits for it any more
+        with suppress(RuntimeError):  # the pool was stopped, and the result is not needed any more
             self._pool.submit(call)
 
     def stop(self) -> None:
-        """Calls that run go on; those that wait for a thread are dropped."""
+        """Drops calls that wait for a thread; running ones continue."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

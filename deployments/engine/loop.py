@@ -1,15 +1,14 @@
 """The step engine: jobs join and leave the running batch between two denoising steps.
 
-A job is fetched, encoded, stepped, finished and stored. The thread that takes steps does nothing else: encoding and
-finishing have threads of their own beside it, and what waits for others (fetching, storing) is left to a pool. The
-engine knows no tensors: it drives a `Backend`, so the same loop runs in production and, without threads and on a
-virtual clock, in the simulator.
+A job is fetched, encoded, stepped, finished and stored. Steps, encoding and finishing have a thread each; what waits
+for the network (fetching, storing) runs in a pool. The engine knows no tensors: it drives a `Backend`, so the same loop
+runs in production and, without threads and on a virtual clock, in the simulator.
 
 A failed call is never retried inside its `except` block: the traceback would keep the failed call's tensors alive, and
-after running out of memory those are the ones in the way.
+after running out of memory those are in the way.
 
-When the device breaks, every job ends at once and without blame, and so does every one that comes later: the engine
-makes no further call, and waits for its process to end.
+When the device breaks, the engine ends every job without blame, also those that come later. It makes no further call
+and waits for its process to end.
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Order
 from deployments.engine.cost_model import StepCost
-from deployments.engine.device import DeviceGate, DevicePriority, IoPool, Unshared
+from deployments.engine.device import DeviceGate, DevicePriority, IoPool, NoSharing
+from deployments.engine.previews import PreviewSchedule
 from deployments.engine.requests import DEVICE_BROKEN, Health, RequestHandle, RequestTable, failure_event
 from deployments.engine.scheduler import NO_COSTS, StepCosts
-from deployments.engine.workers import Encoder, EngineContext, Fetcher, Finisher, Stepper
+from deployments.engine.workers import Encoder, EngineContext, Finisher, JobFetcher, Stepper
 
 log = logging.getLogger(__name__)
 
-_WAITERS: Final = 32
-"""Jobs that wait for others at a time: for inputs, or for results to be stored."""
+_IO_THREADS: Final = 32
+"""Jobs that fetch or store at a time."""
 
 
 class Engine(Generic[P, S]):
@@ -55,27 +55,25 @@ class Engine(Generic[P, S]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
-        call. `order` says who steps first where not all can. `step_goal_s` is how long a step of several may be
-        expected to take, in seconds. `initial_costs` is what another engine `learned`. `preview_every` is the share of
-        the steps between two previews, None for none; no two of a job are made within `preview_interval_s`, nor one so
-        soon after its admission. `device_priority` says when steps may be taken on a device that
-        others use, too. `batching` is that of a backend whose batches can't grow. `clock` times waits and
+        call. `order` decides who steps first. `step_goal_s` bounds the expected seconds of a step of several images.
+        `initial_costs` is what another engine `learned`. `preview_every` is the share of the steps between two
+        previews, None for none, `preview_interval_s` the seconds between them at least. `device_priority` decides when
+        to step on a shared device. `batching` belongs to a backend whose batches can't grow. `clock` times waits and
         steps. Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
         requests = RequestTable[P, S]()
-        self._context = EngineContext(backend, requests, Health(clock), DeviceGate(), IoPool(_WAITERS), clock)
+        self._context = EngineContext(backend, requests, Health(clock), DeviceGate(), IoPool(_IO_THREADS), clock)
         self._costs = StepCosts(max_batch, goal_s=step_goal_s, initial=initial_costs)
-        self._fetcher = Fetcher(self._context, ahead=max_running)
+        self._fetcher = JobFetcher(self._context, ahead=max_running)
         self._encoder = Encoder(self._context, max_running=max_running, max_batch=max_batch, batching=batching)
         self._stepper = Stepper(
             self._context,
             costs=self._costs,
             order=order,
-            priority=device_priority or Unshared(),
-            preview_every=preview_every,
-            preview_interval_s=preview_interval_s,
+            priority=device_priority or NoSharing(),
+            previews=PreviewSchedule(preview_every, preview_interval_s),
             batching=batching,
         )
         self._finisher = Finisher(self._context)
@@ -83,61 +81,60 @@ class Engine(Generic[P, S]):
 
     @property
     def waiting(self) -> int:
-        """Jobs not admitted yet."""
+        """Number of jobs not admitted yet."""
         return self._context.requests.waiting
 
     @property
     def running(self) -> int:
-        """Jobs admitted and not ended: in encoding, between steps, finishing or being stored."""
+        """Number of jobs admitted and not ended."""
         return self._context.requests.running
 
     @property
     def busy_since(self) -> float | None:
-        """When the longest call now on the device began, by the engine's clock; None when there is none."""
+        """Start of the longest backend call in progress, in seconds of the engine's clock; None without a call."""
         return self._context.health.busy_since
 
     @property
     def setup(self) -> Mapping[str, str]:
-        """How the model runs here."""
         return self._context.backend.setup
 
     @property
     def counts(self) -> Mapping[str, float]:
-        """What was done so far, by the names of `contract/counts.py`."""
+        """Counters by the names of `contract/counts.py`."""
         return {**self._context.health.counts, **self._context.backend.counts()}
 
     @property
     def learned(self) -> Mapping[str, StepCost]:
-        """What steps cost here, by their kinds, for other engines on the like of this device; from any thread."""
+        """Measured costs by step key, for other engines on such a device. Thread-safe."""
         return self._costs.learned()
 
     @property
     def faults(self) -> int:
-        """Unexpected errors since a job was last done. Many mean that the model is broken, not the jobs."""
+        """Unexpected errors since the last success. Many mean that the model is broken, not the jobs."""
         return self._context.health.faults
 
     @property
     def broken(self) -> bool:
-        """Whether the device failed. Every job ends unblamed then; only a new process helps."""
+        """True when the device failed: every job ends without blame, and only a new process helps."""
         return self._context.health.broken
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
-        """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
+        """Queues `job`. Thread-safe. The caller bounds the queue (`max_ongoing_requests`).
 
-        `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done`, `Failed` or `Interrupted`; a job that can't be fetched gets that last one alone, one that comes to a
-        broken engine `Interrupted`, from the caller's thread. It must neither block nor raise. Raises RuntimeError once
-        the engine is stopped.
+        The engine's threads call `emit` with `Started` at admission, then `Progress` and `Preview`, and last with
+        `Done`, `Failed` or `Interrupted`. A job that can't be fetched gets only the last event. On a broken engine the
+        caller's thread emits `Interrupted`. `emit` must neither block nor raise. Raises RuntimeError on a stopped
+        engine.
         """
         handle = RequestHandle(job, emit, self._context.clock())
         self._context.requests.add(handle)
-        if self._context.health.broken:  # asked only now, so that none slips in behind those that the break ended
+        if self._context.health.broken:  # checked after adding, so that no job slips past the end of all others
             handle.end(DEVICE_BROKEN)
             self._context.requests.drop_ended()
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
-        """Drops the job unless it has ended, from any thread. No event follows the return, the next batch lacks it."""
+        """Drops the job unless it has ended. Thread-safe. No event follows the return, and the next batch lacks it."""
         handle.end()
         self._context.requests.drop_ended()
 
@@ -157,8 +154,8 @@ class Engine(Generic[P, S]):
             thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Drops every job without an event and waits for the backend calls in progress, `timeout` seconds per thread.
-        False when a call is still going then; it ends with the process."""
+        """Drops every job without an event, and waits up to `timeout` seconds per thread for backend calls in progress.
+        Returns False if one still runs; it ends with the process."""
         for handle in self._context.requests.close():
             handle.end()
         self._context.requests.drop_ended()
@@ -168,8 +165,7 @@ class Engine(Generic[P, S]):
         return not any(thread.is_alive() for thread in self._threads)
 
     def step_once(self) -> bool:
-        """One round in the calling thread: fetch, admit and encode, one step, finish what is done. False if nothing was
-        to do.
+        """Fetches, encodes, takes a step and finishes in the calling thread. Returns False if nothing was to do.
 
         Raises RuntimeError on a started engine.
         """
@@ -192,7 +188,7 @@ class Engine(Generic[P, S]):
             pass
 
     def _run(self, worker: _Worker) -> None:
-        """What a thread does: its work, whenever something has changed that may give it some."""
+        """Works in a thread whenever the requests change."""
         while not self._context.requests.closed:
             changes = self._context.requests.changes
             try:
@@ -201,12 +197,12 @@ class Engine(Generic[P, S]):
                 self._context.give_up(error)
                 continue
             except Exception as error:
-                # Errors of the backend are handled where they arise; this is one of ours. What caused it may well be
-                # a job in here, and left in place it would raise again for ever.
+                # The workers handle errors of the backend, so this is a bug here. A job may cause it, and would raise
+                # again for ever.
                 log.exception("the engine's loop failed; its jobs are given up")
                 handles = self._context.requests.unfinished()
                 only = handles[0].job if len(handles) == 1 else None
-                event = failure_event(error, blame=self._context.health.faulted(only) and only is not None)
+                event = failure_event(error, blame=self._context.health.record_fault(only) and only is not None)
                 self._context.end_all(handles, event)
                 continue
             if not worked:
@@ -215,5 +211,5 @@ class Engine(Generic[P, S]):
 
 class _Worker(Protocol):
     def work(self) -> bool:
-        """Does what there is to do; False if there was nothing. Raises DeviceBroken."""
+        """Returns False if there was nothing to do. Raises DeviceBroken."""
         ...

@@ -1,7 +1,7 @@
 """Requests of the engine: the table of their stages, the handle that callers hold, and the engine's health.
 
-Every method takes the lock for itself and holds it for a moment only; no backend call and no event happens under it.
-A request is in exactly one of waiting, encoding, active and storing until it ends.
+Every method takes the lock itself and holds it for a moment: no backend call and no event happens under it. A request
+is in exactly one of waiting, encoding, active and storing until it ends.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from deployments.engine.scheduler import admit, is_fetched
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL = 0.25
-"""Seconds between two `Progress` events of a job, at least."""
+"""Minimum seconds between two `Progress` events of a job."""
 
 
 class Milestone(Enum):
-    """What a job has behind it."""
+    """A point that a job has passed."""
 
     ADMITTED = auto()
     ENCODED = auto()
@@ -49,31 +49,32 @@ class Milestone(Enum):
 
 
 class RequestHandle:
-    """What `Engine.submit` returns. Events go out one at a time; nothing follows the end."""
+    """A submitted job. Sends its events one at a time, none after the last."""
 
-    def __init__(self, job: GenerationJob, emit: Callable[[Event], None], submitted: float) -> None:
-        """`submitted` in seconds of the engine's clock."""
+    def __init__(self, job: GenerationJob, emit: Callable[[Event], None], submitted_at: float) -> None:
+        """`submitted_at`: seconds of the engine's clock."""
         self.job = job
-        self.submitted = submitted
+        self.submitted_at = submitted_at
         self.device_s = 0.0
-        """Seconds of the device that were spent on it: its share of what it did together with others."""
+        """Seconds of the device spent on the job; calls for several jobs are split evenly."""
         self.reached: dict[Milestone, float] = {}
-        """When, in seconds of the engine's clock; for the spans of a job that is traced."""
+        """Seconds of the engine's clock by milestone, for the spans of a traced job."""
         self._emit = emit
         self._ended = False
         self._fraction = 0.0
-        self._progressed: float | None = None
-        # Held while `emit` runs, so that `end` returns only when no event is on its way any more. Reentrant, since
-        # `emit` may cancel its own job.
+        self._progress_at: float | None = None
+        # Held while `emit` runs, so that no event is on its way when `end` returns. Reentrant, as `emit` may cancel its
+        # own job.
         self._lock = threading.RLock()
 
     @property
     def ended(self) -> bool:
-        """Whether the last event is out, or the job was cancelled."""
+        """True after the last event, or when the job was cancelled."""
         return self._ended
 
     def remaining(self, now: float) -> float | None:
-        """Seconds until its time is over, `now` by the engine's clock; None without a limit, or before admission."""
+        """Returns the seconds until the deadline at `now`, by the engine's clock; None without a deadline, or before
+        admission."""
         limit, admitted = self.job.remaining_s, self.reached.get(Milestone.ADMITTED)
         return None if limit is None or admitted is None else limit - (now - admitted)
 
@@ -84,23 +85,23 @@ class RequestHandle:
             try:
                 self._emit(event)
             except Exception:
-                # Nobody listens any more: working on would only take the batch from others.
+                # The listener is gone: more work would only take the batch from others.
                 log.exception("listener of job %s failed; the job is dropped", self.job.id)
                 self._ended = True
 
     def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
-        """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
+        """Sends `Progress`, unless the last one was a moment ago or said as much. `now`: the engine's clock."""
         with self._lock:
             self.reached[Milestone.LAST_STEP] = now
-            if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
+            if self._progress_at is not None and now - self._progress_at < PROGRESS_INTERVAL:
                 return
             if fraction <= self._fraction:
                 return
-            self._progressed, self._fraction = now, min(fraction, 1.0)
+            self._progress_at, self._fraction = now, min(fraction, 1.0)
             self.send(Progress(self._fraction, batch, step_s))
 
     def end(self, event: Done | Failed | Interrupted | None = None) -> None:
-        """Sends the last event, or None to leave without one. Only the first call does anything."""
+        """Ends the job with its last event, or without one. Only the first call has an effect."""
         with self._lock:
             if event is not None:
                 self.send(replace(event, device_s=self.device_s))
@@ -110,17 +111,17 @@ class RequestHandle:
 class Stage(Enum):
     STEPPING = auto()
     DENOISED = auto()
-    """All steps done, waits for the finishing thread."""
+    """All steps are done; waits for the finishing thread."""
     FINISHING = auto()
 
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest(Generic[P]):
-    """Not admitted yet."""
+    """A request that is not admitted yet."""
 
     handle: RequestHandle
     fetching: bool = False
-    """Somebody fetches, or has fetched, what the job needs."""
+    """Its inputs are being fetched, or have been."""
     prepared: P | None = None
 
     @property
@@ -134,25 +135,25 @@ class WaitingRequest(Generic[P]):
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest(Generic[S]):
-    """An admitted and encoded job, and its image."""
+    """An admitted and encoded job."""
 
     handle: RequestHandle
     state: S
     stage: Stage = Stage.STEPPING
     previewing: bool = False
-    """A preview is on its way to the store."""
-    previewed: float | None = None
-    """When the last one was made, by the engine's clock."""
+    """A preview is being stored."""
+    previewed_at: float | None = None
+    """Time of the last preview, in seconds of the engine's clock."""
     previews: tuple[int, ...] = ()
-    """The steps after which they were made."""
+    """Steps that previews were made after."""
 
     @property
     def job(self) -> GenerationJob:
         return self.handle.job
 
     @property
-    def submitted(self) -> float:
-        return self.handle.submitted
+    def submitted_at(self) -> float:
+        return self.handle.submitted_at
 
 
 class RequestTable(Generic[P, S]):
@@ -171,7 +172,7 @@ class RequestTable(Generic[P, S]):
 
     @property
     def changes(self) -> int:
-        """Grows with everything that may give a sleeping thread something to do."""
+        """Counter that grows whenever a sleeping thread may have something to do."""
         return self._changes
 
     @property
@@ -180,7 +181,6 @@ class RequestTable(Generic[P, S]):
 
     @property
     def running(self) -> int:
-        """Requests admitted and not ended."""
         with self._condition:
             return len(self._encoding) + len(self._active) + len(self._storing)
 
@@ -193,20 +193,19 @@ class RequestTable(Generic[P, S]):
             self._notify()
 
     def close(self) -> list[RequestHandle]:
-        """Nothing is added any more, and sleepers wake. Returns all that have not ended."""
+        """Refuses further requests, wakes sleepers and returns all requests that have not ended."""
         with self._condition:
             self._closed = True
             self._notify()
         return self.handles()
 
     def handles(self) -> list[RequestHandle]:
-        """Of all that have not ended."""
         with self._condition:
             requests = (*self._waiting, *self._encoding, *self._active)
             return [*(request.handle for request in requests), *self._storing]
 
     def to_fetch(self, ahead: int) -> list[WaitingRequest[P]]:
-        """Those of the first `ahead` waiting that nobody was asked to fetch for: now somebody is."""
+        """Returns those of the first `ahead` waiting requests that are not being fetched, and marks them so."""
         with self._condition:
             requests = [request for request in islice(self._waiting, ahead) if not request.fetching]
             for request in requests:
@@ -222,23 +221,23 @@ class RequestTable(Generic[P, S]):
         self,
         *,
         max_running: int,
-        at_most: int,
+        max_batch: int,
         interleave: bool = True,
-        ready: Callable[[WaitingRequest[P]], bool] = is_fetched,
+        is_ready: Callable[[WaitingRequest[P]], bool] = is_fetched,
     ) -> list[WaitingRequest[P]]:
-        """Moves those that may join now from waiting to encoding, `at_most` at once and `max_running` in all; see
-        `scheduler.admit`; none while others run, without `interleave`. What only has to be stored runs no longer.
-        `ready` is called with the lock held."""
+        """Moves requests from waiting to encoding, by `scheduler.admit`: up to `max_batch` at once and `max_running` in
+        all, not counting those being stored. Without `interleave`, admits none while others run. Calls `is_ready` with
+        the lock held."""
         with self._condition:
             active = [*(request.job for request in self._active), *(handle.job for handle in self._storing)]
-            room = min(at_most, max_running - len(self._active)) if interleave or not self._active else 0
-            self._encoding = admit(self._waiting, active, room=room, ready=ready)
+            capacity = min(max_batch, max_running - len(self._active)) if interleave or not self._active else 0
+            self._encoding = admit(self._waiting, active, capacity=capacity, is_ready=is_ready)
             for request in self._encoding:
                 self._waiting.remove(request)
             return list(self._encoding)
 
     def encoded(self, requests: list[ActiveRequest[S]]) -> None:
-        """Ends encoding: what came of it becomes active, unless cancelled meanwhile."""
+        """Ends encoding and makes `requests` active, unless cancelled meanwhile."""
         with self._condition:
             self._encoding = []
             self._active += [request for request in requests if not request.handle.ended]
@@ -249,7 +248,7 @@ class RequestTable(Generic[P, S]):
             return [request for request in self._active if request.stage is Stage.STEPPING]
 
     def unfinished(self) -> list[RequestHandle]:
-        """Of requests that still need more than a finish."""
+        """Returns the handles of all requests whose steps are not done."""
         with self._condition:
             stepping = (request for request in self._active if request.stage is Stage.STEPPING)
             return [request.handle for request in (*self._waiting, *self._encoding, *stepping)]
@@ -260,11 +259,12 @@ class RequestTable(Generic[P, S]):
             self._notify()
 
     def to_finish(self, max_storing: int) -> ActiveRequest[S] | None:
-        """The first with all steps done, now in finishing; None as long as so many are being stored."""
+        """Moves the first request with all steps done to finishing and returns it; None while `max_storing` are being
+        stored."""
         with self._condition:
             if len(self._storing) >= max_storing:
                 return None
-            ready = (one for one in self._active if one.stage is Stage.DENOISED and not one.handle.ended)
+            ready = (each for each in self._active if each.stage is Stage.DENOISED and not each.handle.ended)
             request = next(ready, None)
             if request is not None:
                 request.stage = Stage.FINISHING
@@ -276,7 +276,7 @@ class RequestTable(Generic[P, S]):
             self._notify()
 
     def storing(self, request: ActiveRequest[S]) -> None:
-        """The request is made, and needs the device no longer."""
+        """Marks the request as finished: it needs the device no longer."""
         with self._condition:
             self._storing.append(request.handle)
             self.remove(request)
@@ -287,7 +287,7 @@ class RequestTable(Generic[P, S]):
             self._notify()
 
     def drop_ended(self) -> None:
-        """Forgets ended requests. One being finished or stored still takes its memory, and leaves when that call
+        """Forgets ended requests. One being finished or stored still takes memory, and leaves when that call
         returns."""
         with self._condition:
             waiting = deque(request for request in self._waiting if not request.handle.ended)
@@ -304,7 +304,7 @@ class RequestTable(Generic[P, S]):
             self._condition.wait_for(lambda: self._closed or reason())
 
     def wake(self) -> None:
-        """Has sleeping threads look again at what there is to do."""
+        """Wakes sleeping threads."""
         with self._condition:
             self._notify()
 
@@ -319,48 +319,48 @@ class Worker(IntEnum):
     FINISH = 2
 
     @property
-    def counted(self) -> str:
-        return counts.seconds(counts.CALLS[self])
+    def counter(self) -> str:
+        return counts.seconds_field(counts.CALLS[self])
 
 
 class Health:
-    """The engine's threads that use the device tell it."""
+    """Counters and failures, recorded by the engine's threads."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._calls: list[float | None] = [None for _ in Worker]
         self._faults = 0
         self._faulty_jobs: set[str] = set()
-        """Those that failed unexpectedly since a job was last done."""
+        """Ids of the jobs that failed unexpectedly since the last success."""
         self._broken = False
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._completed: list[tuple[int, int]] = []
-        """The largest demands of jobs that were done; none of them covers another."""
+        """Largest memory demands of finished jobs; none includes another."""
 
     @property
     def counts(self) -> Mapping[str, float]:
-        """Seconds in the backend by what was done there, steps and their members."""
+        """Backend seconds by call, steps and their members."""
         return dict(self._counts)
 
     @property
     def busy_since(self) -> float | None:
-        """When the longest backend call now in progress began, by the engine's clock; None when there is none."""
-        return min((began for began in list(self._calls) if began is not None), default=None)
+        """Start of the longest backend call in progress, in seconds of the engine's clock; None without a call."""
+        return min((started_at for started_at in list(self._calls) if started_at is not None), default=None)
 
     @property
     def faults(self) -> int:
-        """Unexpected errors since a job was last done. Many mean that the model is broken, not the jobs."""
+        """Unexpected errors since the last success."""
         return self._faults
 
     @property
     def broken(self) -> bool:
-        """Whether the device failed. Nothing more runs in this process."""
+        """True when the device failed: nothing more runs in this process."""
         return self._broken
 
     @contextmanager
     def call(self, worker: Worker, handles: Sequence[RequestHandle]) -> Iterator[None]:
-        """Notes that `worker` is inside the backend, and that these share the time."""
-        self._calls[worker] = began = self._clock()
+        """Records that `worker` is inside the backend, and splits the time among `handles`."""
+        self._calls[worker] = started_at = self._clock()
         try:
             yield
         except (NotFinite, OutOfMemory) as error:
@@ -368,13 +368,13 @@ class Health:
             raise
         finally:
             self._calls[worker] = None
-            took_s = self._clock() - began
-            self._counts[worker.counted] += took_s
+            took_s = self._clock() - started_at
+            self._counts[worker.counter] += took_s
             for handle in handles:
                 handle.device_s += took_s / len(handles)
 
     def record_step(self, jobs: Sequence[GenerationJob], step_s: float) -> None:
-        """They took a step together, in so many seconds."""
+        """Counts a step that these jobs took together."""
         step_ms, members, size = 1000 * step_s, len(jobs), sum(job.request.megapixels for job in jobs)
         self._counts[counts.STEPS] += 1
         self._counts[counts.MEMBERS] += members
@@ -385,44 +385,44 @@ class Health:
         self._counts[counts.STEP_SIZE_SQUARED] += size * size
         self._counts[counts.STEP_SIZE_SECONDS] += size * step_s
 
-    def succeeded(self, job: GenerationJob) -> None:
-        """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""
+    def record_success(self, job: GenerationJob) -> None:
+        """Counts a finished job and resets the faults. A step proves nothing: NaN passes through steps unnoticed."""
         self._faults = 0
         self._faulty_jobs.clear()
         self._counts[counts.JOBS] += 1
-        demand = _demand(job)
+        demand = _memory_demand(job)
         if not self.has_completed(job):
-            self._completed = [each for each in self._completed if not _covers(demand, each)] + [demand]
+            self._completed = [each for each in self._completed if not _includes(demand, each)] + [demand]
 
     def has_completed(self, job: GenerationJob) -> bool:
-        """Whether a job that needs as much memory was done in this process."""
-        return any(_covers(each, _demand(job)) for each in self._completed)
+        """Returns whether this process has finished a job that needs as much memory."""
+        return any(_includes(each, _memory_demand(job)) for each in self._completed)
 
-    def faulted(self, job: GenerationJob | None) -> bool:
-        """Notes an unexpected error. True when the job may be to blame: since the last such error another was done, or
-        there was none since loading, which has shown that the model runs. Every third error in a row of the same job
-        counts likewise, as long as no other job fails. None: several jobs failed."""
+    def record_fault(self, job: GenerationJob | None) -> bool:
+        """Counts an unexpected error; `job` is None if several jobs failed. Returns whether the job may be to blame.
+
+        It may if it is the first to fail since the last success, or since loading, which has shown that the model runs;
+        and at every third of its failures in a row while no other job fails."""
         self._faults += 1
         self._faulty_jobs.add(job.id if job else "")
         return len(self._faulty_jobs) == 1 and self._faults % 3 == 1
 
-    def device_broke(self) -> None:
+    def mark_broken(self) -> None:
         self._broken = True
 
 
-def _demand(job: GenerationJob) -> tuple[int, int]:
-    """What the memory of a job goes by: pixels of all frames, and input images."""
-    return job.request.width * job.request.height * (job.request.video.frames if job.request.video else 1), len(
-        job.inputs.keys
-    )
+def _memory_demand(job: GenerationJob) -> tuple[int, int]:
+    """Returns the pixels of all frames and the number of input images."""
+    request = job.request
+    return request.width * request.height * (request.video.frames if request.video else 1), len(job.inputs.keys)
 
 
-def _covers(demand: tuple[int, int], other: tuple[int, int]) -> bool:
+def _includes(demand: tuple[int, int], other: tuple[int, int]) -> bool:
     return demand[0] >= other[0] and demand[1] >= other[1]
 
 
 NO_MEMORY = Failed("not enough memory for this image: ask for a smaller size or fewer references")
-NO_ROOM = Interrupted("the model has no memory for this request at the moment", blame=False)
+MEMORY_BUSY = Interrupted("the model has no memory for this request at the moment", blame=False)
 BROKEN = Interrupted("the model could not process this request", blame=True)
 NOTHING_USABLE = Interrupted("the model made nothing usable of this request", blame=True)
 DEVICE_BROKEN = Interrupted("the device that the model runs on failed", blame=False)
@@ -432,7 +432,7 @@ DEADLINE_PASSED = Failed("the deadline passed before the image was done")
 
 
 def deadline_infeasible(needed_s: float, remaining_s: float) -> Failed:
-    """How a job ends that can't be done in the time left."""
+    """Returns the end of a job that can't be done in the time left."""
     return Failed(
         f"this can't be done before its deadline: it would take {_duration_text(needed_s)} more, and "
         f"{_duration_text(remaining_s)} are left; "
@@ -441,26 +441,26 @@ def deadline_infeasible(needed_s: float, remaining_s: float) -> Failed:
 
 
 def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
-    """Ends the one request that `error` belongs to."""
+    """Ends the request that caused `error`."""
     blame, fits = True, health.has_completed(handle.job)
     if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
-        blame = health.faulted(handle.job)
+        blame = health.record_fault(handle.job)
         log.error("job %s failed", handle.job.id, exc_info=error)
     handle.end(failure_event(error, blame=blame, fits=fits))
 
 
 def failure_event(error: Exception, *, blame: bool, fits: bool = False) -> Failed | Interrupted:
-    """How a job ends here that failed alone with `error`.
+    """Returns the end of a job that failed alone with `error`.
 
-    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides. `blame` says
-    whether it speaks against the job: not when the model has done nothing well since it last failed. Memory that ran
-    out is no fault of a job that `fits`, as one of its size was done before, nor where other processes hold some.
+    An unexpected error may come from this replica and not the job, so another attempt decides. `blame` says whether it
+    counts against the job: not if the model has finished nothing since it last failed. Running out of memory is no
+    fault of a job that `fits`, as one of its size was finished before, nor where other processes hold memory.
     """
     match error:
         case JobError():
             return Failed(str(error), moderated=isinstance(error, ContentFlagged))
-        case OutOfMemory(others_hold_memory=crowded):
-            return NO_ROOM if crowded or fits else NO_MEMORY
+        case OutOfMemory(shared_gpu_memory=is_shared):
+            return MEMORY_BUSY if is_shared or fits else NO_MEMORY
         case TextEncoderUnavailable():
             return TEXT_ENCODER_UNREACHABLE
         case Unavailable():

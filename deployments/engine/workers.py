@@ -14,10 +14,11 @@ from deployments.contract.events import Done, Failed, Interrupted, Preview, Star
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Order
 from deployments.engine.device import DeviceGate, DevicePriority, IoPool
+from deployments.engine.previews import PreviewSchedule
 from deployments.engine.requests import (
     DEADLINE_PASSED,
     DEVICE_BROKEN,
-    NO_ROOM,
+    MEMORY_BUSY,
     ActiveRequest,
     Health,
     Milestone,
@@ -29,17 +30,17 @@ from deployments.engine.requests import (
     deadline_infeasible,
     fail,
 )
-from deployments.engine.scheduler import MemoryLimit, StepCosts, preview_due, select_batch, too_long
+from deployments.engine.scheduler import MemoryLimit, StepCosts, infeasible_s, select_batch
 
 log = logging.getLogger(__name__)
 
 MAX_STORING: Final = 64
-"""Images on their way to the store; the next is finished once there are fewer."""
+"""Images being stored at most; the next one is finished when there are fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineContext(Generic[P, S]):
-    """What the workers of one engine share. It never refers to the engine, so that a dropped one is freed."""
+    """State that the workers of one engine share. It has no reference to the engine, so that a dropped one is freed."""
 
     backend: Backend[P, S]
     requests: RequestTable[P, S]
@@ -49,7 +50,7 @@ class EngineContext(Generic[P, S]):
     clock: Callable[[], float]
 
     def fail(self, handle: RequestHandle, error: Exception) -> None:
-        """Ends the one request that `error` belongs to."""
+        """Ends the request that caused `error`."""
         fail(handle, error, self.health)
         self.requests.drop_ended()
 
@@ -59,14 +60,14 @@ class EngineContext(Generic[P, S]):
         self.requests.drop_ended()
 
     def give_up(self, error: DeviceBroken) -> None:
-        """Ends every request without blame: the device broke, and none of them can go on here."""
-        self.health.device_broke()
+        """Ends every request without blame, as the device broke."""
+        self.health.mark_broken()
         log.critical("the device is broken; nothing more can run in this process", exc_info=error)
         self.end_all(self.requests.handles(), DEVICE_BROKEN)
 
 
 class Stepper(Generic[P, S]):
-    """Takes steps with the running batch. Used from one thread alone."""
+    """Takes steps with the running batch. Not thread-safe."""
 
     def __init__(
         self,
@@ -75,27 +76,24 @@ class Stepper(Generic[P, S]):
         costs: StepCosts,
         order: Order,
         priority: DevicePriority,
-        preview_every: float | None,
-        preview_interval_s: float,
+        previews: PreviewSchedule,
         batching: StaticBatching[P, S] | None,
     ) -> None:
-        """The settings of `Engine`."""
         self._batching = batching
         self._context = context
         self._costs = costs
         self._order: Order = order
         self._priority = priority
-        self._preview_every = preview_every
-        self._preview_interval_s = preview_interval_s
+        self._previews = previews
 
     def work(self) -> bool:
-        """Ends whose time is over, or surely won't do, and takes one step. Raises DeviceBroken."""
+        """Ends requests that missed or surely will miss their deadline, and takes one step. Raises DeviceBroken."""
         ended = self._expire()
         self._priority.announce(bool(self._context.requests.waiting or self._context.requests.running))
         if not self._context.requests.stepping():
             return ended
         self._priority.wait()
-        # Only now: some were cancelled meanwhile, and others came.
+        # Not before the wait: requests come and go meanwhile.
         batch = self._select()
         if not batch:
             return ended
@@ -103,20 +101,20 @@ class Stepper(Generic[P, S]):
         return True
 
     def _select(self) -> list[ActiveRequest[S]]:
-        """Returns who takes the next step together. Where the backend has made batches, the first in order brings its
-        own, unless another must end before. Of a batch that failed each member goes on alone."""
+        """Returns the requests that take the next step. Where the backend makes the batches, this is the batch of the
+        first request in order, unless another must end before. Of a failed batch each request goes on alone."""
         stepping = self._context.requests.stepping()
         batch = select_batch(stepping, self._context.clock(), self._costs, self._order)
         if self._batching is None or not batch:
             return batch
-        calls = {request: self._batching.call_of(request.state) for request in stepping}
+        calls = {request: self._batching.get_call(request.state) for request in stepping}
         current = self._batching.current_call
-        own = current if current in calls.values() else calls[batch[0]]
-        members = [request for request, call in calls.items() if call is own]
-        return members[:1] if own is not None and own.failed else members
+        next_call = current if current in calls.values() else calls[batch[0]]
+        members = [request for request, call in calls.items() if call is next_call]
+        return members[:1] if next_call is not None and next_call.failed else members
 
     def _expire(self) -> bool:
-        """Whether there was any. What only has to be finished is let through."""
+        """Ends requests past their deadline, but for those whose steps are done. Returns whether there were any."""
         now = self._context.clock()
         ends: list[tuple[RequestHandle, Failed]] = []
         for handle in self._context.requests.unfinished():
@@ -125,27 +123,27 @@ class Stepper(Generic[P, S]):
                 ends.append((handle, DEADLINE_PASSED))
         for request in self._context.requests.stepping():
             remaining = request.handle.remaining(now)
-            needed = None if remaining is None else too_long(request.state, remaining, self._costs)
+            needed = None if remaining is None else infeasible_s(request.state, remaining, self._costs)
             if remaining is not None and needed is not None:
                 ends.append((request.handle, deadline_infeasible(needed, remaining)))
         for handle, event in ends:
-            handle.end(event)  # once: the first is what is told
+            handle.end(event)  # the first event counts
         self._context.requests.drop_ended()
         return bool(ends)
 
     def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
-        """One step of images of one key. A step that failed changed nothing: it is taken again in other company."""
+        """Takes a step, or steps with each image alone if it fails. A failed step changes nothing."""
         if self._step_batch(batch) or self._batching is not None:
             return
         for request in batch:
             if not request.handle.ended:
                 self._step_batch([request])
         if not any(request.handle.ended for request in batch):
-            # None of them was bad, so the size was: it would fail at every step.
+            # No single image failed, so the batch was too large, and would be at every step.
             self._costs.shrink([request.state for request in batch])
 
     def _step_batch(self, batch: Sequence[ActiveRequest[S]]) -> bool:
-        """False when the step failed in a way that only single steps can explain."""
+        """Returns False if the step failed in a way that only single steps can explain."""
         states = [request.state for request in batch]
         try:
             step_s = self._run_step(batch)
@@ -153,7 +151,7 @@ class Stepper(Generic[P, S]):
             raise
         except Exception as error:
             if isinstance(error, OutOfMemory):
-                # The images stay where they are; the next batch takes fewer of them.
+                # The states are unchanged; the next batch is smaller.
                 self._costs.shrink(states)
             if len(batch) == 1:
                 self._context.fail(batch[0].handle, error)
@@ -167,58 +165,47 @@ class Stepper(Generic[P, S]):
             if request.state.done_steps >= request.state.total_steps:
                 self._context.requests.move(request, Stage.DENOISED)
         if self._batching is not None and _steps_left(states[0]) == 1:
-            self._context.requests.wake()  # the next call of this kind is encoded meanwhile
+            self._context.requests.wake()  # to encode the next call with this key meanwhile
         return True
 
     def _run_step(self, batch: Sequence[ActiveRequest[S]]) -> float:
-        """How long the step took. One that doesn't fit beside other work is taken again without any: whose memory it
-        was says nothing of the batch."""
+        """Returns the seconds of the step. One that runs out of memory beside other work runs again alone: the other
+        work may have taken the memory."""
         states, handles = [request.state for request in batch], [request.handle for request in batch]
 
-        def step(*, alone: bool) -> tuple[float, OutOfMemory | None]:
-            with self._context.gate.step(alone=alone) as accompanied, self._context.health.call(Worker.STEPS, handles):
-                began = self._context.clock()
+        def step(*, exclusive: bool) -> tuple[float, OutOfMemory | None]:
+            gate, health = self._context.gate, self._context.health
+            with gate.step(exclusive=exclusive) as overlapped, health.call(Worker.STEPS, handles):
+                started_at = self._context.clock()
                 try:
                     self._context.backend.step(states)
                 except OutOfMemory as error:
-                    if not accompanied():
+                    if not overlapped():
                         raise
                     return 0.0, error
-                return self._context.clock() - began, None
+                return self._context.clock() - started_at, None
 
-        step_s, crowded = step(alone=False)
-        return step(alone=True)[0] if crowded else step_s
+        step_s, out_of_memory = step(exclusive=False)
+        return step(exclusive=True)[0] if out_of_memory else step_s
 
     def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
         now = self._context.clock()
         request.handle.progress(request.state.done_steps / request.state.total_steps, now, batch, step_s)
-        if not self._wants_preview(request, now):
+        if not self._previews.is_due(request, now):
             return
-        request.previewed, request.previews = now, (*request.previews, request.state.done_steps)
+        request.previewed_at, request.previews = now, (*request.previews, request.state.done_steps)
         try:
             with self._context.health.call(Worker.STEPS, [request.handle]):
                 store = self._context.backend.preview(request.state)
         except DeviceBroken:
             raise
         except Exception:
-            # A preview is a courtesy; its failure is no reason to lose the image.
+            # Losing a preview is no reason to lose the image.
             log.warning("no preview of job %s", request.job.id, exc_info=True)
             return
         if store is not None:
             request.previewing = True
             self._context.io.run(partial(self._store_preview, request, store))
-
-    def _wants_preview(self, request: ActiveRequest[S], now: float) -> bool:
-        if self._preview_every is None or request.handle.ended:
-            return False
-        if request.previewing:  # the store is slow, and the next one will say more
-            return False
-        since = request.handle.reached[Milestone.ADMITTED] if request.previewed is None else request.previewed
-        if now - since < self._preview_interval_s:  # nobody could look at it before there is more to see
-            return False
-        return preview_due(
-            request.state.done_steps, request.state.total_steps, self._preview_every, max(request.previews, default=0)
-        )
 
     def _store_preview(self, request: ActiveRequest[S], store: Callable[[], Preview]) -> None:
         try:
@@ -229,7 +216,7 @@ class Stepper(Generic[P, S]):
 
 
 class Encoder(Generic[P, S]):
-    """Admits and encodes requests. Used from one thread alone, while another one takes steps."""
+    """Admits and encodes requests. Not thread-safe; runs beside the stepper."""
 
     def __init__(
         self,
@@ -239,15 +226,14 @@ class Encoder(Generic[P, S]):
         max_batch: int,
         batching: StaticBatching[P, S] | None,
     ) -> None:
-        """Raises ValueError for `max_batch` below one."""
+        """Raises ValueError for `max_batch` below 1."""
         self._batching = batching
         self._context = context
         self._max_running = max_running
         self._limit = MemoryLimit(max_batch)
 
     def work(self) -> bool:
-        """Admits who may join, as many as are believed to fit into memory together, and encodes them. Raises
-        DeviceBroken."""
+        """Admits and encodes as many requests as may join and are believed to fit into memory. Raises DeviceBroken."""
         admitted = self._admit()
         if not admitted:
             return False
@@ -261,7 +247,7 @@ class Encoder(Generic[P, S]):
             now = self._context.clock()
             for request in encoded:
                 request.handle.reached[Milestone.ENCODED] = now
-                if request.state.done_steps >= request.state.total_steps:  # one that was resumed
+                if request.state.done_steps >= request.state.total_steps:  # resumed
                     request.stage = Stage.DENOISED
         except DeviceBroken:
             for request in admitted:
@@ -272,27 +258,27 @@ class Encoder(Generic[P, S]):
         return True
 
     def _admit(self) -> list[WaitingRequest[P]]:
-        """Admits those whose time it is. As the call of a backend can't grow, a job waits for the end of one that it
-        could have shared, and meets others there."""
-        requests, most, batching = self._context.requests, self._limit.size, self._batching
+        """Admits requests by order. A backend's call can't grow, so a job that could have shared a running call waits
+        for its end, and shares the next one with others."""
+        requests, max_batch, batching = self._context.requests, self._limit.size, self._batching
         if batching is None:
-            return requests.admit(max_running=self._max_running, at_most=most)
+            return requests.admit(max_running=self._max_running, max_batch=max_batch)
         states = [request.state for request in requests.stepping()]
-        busy = {batching.call_of(state).kind for state in states if _steps_left(state) > 1}
+        busy = {batching.get_call(state).key for state in states if _steps_left(state) > 1}
         return requests.admit(
             max_running=self._max_running,
-            at_most=most,
+            max_batch=max_batch,
             interleave=batching.interleaves,
-            ready=lambda request: request.prepared is not None and batching.kind_of(request.prepared) not in busy,
+            is_ready=lambda request: request.prepared is not None and batching.call_key(request.prepared) not in busy,
         )
 
     def _encode(self, admitted: Sequence[WaitingRequest[P]]) -> list[ActiveRequest[S]]:
-        """Makes images of jobs that were fetched. A batch that fails is tried again in parts, so that only bad jobs
-        fail; one that does not fit alone, once more without a step beside it. Raises DeviceBroken.
+        """Encodes fetched jobs. A batch that fails is tried again in parts, so that only bad jobs fail; a single job
+        that does not fit, once more without a step beside it. Raises DeviceBroken.
         """
         requests: list[ActiveRequest[S]] = []
         pending = deque([list(admitted)])
-        too_many, one_too_large = 0, False
+        failed_size, job_too_large = 0, False
         while pending:
             batch = [request for request in pending.popleft() if not request.handle.ended]
             if not batch:
@@ -302,14 +288,14 @@ class Encoder(Generic[P, S]):
             except DeviceBroken:
                 raise
             except Exception as error:
-                memory = isinstance(error, OutOfMemory)
+                out_of_memory = isinstance(error, OutOfMemory)
                 if len(batch) == 1:
                     fail(batch[0].handle, error, self._context.health)
-                    one_too_large |= memory
+                    job_too_large |= out_of_memory
                     continue
                 log.warning("encoding %d jobs failed; tried again in parts", len(batch), exc_info=error)
-                too_many = len(batch) if memory else too_many
-                size = (len(batch) + 1) // 2 if memory else 1
+                failed_size = len(batch) if out_of_memory else failed_size
+                size = (len(batch) + 1) // 2 if out_of_memory else 1
                 pending.extendleft(reversed([batch[first : first + size] for first in range(0, len(batch), size)]))
                 continue
             self._limit.record_success(len(batch))
@@ -318,9 +304,9 @@ class Encoder(Generic[P, S]):
                     fail(request.handle, result, self._context.health)
                 else:
                     requests.append(ActiveRequest(request.handle, result))
-        if too_many and not one_too_large:
-            # Otherwise it was the one job and not the number of them.
-            self._limit.record_failure(too_many)
+        if failed_size and not job_too_large:
+            # A job that is too large by itself says nothing about their number.
+            self._limit.record_failure(failed_size)
         return requests
 
     def _encode_batch(self, batch: Sequence[WaitingRequest[P]]) -> list[S | JobError]:
@@ -329,8 +315,8 @@ class Encoder(Generic[P, S]):
             return self._context.gate.run(lambda: self._context.backend.encode(prepared), retry=len(batch) == 1)
 
 
-class Fetcher(Generic[P, S]):
-    """Fetches what requests need from elsewhere: for the first `ahead` that wait, as it stays in memory until then."""
+class JobFetcher(Generic[P, S]):
+    """Fetches the inputs of the first `ahead` waiting requests, as these stay in memory until admission."""
 
     def __init__(self, context: EngineContext[P, S], *, ahead: int) -> None:
         self._context = context
@@ -350,8 +336,8 @@ class Fetcher(Generic[P, S]):
         except DeviceBroken as error:
             self._context.give_up(error)
         except OutOfMemory:
-            # Of what the job needs on the device: it is no larger than that of others.
-            request.handle.end(NO_ROOM)
+            # Inputs of one job are no larger than those of others, so other work took the memory.
+            request.handle.end(MEMORY_BUSY)
             self._context.requests.drop_ended()
         except Exception as error:
             self._context.fail(request.handle, error)
@@ -363,12 +349,12 @@ class Fetcher(Generic[P, S]):
             return self._context.backend.fetch(job)
         except OutOfMemory:
             pass
-        with self._context.gate.alone():
+        with self._context.gate.exclusive():
             return self._context.backend.fetch(job)
 
 
 class Finisher(Generic[P, S]):
-    """Decodes and stores results. Used from one thread alone, while another one takes steps."""
+    """Decodes and stores results. Not thread-safe; runs beside the stepper."""
 
     def __init__(self, context: EngineContext[P, S]) -> None:
         self._context = context
@@ -389,7 +375,7 @@ class Finisher(Generic[P, S]):
             raise
         except Exception as error:
             fail(request.handle, error, self._context.health)
-            # Only after its last event: whoever waits for an exclusive job to end starts behind it.
+            # After its last event, so that jobs that wait for the end of an exclusive one start behind it.
             self._context.requests.remove(request)
         else:
             reached[Milestone.FINISHED] = self._context.clock()
@@ -407,7 +393,7 @@ class Finisher(Generic[P, S]):
         except Exception as error:
             fail(handle, error, self._context.health)
         else:
-            self._context.health.succeeded(handle.job)
+            self._context.health.record_success(handle.job)
             handle.end(Done(output))
         self._context.requests.stored(handle)
 

@@ -1,4 +1,4 @@
-"""Canvas sizes: from the size a client asked for to the size a model renders, and back; of images and videos."""
+"""Canvas sizes: converts the size a client asked for to the size a model renders, for images and videos."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from deployments.contract.request import FPS
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What is rendered: an image of `frame` pixels in the middle of a canvas whose sides are whole tokens.
+    """A canvas of whole tokens with the image, of `frame` pixels, in its middle.
 
-    All sizes are (height, width) in pixels, `grid` in tokens.
+    Sizes are (height, width) in pixels, `grid` in tokens.
     """
 
     frame: tuple[int, int]
@@ -27,22 +27,21 @@ class Canvas:
 
     @property
     def crop(self) -> tuple[slice, slice]:
-        """Where the image lies in the canvas, as (rows, columns)."""
+        """Position of the image in the canvas, as (rows, columns)."""
         (height, width), (rows, columns) = self.size, self.frame
         top, left = (height - rows) // 2, (width - columns) // 2
         return slice(top, top + rows), slice(left, left + columns)
 
 
-MOST_ELONGATED = 4
-"""Ratio of the sides of a canvas, at most: longer images are stretched, as no model that draws at one size has seen
-any that are longer still."""
+MAX_ELONGATION = 4
+"""Largest ratio of a canvas's sides. Longer images are stretched, as models for one size have seen none."""
 
 
 def canvas_for(width: int, height: int, token: int, render_side: int | None = None) -> Canvas:
-    """The canvas for an image of `width` x `height`.
+    """Returns the canvas for an image of `width` x `height`.
 
-    Without `render_side` the frame is that size itself. With it, the frame is the whole canvas, whose shorter side is
-    that many pixels whatever the size asked for; bringing it to that size afterwards stretches it by a few percent.
+    Without `render_side` the frame has that size. With it, the frame is the whole canvas, whose shorter side has
+    `render_side` pixels; resizing the result to the size asked for stretches it by a few percent.
     """
     if render_side is None:
         return Canvas((height, width), (math.ceil(height / token), math.ceil(width / token)), token)
@@ -51,25 +50,26 @@ def canvas_for(width: int, height: int, token: int, render_side: int | None = No
 
 
 def grid_for(width: int, height: int, side: int) -> tuple[int, int]:
-    """The grid (rows, columns) for an image of `width` x `height`: its shorter side has `side` tokens, or one less.
+    """Returns the grid (rows, columns) for an image of `width` x `height`. The shorter side has `side` tokens, or one
+    less.
 
     Both sides are even, so that the middle of every canvas is a corner of four tokens: what a model draws around it is
-    divided into tokens in one way only. The longer side is nearest to the image's ratio.
+    divided into tokens in one way only. The longer side comes closest to the image's ratio.
     """
     shorter = max(2, side // 2 * 2)
-    ratio = min(max(width, height) / min(width, height), MOST_ELONGATED)
+    ratio = min(max(width, height) / min(width, height), MAX_ELONGATION)
     below = math.floor(shorter * ratio / 2) * 2
-    longer = min((below, below + 2), key=lambda long: abs(math.log(long / shorter / ratio)))
+    longer = min((below, below + 2), key=lambda side: abs(math.log(side / shorter / ratio)))
     return (shorter, longer) if width >= height else (longer, shorter)
 
 
 MAX_LEAD: Final = 25
-"""Frames of a video that lead into its continuation, at most: about a second."""
+"""Frames of a start video that lead into its continuation at most: about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Pixels per latent, along a side and along time; latents of sound a second."""
+    """Pixels per latent along a side, frames per latent, and latents of sound per second."""
 
     space: int
     time: int
@@ -78,7 +78,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class VideoShape:
-    """`lead` frames that there are already, then `frames` new ones, then what fills the last latent.
+    """`lead` existing frames, `frames` new ones, and padding to whole latents.
 
     The first latent stands for one frame, each further one for `scale.time`.
     """
@@ -108,7 +108,7 @@ class VideoShape:
 
     @property
     def decoded_frames(self) -> int:
-        """Frames that the latents decode to."""
+        """Number of frames that the latents decode to."""
         return (self.latents - 1) * self.scale.time + 1
 
     @property
@@ -120,7 +120,7 @@ class VideoShape:
         return self.audio_latents_until(self.lead)
 
     def latents_until(self, frames: int) -> int:
-        """So many hold the first `frames`; none for none."""
+        """Returns the number of latents that hold the first `frames`."""
         return -(-(frames - 1) // self.scale.time) + 1 if frames > 0 else 0
 
     def audio_latents_until(self, frames: int) -> int:
@@ -128,7 +128,7 @@ class VideoShape:
 
 
 def lead_frames(frames: int, time: int) -> int:
-    """How many of the last of `frames` lead in: they must fill whole latents."""
+    """Returns how many of the last of `frames` lead in: they must fill whole latents."""
     return (min(frames, MAX_LEAD) - 1) // time * time + 1
 
 

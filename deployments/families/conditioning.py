@@ -1,4 +1,4 @@
-"""Conditioning inputs: prompt encoders (own or shared), encoded references and their cache, the prepared request."""
+"""Conditioning inputs: prompt encoders (own or shared), encoded references and their cache, and prepared requests."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ Embeds_co = TypeVar("Embeds_co", bound=tuple[Tensor, ...], covariant=True)
 
 class PromptEncoder(Protocol[Embeds_co]):
     def encode(self, prompts: Sequence[str]) -> Sequence[Embeds_co]:
-        """One per prompt, in order, at least one; none of them keeps another one in memory."""
+        """Returns one result per prompt, in order. `prompts` is not empty, and results share no memory."""
         ...
 
 
 SharedEncoder: TypeAlias = Callable[[str], bytes]
-"""From a prompt to what `as_bytes` made of it elsewhere. Waits; from any thread. Raises TextEncoderUnavailable."""
+"""Encodes a prompt elsewhere and returns it as `as_bytes` does. Blocks. Thread-safe. Raises TextEncoderUnavailable."""
 
 
 def as_bytes(tensors: tuple[Tensor, ...]) -> bytes:
-    """In the format of safetensors, each tensor by its place."""
-    return safetensors.torch.save({str(place): tensor.cpu().contiguous() for place, tensor in enumerate(tensors)})
+    """Returns the tensors in the safetensors format, named by index."""
+    return safetensors.torch.save({str(index): tensor.cpu().contiguous() for index, tensor in enumerate(tensors)})
 
 
 def from_bytes(data: bytes, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    """In their order, on `device`; what is no integer in `dtype`."""
+    """Returns the tensors in order on `device`, those of floats as `dtype`."""
     tensors = safetensors.torch.load(data)
-    embeds = [tensors[str(place)] for place in range(len(tensors))]
+    embeds = [tensors[str(index)] for index in range(len(tensors))]
     return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in embeds]
 
 
 def trim_language_model(model: Any, last_state: int) -> None:
-    """Drops from `model` what comes after hidden state `last_state`: later layers and the head, which gives a logit for
-    every word of its vocabulary and token of the prompt. The first later layer stays: the last state has a norm of its
-    own."""
+    """Drops from `model` what comes after hidden state `last_state`: later layers, and the head, which computes a logit
+    for every word of the vocabulary at every token. The first later layer stays, as the last state has its own norm."""
     decoder = model.get_decoder()
     decoder.layers = decoder.layers[: last_state + 1]
     model.lm_head = nn.Identity()
@@ -56,8 +55,8 @@ def trim_language_model(model: Any, last_state: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A job together with the bytes of its input images; the references are in the job's order. `prompt` is what a
-    shared text encoder made of the job's, as the family keeps it."""
+    """A job with the bytes of its input images, the references in the job's order. `prompt` is the prompt as a shared
+    text encoder encoded it; None without one."""
 
     job: GenerationJob
     references: tuple[bytes, ...] = ()
@@ -67,11 +66,11 @@ class PreparedRequest:
     prompt: tuple[Tensor, ...] | None = None
 
 
-class References(Generic[T]):
-    def __init__(self, most: int, caches: CacheSizes, *, alone_differs: bool = False) -> None:
-        """A job may have `most`. `alone_differs` where the only one of a job is read in another way than others."""
-        self._most = most
-        self._alone_differs = alone_differs
+class ReferenceCache(Generic[T]):
+    def __init__(self, max_references: int, caches: CacheSizes, *, solo_differs: bool = False) -> None:
+        """A job may have `max_references`. `solo_differs`: a job's only reference is encoded in another way."""
+        self._max_references = max_references
+        self._solo_differs = solo_differs
         self._cache: ByteCache[tuple[bytes, bool], T] = ByteCache(caches.references_mb * MB, tensor_bytes)
 
     @property
@@ -81,14 +80,14 @@ class References(Generic[T]):
     def clear(self) -> None:
         self._cache.clear()
 
-    def read(self, request: PreparedRequest, read: Callable[[Image.Image, bool], T]) -> list[T]:
-        """Each of the job's references by `read`, which is given the image, and whether it is the only one where that
-        matters. Raises JobError for one that is no image, and for too many."""
+    def encode(self, request: PreparedRequest, encode: Callable[[Image.Image, bool], T]) -> list[T]:
+        """Returns the encoded references of a job. `encode` gets an image and, with `solo_differs`, whether it is the
+        only one. Raises JobError for data that is no image, and for too many."""
         references = request.references
-        if len(references) > self._most:
-            raise JobError(f"at most {self._most} input images are possible")
-        alone = self._alone_differs and len(references) == 1
+        if len(references) > self._max_references:
+            raise JobError(f"at most {self._max_references} input images are possible")
+        solo = self._solo_differs and len(references) == 1
         return [
-            self._cache.get_or_create((sha256(data).digest(), alone), lambda data=data: read(open_image(data), alone))
+            self._cache.get_or_create((sha256(data).digest(), solo), lambda data=data: encode(open_image(data), solo))
             for data in references
         ]

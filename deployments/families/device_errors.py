@@ -11,9 +11,9 @@ import torch
 from deployments.backend import DeviceBroken, OutOfMemory
 
 _NO_MEMORY: Final = (
-    "not enough memory",  # the CPU allocator has no error class of its own
+    "not enough memory",  # of the CPU allocator, which has no error class
     "can't allocate memory",
-    "out of memory",  # from outside of torch's allocator: a stream, a library's workspace
+    "out of memory",  # outside of torch's allocator: a stream, a library's workspace
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
@@ -23,7 +23,7 @@ _REFUSED: Final = (
     "CUBLAS_STATUS_INVALID_VALUE",
     "CUBLAS_STATUS_NOT_SUPPORTED",
 )
-"""A call that never ran, for what it was asked: the next one may."""
+"""Errors of a call that never ran because of its arguments; the next one may."""
 _FAILED: Final = (
     "device-side assert",
     "CUBLAS_STATUS_EXECUTION_FAILED",
@@ -34,17 +34,17 @@ _FAILED: Final = (
 
 
 _CONTEXT: Final = 2**30
-"""Bytes of a device's memory that this process may hold beside torch's, for its context and libraries."""
+"""Bytes of device memory that this process may hold outside of torch, for its context and libraries."""
 
 
 @contextmanager
 def translate_device_errors() -> Iterator[None]:
-    """Turns torch's ways of saying that memory ran out into OutOfMemory, and hands cached blocks back to the device.
-    Its ways of saying that the device failed become DeviceBroken."""
+    """Turns torch's errors of memory into OutOfMemory, after returning cached blocks to the device, and those of a
+    failed device into DeviceBroken."""
     message: str | None = None
     try:
         yield
-    except (torch.OutOfMemoryError, OutOfMemory) as error:  # the latter is what others beside torch ran into
+    except (torch.OutOfMemoryError, OutOfMemory) as error:  # the latter from libraries beside torch
         message = str(error)
     except RuntimeError as error:
         text = str(error)
@@ -54,24 +54,24 @@ def translate_device_errors() -> Iterator[None]:
             raise
         message = text
     if message is not None:
-        # Outside the handler: there, the traceback would keep the failed tensors alive.
-        crowded = False
+        # Outside the handler: the traceback would keep the failed tensors alive.
+        is_shared = False
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-            crowded = _others_hold_memory()
-        raise OutOfMemory(message, others_hold_memory=crowded)
+            is_shared = _is_memory_shared()
+        raise OutOfMemory(message, shared_gpu_memory=is_shared)
 
 
-def _others_hold_memory() -> bool:
-    """Whether other processes hold memory of this one's share of the current CUDA device."""
+def _is_memory_shared() -> bool:
+    """Returns whether other processes hold memory of this one's share of the current CUDA device."""
     free, total = torch.cuda.mem_get_info()
     outside_limit = total * (1 - torch.cuda.get_per_process_memory_fraction())
     return total - free - torch.cuda.memory_reserved() > outside_limit + _CONTEXT
 
 
 def _is_broken(error: RuntimeError, text: str) -> bool:
-    """Whether every later call in this process fails likewise: CUDA gives a context up at the first such error."""
+    """Returns whether every later call in this process fails, too: CUDA gives up a context at its first error."""
     if any(words in text for words in _REFUSED):
         return False
-    said_by_device = isinstance(error, torch.AcceleratorError) or text.startswith("CUDA error:")
-    return said_by_device or any(words in text for words in _FAILED)
+    is_device_error = isinstance(error, torch.AcceleratorError) or text.startswith("CUDA error:")
+    return is_device_error or any(words in text for words in _FAILED)

@@ -1,7 +1,7 @@
 """The `Family` protocol of image models.
 
-A family wraps the components of one diffusers pipeline and replaces its loop: it turns jobs into states, says how fast
-the latents of a batch move, and turns a finished state into an image. It keeps nothing about single jobs.
+A family wraps the components of one diffusers pipeline and replaces its loop: it turns jobs into states, computes the
+velocity of a batch, and turns a finished state into an image. It keeps no state of single jobs.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from deployments.lru_cache import CacheStats
 
 class Family(Velocity, Protocol):
     text_parts: ClassVar[Sequence[str]]
-    """The components that read prompts."""
+    """Components that encode prompts."""
 
     @property
     def transformer(self) -> Any:
-        """The network that every step runs: a diffusers model."""
+        """The diffusers model that every step runs."""
         ...
 
     @property
     def caches(self) -> Mapping[str, CacheStats]:
-        """What is kept for further jobs, by name."""
+        """Statistics of the caches by name."""
         ...
 
     def forget(self) -> None:
-        """Keeps nothing of jobs any more, until the next one."""
+        """Empties the caches."""
         ...
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
-        """Raises CheckpointError when a component is missing or broken."""
+        """Raises CheckpointError for a missing or broken component."""
         ...
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Any]:
-        """What reads prompts in the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
+        """Loads only the prompt encoder of the checkpoint in `folder`. Raises CheckpointError."""
         ...
 
     def fetch(self, request: PreparedRequest) -> PreparedRequest:
-        """With its prompt as a shared text encoder reads it, where there is one: waits for that, from any thread.
-        Raises TextEncoderUnavailable."""
+        """Adds the prompt encoded by a shared text encoder, if there is one. Blocks. Thread-safe. Raises
+        TextEncoderUnavailable."""
         ...
 
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
-        """One state per request, in order; one that can't be done gets its JobError and the others go on."""
+        """Returns one state per request, in order, or its JobError."""
         ...
 
     def use_packed_attention(self, attention: Attention) -> None:
-        """How `packed` keeps images apart, from now on."""
+        """Sets how `packed` keeps images apart."""
         ...
 
     def finish(self, state: State) -> Pixels:
-        """The image of a state whose steps are all done, in exactly the job's size. Raises NotFinite."""
+        """Returns the image of a state whose steps are done, in exactly the job's size. Raises NotFinite."""
         ...
 
     def preview(self, state: State) -> Pixels | None:
-        """A small, cheap image of where the state is heading; None before its first step."""
+        """Returns a small estimate of the final image; None before the first step."""
         ...

@@ -21,33 +21,34 @@ from deployments.families.conditioning import (
     Embeds,
     PreparedRequest,
     PromptEncoder,
-    References,
+    ReferenceCache,
     SharedEncoder,
     from_bytes,
 )
 from deployments.families.packed.batch import Attention, StepInputs
 from deployments.families.packed.transformers import PackedForward
 from deployments.families.pipeline import LoadOptions
+from deployments.families.previews import LinearPreview
 from deployments.families.state import State, tensor_bytes
 from deployments.families.step import with_cfg
-from deployments.families.vae import LinearPreview, finite
+from deployments.families.vae import finite
 from deployments.images import Pixels, fit
 from deployments.lru_cache import MB, ByteCache, CacheStats
 
 TOKEN: Final = 16
-"""Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
+"""Pixels per side of a token: 8 per latent, and latents are packed 2 x 2."""
 
 
 class Flux(ABC, Generic[Embeds]):
-    """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family.
+    """Base of the families Flux1, Flux2 and Flux3. Implements Family, except `velocity` and `load`.
 
-    `Embeds` is a prompt as a family's text encoders read it. One that was first read beside others may differ in its
-    last bits from what it would be alone, and stays so as long as it is kept.
+    `Embeds` is an encoded prompt. One that was encoded in a batch may differ in its last bits from one encoded alone,
+    and stays so while it is cached.
     """
 
     text_parts: ClassVar[Sequence[str]]
     reads_empty_prompts: ClassVar[bool] = True
-    """Whether an empty prompt means something, which CFG goes away from."""
+    """True when the text encoder reads an empty prompt, which CFG needs."""
 
     def __init__(
         self,
@@ -56,14 +57,13 @@ class Flux(ABC, Generic[Embeds]):
         load_options: LoadOptions,
         *,
         channels: int,
-        references: References[Any],
+        references: ReferenceCache[Any],
         decode: Callable[[Tensor], Tensor],
         prompts: PromptEncoder[Embeds] | None,
     ) -> None:
-        """`packed_forward` is the transformer's forward over a batch of images. `channels` is C, the numbers of a
-        token of the image. `decode` takes tokens (1, C, rows, columns) to an image (1, 3, 16 rows, 16 columns) in
-        [0, 1], float32. `prompts` may be None where `load_options` names a shared encoder. Raises CheckpointError for
-        guidance that needs more than the family reads."""
+        """`packed_forward` is the transformer's forward over a batch of images. `channels` is C, the channels of an
+        image token. `decode` takes tokens (1, C, rows, columns) to an image (1, 3, 16 rows, 16 columns) in [0, 1],
+        float32. `prompts` may be None with a shared encoder. Raises CheckpointError for CFG without empty prompts."""
         if load_options.config.cfg is not None and not self.reads_empty_prompts:
             raise CheckpointError(f"cfg must be null for {type(self).__name__}, which reads no empty prompt")
         self.transformer: Any = transformer
@@ -128,33 +128,33 @@ class Flux(ABC, Generic[Embeds]):
     def preview(self, state: State) -> Pixels | None:
         if state.v is None:
             return None
-        # Along a straight path the velocity points from the noise to the image, so this is where it would arrive.
+        # Along a straight path the velocity points from the noise to the image, so the rest of the path ends there.
         denoised = state.x - state.t[state.i] * state.v
         return self._preview.image(to_grid(denoised, state.grid), state.job.request.width, state.job.request.height)
 
     @classmethod
     @abstractmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Embeds]:
-        """Of the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
+        """Loads only the prompt encoder of the checkpoint in `folder`. Raises CheckpointError."""
 
     @classmethod
     @abstractmethod
     def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Embeds:
-        """A prompt from its tensors, in their order."""
+        """Returns a prompt from its tensors in order."""
 
     @abstractmethod
     def _state(self, request: PreparedRequest, prompt: Embeds) -> State:
-        """The image before its first step. Raises JobError."""
+        """Returns the state before the first step. Raises JobError."""
 
     @abstractmethod
     def _text_conditioning(self, prompt: Embeds) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a state holds of a prompt alone: its part of `per`, and of `ids`."""
+        """Returns the parts of `State.per` and `State.ids` that depend on the prompt alone."""
 
     def _prompt_from_bytes(self, data: bytes) -> Embeds:
         return self._prompt_from_tensors(from_bytes(data, self._device, self.transformer.dtype))
 
     def _encode_prompts(self, prompts: Sequence[str]) -> list[Embeds]:
-        """One per prompt; equal ones, and those that are kept, are not encoded again."""
+        """Returns one result per prompt. Encodes equal prompts once, and cached ones not at all."""
         embeds = {prompt: self._prompts.get(prompt) for prompt in prompts}
         missing = [prompt for prompt, entry in embeds.items() if entry is None]
         if missing:
@@ -165,7 +165,7 @@ class Flux(ABC, Generic[Embeds]):
         return [entry for prompt in prompts if (entry := embeds[prompt]) is not None]
 
     def _read(self, request: PreparedRequest) -> str:
-        """The prompt as the checkpoint gets it."""
+        """Returns the prompt for the checkpoint."""
         job, images = request.job, len(request.references)
         if self._read_prompt is None:
             return job.request.prompt
@@ -182,7 +182,6 @@ class Flux(ABC, Generic[Embeds]):
         return with_cfg(state, self._cfg, *self._text_conditioning(self._encode_empty_prompt()))
 
     def _encode_empty_prompt(self) -> Embeds:
-        """A prompt of no words."""
         if self._empty_prompt is None:
             [self._empty_prompt] = self._encode_prompts([""])
         return self._empty_prompt
@@ -192,5 +191,5 @@ class Flux(ABC, Generic[Embeds]):
 
 
 def to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tokens (1, rows x columns, C) to (1, C, rows, columns)."""
+    """Converts tokens (1, rows x columns, C) to (1, C, rows, columns)."""
     return tokens.unflatten(1, grid).permute(0, 3, 1, 2)

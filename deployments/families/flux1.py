@@ -1,12 +1,11 @@
 """Flux1: text to image, Kontext (references), Fill (a mask) and Canny (edges); embedded guidance, any size.
 
 Runs the components of diffusers' `FluxPipeline`, `FluxKontextPipeline`, `FluxFillPipeline` and `FluxControlPipeline`
-in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's image. The
-components of a `FluxPriorReduxPipeline`, of a checkpoint of its own or in the folder `redux`, make it take image
-prompts.
+in the engine's loop. A job that runs alone in float32 gets the stock pipeline's image bit by bit. The components of a
+`FluxPriorReduxPipeline`, in a checkpoint of its own or in the folder `redux`, add image prompts.
 
-Tokens of a step: text (512 or what the tokenizer knows, and the image prompt's), image (N), references (M). Position
-ids are (image, row, column), all zero for text.
+Tokens of a step: text (512, or the tokenizer's maximum, and those of the image prompt), image (N), references (M).
+Position ids are (image, row, column), all zero for text.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from deployments.backend import JobError
 from deployments.checkpoint_files import read_index
 from deployments.contract.model import REDUX
 from deployments.families.canvas import Canvas
-from deployments.families.conditioning import PreparedRequest, References
+from deployments.families.conditioning import PreparedRequest, ReferenceCache
 from deployments.families.flux import Flux
 from deployments.families.flux1_conditions import (
     CHANNELS,
@@ -35,7 +34,7 @@ from deployments.families.flux1_conditions import (
     MAX_REFERENCES,
     REFERENCES,
     Latents,
-    Reading,
+    ReaderInput,
     from_grid,
     grid_ids,
     to_tokens,
@@ -49,40 +48,40 @@ from deployments.families.vae import place_vae
 from deployments.images import Backdrop, Pixels, open_image
 
 MAX_TEXT = 512
-"""T5 tokens; shorter prompts are padded, and the padding is attended, so all prompts of a model are equally long."""
+"""T5 tokens. Shorter prompts are padded, and the padding is attended, so all prompts of a model have equal length."""
 MAX_POOLED = 77
 """CLIP tokens."""
 
 
-class EncodedPrompt(NamedTuple):
+class Flux1Prompt(NamedTuple):
     text: Tensor
-    """T5's tokens, (1, L, D)."""
+    """T5 embeddings, (1, L, D)."""
     pooled: Tensor
-    """CLIP's pooled embedding, (1, P)."""
+    """Pooled CLIP embedding, (1, P)."""
 
 
 TEXT_PARTS = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
-"""Components of a checkpoint."""
+"""Components that encode prompts."""
 
 
 class Flux1PromptEncoder:
     def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
-        """`pipeline` has two tokenizers and text encoders, on `device`."""
+        """`pipeline` has both tokenizers and text encoders, on `device`."""
         self._pipeline = pipeline
         self._dtype = dtype
         self._device = device
 
-    def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
-        """All prompts in one pass. Longer ones than the tokenizers know are cut off."""
+    def encode(self, prompts: Sequence[str]) -> list[Flux1Prompt]:
+        """Encodes all prompts in one pass. Truncates those longer than the tokenizers' maximum."""
         t5_ids = self._ids(self._pipeline.tokenizer_2, prompts, MAX_TEXT)
         clip_ids = self._ids(self._pipeline.tokenizer, prompts, MAX_POOLED)
         texts = self._pipeline.text_encoder_2(t5_ids, output_hidden_states=False)[0].to(self._dtype)
         pooled = self._pipeline.text_encoder(clip_ids, output_hidden_states=False).pooler_output.to(self._dtype)
-        return [EncodedPrompt(*pair) for pair in zip(split_batch(texts), split_batch(pooled), strict=True)]
+        return [Flux1Prompt(*pair) for pair in zip(split_batch(texts), split_batch(pooled), strict=True)]
 
-    def _ids(self, tokenizer: Any, prompts: Sequence[str], most: int) -> Tensor:
-        """Token ids (B, L), L being `most` or less."""
-        length = prompt_length(tokenizer, most)
+    def _ids(self, tokenizer: Any, prompts: Sequence[str], max_length: int) -> Tensor:
+        """Returns token ids (B, L), L being `max_length` or less."""
+        length = prompt_length(tokenizer, max_length)
         inputs = tokenizer(list(prompts), padding="max_length", max_length=length, truncation=True, return_tensors="pt")
         return inputs.input_ids.to(self._device)
 
@@ -95,7 +94,8 @@ class ImagePromptEncoder:
         self._device = device
 
     def encode(self, image: Image.Image) -> Tensor:
-        """Tokens (1, M, D) that say what the image shows, to follow a prompt's. JobError where there is no Redux."""
+        """Returns tokens (1, M, D) of the image's content, which follow those of a prompt. Raises JobError without a
+        Redux."""
         if self._redux is None:
             raise JobError("this model takes no image prompt")
         features = self._redux.encode_image(image, self._device, 1)
@@ -106,10 +106,10 @@ NO_GUIDANCE = 1.0
 
 
 def guided_steps(steps: int, interval: float | None) -> list[bool]:
-    """Whether guidance is applied, for each of `steps` steps.
+    """Returns for each step whether guidance is applied. Raises JobError for an interval below 1.
 
-    With interval n, step i is guided when floor(i / n) advances there: at i = 0, n, 2n, ..., rounded up where n is no
-    whole number (1.5 guides 0, 2, 3, 5, 6, ...). 1 and None guide every step. JobError below 1.
+    With interval n, step i is guided if floor(i / n) advances there: at i = 0, n, 2n, ..., rounded up (1.5 guides 0, 2,
+    3, 5, 6, ...). 1 and None guide every step.
     """
     if interval is None:
         return [True] * steps
@@ -119,28 +119,28 @@ def guided_steps(steps: int, interval: float | None) -> list[bool]:
 
 
 def guidance_per_step(steps: int, guidance: float, interval: float | None) -> Tensor:
-    """(S,) float32; steps that `interval` leaves out get NO_GUIDANCE. Raises JobError."""
+    """Returns the guidance, (S,) float32; NO_GUIDANCE at steps that `interval` leaves out. Raises JobError."""
     return torch.tensor([guidance if guided else NO_GUIDANCE for guided in guided_steps(steps, interval)])
 
 
 _INTERVALS = "_guidance_intervals"
-"""Of a checkpoint's index. Diffusers passes over entries that begin with an underscore."""
+"""Entry of a checkpoint's index. Diffusers ignores entries that begin with an underscore."""
 
 
 @dataclass(eq=False, slots=True)
 class Flux1State(State):
     backdrop: Backdrop | None = None
-    """What the finished image is laid over. No part of a step, so not in `per`."""
+    """Image that the result is blended into. Not in `per`, as steps don't use it."""
 
 
-class Flux1(Flux[EncodedPrompt]):
+class Flux1(Flux[Flux1Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
 
     def __init__(
         self, pipeline: Any, load_options: LoadOptions, redux: Any | None = None, *, guidance_intervals: bool = False
     ) -> None:
-        """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device.
-        `guidance_intervals`: the checkpoint was trained for steps without guidance between others."""
+        """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`, both loaded and on their device.
+        `guidance_intervals`: the checkpoint was trained with some steps unguided."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
         place_vae(pipeline.vae, load_options)
@@ -150,7 +150,7 @@ class Flux1(Flux[EncodedPrompt]):
             PackedFlux1,
             load_options,
             channels=4 * latents.channels,
-            references=References(MAX_REFERENCES, load_options.config.caches),
+            references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
             prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
         )
@@ -161,8 +161,8 @@ class Flux1(Flux[EncodedPrompt]):
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
-        place = load_options.redux or folder / REDUX
-        redux = load_pipeline(place, load_options, FluxPriorReduxPipeline) if place.is_dir() else None
+        redux_folder = load_options.redux or folder / REDUX
+        redux = load_pipeline(redux_folder, load_options, FluxPriorReduxPipeline) if redux_folder.is_dir() else None
         absent = TEXT_PARTS if load_options.shared_encoder else ()
         intervals = bool(read_index(folder).get(_INTERVALS))
         return cls(
@@ -199,29 +199,29 @@ class Flux1(Flux[EncodedPrompt]):
         return pixels if backdrop is None else backdrop.under(pixels)
 
     @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
-        return EncodedPrompt(*tensors)
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux1Prompt:
+        return Flux1Prompt(*tensors)
 
-    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: Flux1Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text, "pooled": prompt.pooled}, {"text_ids": self._text_ids(prompt.text)}
 
     def _text_ids(self, text: Tensor) -> Tensor:
         return torch.zeros(text.shape[1], 3, device=self._device)
 
-    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
-        self._refuse(request)
+    def _state(self, request: PreparedRequest, prompt: Flux1Prompt) -> State:
+        self._check_inputs(request)
         job, canvas = request.job, self._canvas(request.job)
         text = prompt.text
         if request.image_prompt is not None:
             text = torch.cat([text, self._image_prompts.encode(open_image(request.image_prompt))], dim=1)
         t, dt = schedule(self._scheduler, job.request.steps, self._shift(canvas))
         strength = self._condition.guidance if job.request.guidance is None else job.request.guidance
-        # Others were distilled at a constant guidance: without it at some steps, their images are washed out.
+        # Other checkpoints were distilled at a constant guidance: unguided steps would wash their images out.
         interval = job.request.guidance_interval if self._guidance_intervals else None
         guidance = guidance_per_step(job.request.steps, strength, interval)
         generator = torch.Generator("cpu").manual_seed(job.request.seed)
         conditioning = self._condition.read(
-            Reading(request, canvas, self._latents, self._references, generator, self._render_side)
+            ReaderInput(request, canvas, self._latents, self._references, generator, self._render_side)
         )
         dtype = self.transformer.dtype
         image_ids = torch.cat([grid_ids(*canvas.grid), *conditioning.ids])
@@ -245,8 +245,8 @@ class Flux1(Flux[EncodedPrompt]):
             backdrop=conditioning.backdrop,
         )
 
-    def _refuse(self, request: PreparedRequest) -> None:
-        """JobError for an input that this model would not look at."""
+    def _check_inputs(self, request: PreparedRequest) -> None:
+        """Raises JobError for an input that this model ignores."""
         inputs = {
             "references": bool(request.references),
             "mask": request.mask is not None,
@@ -257,7 +257,7 @@ class Flux1(Flux[EncodedPrompt]):
             raise JobError(f"this model takes no {names[name]}")
 
     def _shift(self, canvas: Canvas) -> float:
-        """The logarithm of the schedule's shift: images of more tokens spend more of their steps in the noise."""
+        """Returns the logarithm of the schedule's shift: larger images spend more of their steps in the noise."""
         config = self._scheduler.config
         return calculate_shift(
             canvas.grid[0] * canvas.grid[1],

@@ -1,7 +1,7 @@
 """Conditions of Flux1 beside text: references, an image with a mask, edges; and its latents.
 
-Each model has a reader: a function that turns a job's images into what the transformer sees next to the noise. The
-readers also draw the noise, since the order in which a pipeline draws its random numbers is part of what a seed means.
+Each model has a reader: a function that turns a job's images into inputs of the transformer. Readers also draw the
+noise, since the order of a pipeline's random numbers is part of the meaning of a seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from deployments.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.conditioning import PreparedRequest, References
+from deployments.families.conditioning import PreparedRequest, ReferenceCache
 from deployments.families.flux import TOKEN
 from deployments.families.state import draw_noise
 from deployments.images import Backdrop, open_image, stretch
@@ -30,7 +30,7 @@ CELL = 8
 
 
 class Latents:
-    """The autoencoder, with latents scaled the way the transformer sees them."""
+    """The autoencoder, with latents scaled for the transformer."""
 
     def __init__(self, vae: Any, device: torch.device) -> None:
         """`vae` is an `AutoencoderKL`, on `device`."""
@@ -39,23 +39,23 @@ class Latents:
         self.channels = int(vae.config.latent_channels)
 
     def noise(self, grid: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """(1, C, 2 rows, 2 columns) float32 for a grid of tokens."""
+        """Returns noise (1, C, 2 rows, 2 columns) float32 for a grid of tokens."""
         rows, columns = grid
         return draw_noise((1, self.channels, 2 * rows, 2 * columns), generator, self._device)
 
     def mean(self, image: Tensor) -> Tensor:
-        """An image (1, 3, H, W) in [-1, 1] to its latents (1, C, H/8, W/8), in the autoencoder's precision."""
+        """Encodes an image (1, 3, H, W) in [-1, 1] to latents (1, C, H/8, W/8), in the autoencoder's precision."""
         return self._scale(self._posterior(image).mean)
 
     def sample(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """Like `mean`, with noise of the width that the encoder gives each number."""
+        """Encodes an image like `mean`, and adds noise of the encoder's standard deviation."""
         posterior = self._posterior(image)
         rows, columns = posterior.mean.shape[-2:]
         noise = self.noise((rows // 2, columns // 2), generator).to(posterior.mean.dtype)
         return self._scale(posterior.mean + posterior.std * noise)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents (1, C, h, w) to an image (1, 3, 8h, 8w) in [0, 1], float32."""
+        """Decodes latents (1, C, h, w) to an image (1, 3, 8h, 8w) in [0, 1], float32."""
         config = self._vae.config
         # Convolutions round differently where channels lie together in memory, as they do after `pixel_shuffle`.
         latents = latents.contiguous().to(self._vae.dtype) / config.scaling_factor + config.shift_factor
@@ -70,38 +70,39 @@ class Latents:
 
 
 def as_tensor(image: Image.Image) -> Tensor:
-    """An RGB image to (1, 3, H, W) in [-1, 1], a grey one to (1, 1, H, W) in [0, 1]; float32."""
+    """Converts an RGB image to (1, 3, H, W) in [-1, 1], a grey one to (1, 1, H, W) in [0, 1]; float32."""
     pixels = torch.from_numpy(np.array(image).astype(np.float32) / 255.0)
     if pixels.ndim == 2:
         return pixels[None, None]
-    # The batch comes first: only then do the strides say that colours are innermost, which decides how it is summed.
+    # The batch axis comes first, or the strides would not say that channels are innermost, which decides the order of
+    # sums.
     return 2.0 * pixels[None].permute(0, 3, 1, 2) - 1.0
 
 
 def to_tokens(latents: Tensor) -> Tensor:
-    """(1, C, h, w) to tokens (1, h/2 x w/2, 4C), row by row."""
+    """Converts (1, C, h, w) to tokens (1, h/2 x w/2, 4C), row by row."""
     return F.pixel_unshuffle(latents, 2).flatten(2).transpose(1, 2)
 
 
 def from_grid(tokens: Tensor) -> Tensor:
-    """(1, 4C, rows, columns) to latents (1, C, 2 rows, 2 columns)."""
+    """Converts (1, 4C, rows, columns) to latents (1, C, 2 rows, 2 columns)."""
     return F.pixel_shuffle(tokens, 2)
 
 
 def grid_ids(rows: int, columns: int, image: int = 0) -> Tensor:
-    """Position ids (image, row, column) of the tokens of one image, (rows x columns, 3) float32, row by row."""
+    """Returns position ids (image, row, column) of one image's tokens, (rows x columns, 3) float32, row by row."""
     return torch.cartesian_prod(torch.tensor([image]), torch.arange(rows), torch.arange(columns)).float()
 
 
 MAX_REFERENCES = 4
 
 CHANNELS, REFERENCES = "channels", "references"
-"""Names in `Conditioning.per`: what is joined to every token of the image, and what follows them as more tokens."""
+"""Names in `Conditioning.per`: channels added to every image token, and tokens that follow those of the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditioning:
-    """What a reader makes of a job."""
+    """Inputs of the transformer that a reader makes from a job."""
 
     noise: Tensor
     """(1, C, h, w) float32."""
@@ -112,52 +113,50 @@ class Conditioning:
     backdrop: Backdrop | None = None
 
 
-Input: TypeAlias = Literal["references", "mask", "control"]
+InputName: TypeAlias = Literal["references", "mask", "control"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What a reader goes by."""
-
+class ReaderInput:
     request: PreparedRequest
     canvas: Canvas
     latents: Latents
-    references: References[Tensor]
+    references: ReferenceCache[Tensor]
     generator: torch.Generator
-    """The job's random numbers."""
+    """Random numbers of the job."""
     render_side: int | None
-    """Pixels; None: at full size."""
+    """Pixels; None for full size."""
 
 
-Reader: TypeAlias = Callable[[Reading], Conditioning]
+Reader: TypeAlias = Callable[[ReaderInput], Conditioning]
 """Raises JobError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     read: Reader
-    takes: frozenset[Input]
-    """The inputs that `read` looks at; jobs with others are refused."""
+    takes: frozenset[InputName]
+    """Inputs that `read` uses; jobs with others are refused."""
     guidance: float
-    """For jobs that say none: the default of the stock pipeline."""
+    """Default of the stock pipeline."""
 
 
-def read_nothing(reading: Reading) -> Conditioning:
-    return Conditioning(reading.latents.noise(reading.canvas.grid, reading.generator))
+def read_nothing(inputs: ReaderInput) -> Conditioning:
+    return Conditioning(inputs.latents.noise(inputs.canvas.grid, inputs.generator))
 
 
-def read_references(reading: Reading) -> Conditioning:
-    """Kontext: up to 4 references as further tokens; none at all is plain text to image.
+def read_references(inputs: ReaderInput) -> Conditioning:
+    """Kontext: up to 4 references as further tokens; without any, text to image.
 
-    Reference k = 1, 2, ... has the position ids (k, row, column), the image painted being 0. With one reference this
-    is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
-    stock pipeline leaves out. A reference is resized to a resolution that Kontext was trained on; with `render_side`,
-    each gets a canvas by the rule for what is painted.
+    Reference k = 1, 2, ... has the position ids (k, row, column); the new image has 0. With one reference this is the
+    stock pipeline. With several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the stock
+    pipeline leaves out. A reference is resized to a resolution that Kontext was trained on, or with `render_side` to a
+    canvas like the new image.
     """
-    noise = reading.latents.noise(reading.canvas.grid, reading.generator)
-    references = reading.references.read(
-        reading.request,
-        lambda image, alone: reading.latents.mean(as_tensor(_resize_reference(image, reading.render_side))),
+    noise = inputs.latents.noise(inputs.canvas.grid, inputs.generator)
+    references = inputs.references.encode(
+        inputs.request,
+        lambda image, solo: inputs.latents.mean(as_tensor(_resize_reference(image, inputs.render_side))),
     )
     if not references:
         return Conditioning(noise)
@@ -169,17 +168,17 @@ def read_references(reading: Reading) -> Conditioning:
     )
 
 
-def read_mask(reading: Reading) -> Conditioning:
-    """Fill: the image without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
+def read_mask(inputs: ReaderInput) -> Conditioning:
+    """Fill: the image without its masked part, and the mask, 8 x 8 pixels of it to a latent cell.
 
-    White (128 and up) is painted anew. A job with neither image nor mask has everything painted anew.
+    White (128 and up) is repainted. A job with neither image nor mask has everything repainted.
     """
-    canvas, latents, generator = reading.canvas, reading.latents, reading.generator
-    image, mask, backdrop = _masked_image(reading.request)
-    pixels = as_tensor(_place_on_canvas(image, canvas, "edge"))
-    repaint = (as_tensor(_place_on_canvas(mask, canvas, "edge")) >= 0.5).float()
-    # The stock pipeline encodes the whole image first, weighs it with 0 and goes on with the noise alone. All that
-    # is left of it is that the noise of the encoding is drawn.
+    canvas, latents, generator = inputs.canvas, inputs.latents, inputs.generator
+    image, mask, backdrop = _masked_image(inputs.request)
+    pixels = as_tensor(_fit_to_canvas(image, canvas, "edge"))
+    repaint = (as_tensor(_fit_to_canvas(mask, canvas, "edge")) >= 0.5).float()
+    # The stock pipeline encodes the whole image first and multiplies it by 0. Only the noise of that encoding, drawn
+    # before that of the image, has an effect.
     latents.noise(canvas.grid, generator)
     noise = latents.noise(canvas.grid, generator)
     masked_image = to_tokens(latents.sample(pixels * (1 - repaint), generator))
@@ -187,20 +186,19 @@ def read_mask(reading: Reading) -> Conditioning:
     return Conditioning(noise, per={CHANNELS: torch.cat([masked_image, cells], dim=2)}, backdrop=backdrop)
 
 
-def read_edges(reading: Reading) -> Conditioning:
+def read_edges(inputs: ReaderInput) -> Conditioning:
     """Canny: white edges on black, found in the control image or taken from it as they are.
 
-    They are found after the image was brought to its final size, as thresholds are per pixel. A job without a control
-    image has no edges to follow.
+    Edges are found in the image's final size, as thresholds are per pixel. Without a control image there are none.
     """
-    request, canvas, latents, generator = reading.request, reading.canvas, reading.latents, reading.generator
+    request, canvas, latents, generator = inputs.request, inputs.canvas, inputs.latents, inputs.generator
     if request.control is None:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:
         control = stretch(open_image(request.control), canvas.frame)
         if request.job.request.canny is not None:
             control = Image.fromarray(cv2.Canny(np.array(control), *request.job.request.canny)).convert("RGB")
-    edges = to_tokens(latents.sample(as_tensor(_place_on_canvas(control, canvas, "constant")), generator))
+    edges = to_tokens(latents.sample(as_tensor(_fit_to_canvas(control, canvas, "constant")), generator))
     return Conditioning(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
 
 
@@ -210,11 +208,12 @@ CONDITIONS = {
     "FluxFillPipeline": Condition(read_mask, frozenset({"references", "mask"}), guidance=30.0),
     "FluxControlPipeline": Condition(read_edges, frozenset({"control"}), guidance=3.5),
 }
-"""By the pipeline class that a checkpoint's index names."""
+"""Conditions by the pipeline class in a checkpoint's index."""
 
 
 def _masked_image(request: PreparedRequest) -> tuple[Image.Image, Image.Image, Backdrop | None]:
-    """A Fill job's image (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
+    """Returns a Fill job's image (RGB) and mask (grey), of equal size, and the backdrop of its result. Raises
+    JobError."""
     size = (request.job.request.width, request.job.request.height)
     match request.references, request.mask:
         case (), None:
@@ -231,8 +230,7 @@ def _masked_image(request: PreparedRequest) -> tuple[Image.Image, Image.Image, B
 
 
 def _resize_reference(image: Image.Image, render_side: int | None) -> Image.Image:
-    """The image at the size it is read at: of the resolutions that Kontext was trained on, about a megapixel each,
-    the one whose aspect ratio is nearest."""
+    """Resizes a reference to the resolution with the nearest ratio that Kontext was trained on, about a megapixel."""
     if render_side is not None:
         return stretch(image, canvas_for(*image.size, TOKEN, render_side).size)
     ratio = image.width / image.height
@@ -240,8 +238,8 @@ def _resize_reference(image: Image.Image, render_side: int | None) -> Image.Imag
     return stretch(image, (height, width))
 
 
-def _place_on_canvas(image: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
-    """The image at the frame's size in the middle of the canvas, with its own edges or black around."""
+def _fit_to_canvas(image: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
+    """Resizes an image to the frame and pads it to the canvas, with its own edges or black."""
     pixels = np.array(stretch(image, canvas.frame))
     rows, columns = canvas.crop
     height, width = canvas.size

@@ -1,10 +1,10 @@
 """Flux2: Klein (step-distilled, no guidance) and dev (embedded guidance); up to 10 reference images, any size.
 
-Runs the components of diffusers' `Flux2KleinPipeline` and `Flux2Pipeline`: their methods for prompts, noise and
-references are used as they are, their loop is replaced by the engine. A job that runs alone in float32 gets, bit by
-bit, the stock pipeline's image.
+Runs the components of diffusers' `Flux2KleinPipeline` and `Flux2Pipeline`: uses their methods for prompts, noise and
+references, and replaces their loop by the engine. A job that runs alone in float32 gets the stock pipeline's image bit
+by bit.
 
-Tokens of a step: text (L: 512, as the pipelines pad it, or what the tokenizer knows), image (N), references (M).
+Tokens of a step: text (L: 512, as the pipelines pad it, or the tokenizer's maximum), image (N), references (M).
 Position ids are (t, h, w, l): the image at t = 0, reference k at t = 10 (k + 1), text along l.
 """
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.conditioning import PreparedRequest, References, trim_language_model
+from deployments.families.conditioning import PreparedRequest, ReferenceCache, trim_language_model
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux2
@@ -36,12 +36,12 @@ from deployments.families.vae import place_vae
 from deployments.images import stretch
 
 MAX_TEXT = 512
-"""Text tokens, as the pipelines pad it."""
+"""Text tokens that the pipelines pad prompts to."""
 TEXT_PARTS = ("text_encoder", "tokenizer")
-"""Components of a checkpoint."""
+"""Components that encode prompts."""
 
 
-class EncodedPrompt(NamedTuple):
+class Flux2Prompt(NamedTuple):
     text: Tensor
     """(1, L, D)."""
     ids: Tensor
@@ -58,26 +58,26 @@ class Flux2PromptEncoder:
         trim_language_model(pipeline.text_encoder, last)
         self._length = prompt_length(getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer), MAX_TEXT)
 
-    def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
+    def encode(self, prompts: Sequence[str]) -> list[Flux2Prompt]:
         texts, ids = self._pipeline.encode_prompt(list(prompts), device=self._device, max_sequence_length=self._length)
-        return [EncodedPrompt(text, ids[0]) for text in split_batch(texts.to(self._dtype))]
+        return [Flux2Prompt(text, ids[0]) for text in split_batch(texts.to(self._dtype))]
 
 
 MAX_REFERENCES = 10
 REFERENCE_PIXELS = 1024 * 1024
-"""Larger references are scaled down to this, as the pipelines do."""
+"""Pixels that larger references are scaled down to, as the pipelines do."""
 GUIDANCE = 4.0
-"""The pipelines' default, for jobs that name none."""
+"""Default of the pipelines."""
 
 
-class Reference(NamedTuple):
+class EncodedReference(NamedTuple):
     tokens: Tensor
     """(1, M, C)."""
     ids: Tensor
-    """Positions as of a job's first reference, (M, 4)."""
+    """Positions, (M, 4), as the first reference of a job."""
 
 
-class Flux2(Flux[EncodedPrompt]):
+class Flux2(Flux[Flux2Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
@@ -98,7 +98,7 @@ class Flux2(Flux[EncodedPrompt]):
             PackedFlux2,
             load_options,
             channels=channels,
-            references=References(MAX_REFERENCES, load_options.config.caches),
+            references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
             decode=decode,
             prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
         )
@@ -131,23 +131,23 @@ class Flux2(Flux[EncodedPrompt]):
         return velocity[0][:, : state.x.shape[1]].float()
 
     @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
-        return EncodedPrompt(*tensors)
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux2Prompt:
+        return Flux2Prompt(*tensors)
 
-    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: Flux2Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": prompt.ids}
 
-    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
+    def _state(self, request: PreparedRequest, prompt: Flux2Prompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
-        references = self._references.read(request, self._reference)
+        references = self._references.encode(request, self._encode_reference)
         x, image_ids = self._noise(job.request.seed, canvas)
         per, ids = self._text_conditioning(prompt)
         strength = GUIDANCE if job.request.guidance is None else job.request.guidance
         if references:
             per["references"] = torch.cat([tokens for tokens, _ in references], dim=1)
-            pairs = enumerate((at for _, at in references), 1)
-            places = (at * torch.tensor([k, 1, 1, 1], device=at.device) for k, at in pairs)
-            image_ids = torch.cat([image_ids, *places])
+            pairs = enumerate((reference.ids for reference in references), 1)
+            reference_ids = (each * torch.tensor([k, 1, 1, 1], device=each.device) for k, each in pairs)
+            image_ids = torch.cat([image_ids, *reference_ids])
         t, dt = schedule(
             self._pipeline.scheduler, job.request.steps, compute_empirical_mu(x.shape[1], job.request.steps)
         )
@@ -164,10 +164,8 @@ class Flux2(Flux[EncodedPrompt]):
         )
 
     def _noise(self, seed: int, canvas: Canvas) -> tuple[Tensor, Tensor]:
-        """Tokens (1, N, C) float32 and their ids (N, 4).
-
-        Drawn on the CPU, so that a seed means the same noise on every device.
-        """
+        """Returns noise (1, N, C) float32 and its ids (N, 4). Drawn on the CPU, so that a seed means the same noise on
+        every device."""
         x, ids = self._pipeline.prepare_latents(
             batch_size=1,
             num_latents_channels=self._channels // 4,
@@ -179,17 +177,17 @@ class Flux2(Flux[EncodedPrompt]):
         )
         return x, ids[0]
 
-    def _reference(self, image: Image.Image, alone: bool) -> Reference:
+    def _encode_reference(self, image: Image.Image, solo: bool) -> EncodedReference:
         tokens, ids = self._pipeline.prepare_image_latents(
             [self._pixels(image)], batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
         )
-        return Reference(tokens.to(self.transformer.dtype), ids[0])
+        return EncodedReference(tokens.to(self.transformer.dtype), ids[0])
 
     def _pixels(self, image: Image.Image) -> Tensor:
-        """A reference, (1, 3, height, width) in [-1, 1], sides whole tokens: a megapixel at most.
+        """Returns a reference, (1, 3, height, width) in [-1, 1], of whole tokens and a megapixel at most.
 
-        What the pipelines make of one, with room for the narrow ones that they refuse. Where the side to render at is
-        given, it gets a canvas by the rule for what is painted.
+        Resizes like the pipelines, but also accepts narrow images, which they refuse. With `render_side`, resizes to a
+        canvas like the new image.
         """
         if self._render_side is not None:
             image = stretch(image, canvas_for(*image.size, TOKEN, self._render_side).size)
@@ -204,9 +202,9 @@ def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux2Prom
 
 
 def _decode(pipeline: Any, latents: Tensor) -> Tensor:
-    """Latents (1, C, h, w) to an image (1, 3, 16h, 16w) in [0, 1], float32."""
+    """Decodes latents (1, C, h, w) to an image (1, 3, 16h, 16w) in [0, 1], float32."""
     vae = pipeline.vae
-    # Latents are whitened by the statistics of a batch norm that is never run as one.
+    # Latents are whitened with the statistics of a batch norm.
     mean, variance = (v.view(1, -1, 1, 1).float() for v in (vae.bn.running_mean, vae.bn.running_var))
     raw = latents * torch.sqrt(variance + vae.config.batch_norm_eps) + mean
     pixels = vae.decode(pipeline._unpatchify_latents(raw).to(vae.dtype), return_dict=False)[0]
@@ -214,7 +212,7 @@ def _decode(pipeline: Any, latents: Tensor) -> Tensor:
 
 
 def _widen(image: Image.Image) -> Image.Image:
-    """The image itself, or stretched to a token per side where it is narrower."""
+    """Stretches a side shorter than a token to one."""
     return stretch(image, (max(image.height, TOKEN), max(image.width, TOKEN)))
 
 
@@ -266,7 +264,7 @@ class Flux2KV(Flux2):
                 velocities.append(self.velocity(state, StepInputs(inputs.t[k : k + 1], inputs.t_next[k : k + 1])))
         return torch.cat(velocities, dim=1)
 
-    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
+    def _state(self, request: PreparedRequest, prompt: Flux2Prompt) -> State:
         state = super()._state(request, prompt)
         if "references" not in state.per:
             return state

@@ -1,8 +1,7 @@
 """Flux3, step-distilled: up to 10 reference images, no guidance, any size.
 
-Runs the components of diffusers' `Flux3DistilledModularPipeline`: its blocks for reading references and for decoding
-are used as they are, its loop is replaced by the engine. A job that runs alone in float32 gets, bit by bit, the stock
-pipeline's image.
+Runs the components of diffusers' `Flux3DistilledModularPipeline`: uses its blocks for references and decoding, and
+replaces its loop by the engine. A job that runs alone in float32 gets the stock pipeline's image bit by bit.
 
 Tokens of a step: text (L, a multiple of 80), image (N), references (M). Position ids are (t, h, w, l) with h and w
 halved: the image at l = 0, reference k at l = -k, text along l. Padded text is attended.
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import canvas_for
-from deployments.families.conditioning import PreparedRequest, References, trim_language_model
+from deployments.families.conditioning import PreparedRequest, ReferenceCache, trim_language_model
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux3
@@ -37,12 +36,12 @@ from deployments.images import stretch
 TEXT_MULTIPLE = 80
 MAX_TEXT = 8192
 TEXT_STATES = (4, 8, 12, 16, 20, 24, 28, 32)
-"""Hidden states of the text encoder that are stacked, as the pipeline does by default."""
+"""Hidden states of the text encoder that are concatenated, as the pipeline does by default."""
 TEXT_PARTS = ("text_encoder", "tokenizer")
-"""Components of a checkpoint."""
+"""Components that encode prompts."""
 
 
-class EncodedPrompt(NamedTuple):
+class Flux3Prompt(NamedTuple):
     text: Tensor
     """(1, L, 8 x width)."""
 
@@ -56,8 +55,8 @@ class Flux3PromptEncoder:
         self._dtype = dtype
         self._device = device
 
-    def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
-        """Prompts of equal padded length go through the encoder together."""
+    def encode(self, prompts: Sequence[str]) -> list[Flux3Prompt]:
+        """Encodes prompts of equal padded length in one pass."""
         tokenizer = getattr(self._processor, "tokenizer", self._processor)
         chats = [
             self._processor.apply_chat_template(
@@ -80,11 +79,11 @@ class Flux3PromptEncoder:
                 max_length=length,
             ).to(self._device)
             texts.update(zip(members, self._encode_batch(inputs["input_ids"], inputs["attention_mask"]), strict=True))
-        return [EncodedPrompt(texts[index]) for index in range(len(prompts))]
+        return [Flux3Prompt(texts[index]) for index in range(len(prompts))]
 
     def _encode_batch(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """Token ids and mask (B, L) to B stacks of hidden states (1, L, 8 x width), in the precision asked for."""
-        # The models were trained with padding at position 1; newer text encoders would put it at 0.
+        """Returns B stacks of hidden states (1, L, 8 x width) for token ids and mask (B, L)."""
+        # The models were trained with padding at position 1; newer text encoders have it at 0.
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens).masked_fill(mask == 0, 1)
         states = self._text_encoder(
             input_ids=tokens,
@@ -100,7 +99,7 @@ MAX_REFERENCES = 10
 POSITION_SCALE = 0.5
 
 
-class Flux3(Flux[EncodedPrompt]):
+class Flux3(Flux[Flux3Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
     reads_empty_prompts = False
 
@@ -117,8 +116,8 @@ class Flux3(Flux[EncodedPrompt]):
             return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
 
         channels = int(transformer.config.in_channels)
-        references: References[Tensor] = References(
-            MAX_REFERENCES, load_options.config.caches, alone_differs=load_options.config.render_side is None
+        references: ReferenceCache[Tensor] = ReferenceCache(
+            MAX_REFERENCES, load_options.config.caches, solo_differs=load_options.config.render_side is None
         )
         super().__init__(
             transformer,
@@ -162,20 +161,20 @@ class Flux3(Flux[EncodedPrompt]):
         return velocity[0].float()
 
     @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
-        return EncodedPrompt(*tensors)
+    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux3Prompt:
+        return Flux3Prompt(*tensors)
 
-    def _text_conditioning(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _text_conditioning(self, prompt: Flux3Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1]).to(self._device)}
 
-    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
+    def _state(self, request: PreparedRequest, prompt: Flux3Prompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
-        references = self._references.read(request, self._latents)
+        references = self._references.encode(request, self._encode_reference)
         per, ids = self._text_conditioning(prompt)
-        ids["image_ids"] = _grid_ids(*canvas.grid, place=0)
+        ids["image_ids"] = _grid_ids(*canvas.grid, image=0)
         if references:
             per["references"] = torch.cat([_to_tokens(r) for r in references], dim=1).to(self.transformer.dtype)
-            ids["reference_ids"] = torch.cat([_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)])
+            ids["reference_ids"] = torch.cat([_grid_ids(*r.shape[-2:], image=-1 - k) for k, r in enumerate(references)])
         generator = torch.Generator("cpu").manual_seed(job.request.seed)
         noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
         t, dt = schedule(self._scheduler, job.request.steps)
@@ -190,28 +189,28 @@ class Flux3(Flux[EncodedPrompt]):
             frame=canvas.frame,
         )
 
-    def _latents(self, image: Image.Image, alone: bool) -> Tensor:
-        """Of a reference, (1, C, h, w): the only one of a job keeps its size, one of several is cut to a megapixel.
+    def _encode_reference(self, image: Image.Image, solo: bool) -> Tensor:
+        """Returns latents (1, C, h, w). A job's only reference keeps its size; one of several is cut to a megapixel.
 
-        Where the side to render at is given, each gets a canvas by the rule for what is painted.
+        With `render_side`, resizes to a canvas like the new image.
         """
         if self._render_side is not None:
             image = stretch(image, canvas_for(*image.size, TOKEN, self._render_side).size)
-        # "fill" would pad to 64 pixels per side at least; "crop" cuts nothing off whole tokens.
-        mode = "fill" if alone else "crop"
+        # "fill" would pad each side to 64 pixels; "crop" keeps whole tokens as they are.
+        mode = "fill" if solo else "crop"
         pixels, _ = self._image_processor.preprocess(image, resize_mode=mode)
         return self._encode_pixels(condition_images=[pixels], output="image_cond_latents")[0]
 
 
 def _init_pipeline(folder: Path) -> Any:
-    """Without its networks, yet."""
+    """Returns the pipeline without its networks."""
     blocks = Flux3DistilledAutoBlocks()
-    blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
+    blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before
     return blocks.init_pipeline(str(folder))
 
 
 def _load(folder: Path, pipeline: Any, names: Sequence[str], load_options: LoadOptions) -> None:
-    """Those components, onto their device. Raises CheckpointError."""
+    """Loads components onto their device. Raises CheckpointError."""
     pipeline.load_components(names=list(names), dtype=load_options.dtype, local_files_only=load_options.local_only)
     if missing := sorted(name for name in names if getattr(pipeline, name) is None):
         raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
@@ -223,28 +222,28 @@ def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux3Prom
 
 
 def _with_vae(block: Any, pipeline: Any) -> Any:
-    """A pipeline of that block alone, with the autoencoder that is loaded."""
-    alone = block.init_pipeline()
-    alone.update_components(vae=pipeline.vae)
-    return alone
+    """Returns a pipeline of one block with the loaded autoencoder."""
+    block_pipeline = block.init_pipeline()
+    block_pipeline.update_components(vae=pipeline.vae)
+    return block_pipeline
 
 
 def _to_tokens(latents: Tensor) -> Tensor:
-    """(1, C, h, w) to tokens (1, h x w, C)."""
+    """Converts (1, C, h, w) to tokens (1, h x w, C)."""
     return latents.flatten(2).transpose(1, 2)
 
 
-def _grid_ids(rows: int, columns: int, place: int) -> Tensor:
-    """Position ids (t, h, w, l) of an image's tokens, (rows x columns, 4) float32, row by row."""
+def _grid_ids(rows: int, columns: int, image: int) -> Tensor:
+    """Returns position ids (t, h, w, l) of an image's tokens, (rows x columns, 4) float32, row by row."""
     ids = torch.cartesian_prod(
-        torch.arange(1), torch.arange(rows), torch.arange(columns), torch.tensor([place])
+        torch.arange(1), torch.arange(rows), torch.arange(columns), torch.tensor([image])
     ).float()
     ids[:, 1:3] *= POSITION_SCALE
     return ids
 
 
 def _line_ids(length: int) -> Tensor:
-    """Position ids of text tokens, (length, 4) float32."""
+    """Returns position ids of text tokens, (length, 4) float32."""
     ids = torch.zeros(length, 4)
     ids[:, 3] = torch.arange(length)
     return ids

@@ -1,8 +1,8 @@
 """LTX-2: videos with sound, from text, keyframes, the end of another video, or a draft.
 
-Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a video can wait, move and be
-taken up elsewhere between any two steps. What that pipeline can make is, bit by bit, the same, but for the noise
-levels of videos too large for its scheduler, and for keyframes of another size than the video's, which are antialiased.
+Runs the components of diffusers' `LTX2ConditionPipeline` in its own loop, so that a video can wait, move and resume
+elsewhere between any two steps. Results equal that pipeline's bit by bit, except for the noise levels of videos too
+large for its scheduler, and for keyframes of another size than the video's, which are antialiased.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from deployments.torch_process import wait_for
 from deployments.video.writer import Audio
 
 ENHANCING: Final = tuple(STAGE_2_DISTILLED_SIGMA_VALUES)
-"""From where a draft is still seen through the noise."""
+"""Sigmas at which a draft is still visible through the noise."""
 
 
 def scheduled_levels(scheduler: Any, steps: int, tokens: int) -> Tensor:
-    """Sigmas (S+1,) as the stock pipeline derives them from the scheduler, falling from 1 to 0.
+    """Returns sigmas (S+1,) from 1 to 0, as the stock pipeline derives them from the scheduler.
 
-    Larger videos stay noisy for longer, up to the most tokens that the scheduler knows. The stock pipeline goes on
-    beyond, until there are no steps between 1 and 0 any more: with 20 seconds in high definition there are none.
+    Larger videos stay noisy for longer, up to the scheduler's maximum of tokens. The stock pipeline extrapolates beyond
+    it, until no steps between 1 and 0 remain: 20 seconds in high definition have none.
     """
-    if steps == 1:  # some schedulers stretch the way between first and last: here there is none
+    if steps == 1:  # some schedulers stretch the range between the first and last sigma, which is empty here
         return torch.tensor([1.0, 0.0])
     own = type(scheduler).from_config(scheduler.config)
     config = scheduler.config
-    most = config.get("max_image_seq_len", 4096)
+    max_tokens = config.get("max_image_seq_len", 4096)
     mu = calculate_shift(
-        min(tokens, most),
+        min(tokens, max_tokens),
         config.get("base_image_seq_len", 1024),
-        most,
+        max_tokens,
         config.get("base_shift", 0.95),
         config.get("max_shift", 2.05),
     )
@@ -66,31 +66,31 @@ def scheduled_levels(scheduler: Any, steps: int, tokens: int) -> Tensor:
 
 
 def distilled_levels(steps: int) -> Tensor:
-    """The sigmas that step-distilled models know, (S+1,); of another number, as many in between."""
+    """Returns the sigmas of step-distilled models, (S+1,), interpolated for other numbers of steps."""
     return _resample(DISTILLED_SIGMA_VALUES, steps)
 
 
 def enhancing_levels(steps: int, noise: float = ENHANCING[0]) -> Tensor:
-    """Those that a draft is enhanced with, from `noise` on."""
+    """Returns the sigmas for enhancing a draft, (S+1,), falling from `noise`."""
     return _resample(ENHANCING, steps) * (noise / ENHANCING[0])
 
 
 def _resample(sigmas: list[float] | tuple[float, ...], steps: int) -> Tensor:
     curve = [*sigmas, 0.0]
-    places = np.linspace(0, len(sigmas), steps + 1)
-    return torch.from_numpy(np.interp(places, np.arange(len(curve)), curve)).float()
+    positions = np.linspace(0, len(sigmas), steps + 1)
+    return torch.from_numpy(np.interp(positions, np.arange(len(curve)), curve)).float()
 
 
 MAX_TEXT = 1024
-_SMALLEST_SIDE = 4
-"""Tokens, of a draft where the side to render at is given."""
+_MIN_DRAFT_SIDE = 4
+"""Tokens of the side of a draft at least, with `render_side`."""
 _UPSAMPLER = "latent_upsampler"
-"""Folder of a checkpoint. Without it, a draft's frames are enlarged and encoded again."""
+"""Folder of a checkpoint. Without it, the frames of a draft are enlarged and encoded again."""
 
 
 class Ltx2:
     def __init__(self, pipeline: Any, load_options: LoadOptions, upsampler: Any | None = None) -> None:
-        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device, its vocoder in float32."""
+        """`pipeline` is a loaded `LTX2ConditionPipeline` on its device, its vocoder in float32."""
         self.transformer: Any = pipeline.transformer
         self._pipeline = pipeline
         self._upsampler = upsampler
@@ -128,18 +128,18 @@ class Ltx2:
         return Scale(self._video_latents.space, self._video_latents.time, self._audio_latents.per_second)
 
     def shape(self, job: GenerationJob, lead: int) -> VideoShape:
-        """A draft is rendered at half the side that others are, as long as that leaves something to be seen."""
+        """Returns the shape. With `render_side`, a draft has half the side of other videos, but a minimum."""
         video = _video(job)
         side = self._render_side
         if side is not None and video.draft:
-            side = max(side // 2, min(side, _SMALLEST_SIDE * self.scale.space))
+            side = max(side // 2, min(side, _MIN_DRAFT_SIDE * self.scale.space))
         return video_shape(
             job.request.width, job.request.height, lead=lead, frames=video.frames, scale=self.scale, render_side=side
         )
 
     @torch.inference_mode()
     def encode(self, job: GenerationJob, inputs: VideoInputs) -> VideoState:
-        """The video before its first step. Raises JobError for a draft of another kind of model."""
+        """Returns the video before its first step. Raises JobError for a draft of another model."""
         video = _video(job)
         shape = self.shape(job, 0 if inputs.lead is None else len(inputs.lead))
         generator = torch.Generator("cpu").manual_seed(job.request.seed)
@@ -161,10 +161,10 @@ class Ltx2:
 
     @torch.inference_mode()
     def step(self, state: VideoState) -> None:
-        """One denoising step; all or nothing. Raises NotFinite, and what torch raises."""
+        """Takes one denoising step, or none if it raises. Raises NotFinite and torch's errors."""
         sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
         video, audio = self._denoise_with_guidance(state, sigma.to(self._device))
-        # At every step, since what comes of it is kept for other attempts, which would go on from there.
+        # Checked at every step, as checkpoints of it serve other attempts.
         latents = [
             finite(stream.x + (following - sigma) * ((stream.x - denoised) / sigma))
             for stream, denoised in ((state.video, video), (state.audio, audio))
@@ -193,7 +193,7 @@ class Ltx2:
         )
 
     def probe(self) -> Tensor:
-        """One step of a tiny video: what is wrong with it is wrong with the checkpoint, or with where it runs."""
+        """Takes one step of a tiny video. An error is due to the checkpoint or the device."""
         side = 2 * self.scale.space
         job = GenerationJob(
             id="probe",
@@ -214,9 +214,9 @@ class Ltx2:
         return state.video.x
 
     def _denoise_with_guidance(self, state: VideoState, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Video and audio without noise as guidance foresees them, (1, N, C) float32; what is given stays."""
+        """Predicts video and audio without noise, with guidance, (1, N, C) float32. Given tokens stay."""
         guidance, prompt = self._guidance(state.job), state.prompt
-        alone = PromptEmbeds(prompt.for_video[-1:], prompt.for_audio[-1:], prompt.mask[-1:])
+        cond = PromptEmbeds(prompt.for_video[-1:], prompt.for_audio[-1:], prompt.mask[-1:])
         videos, audios = self._predict_denoised(state, sigma, prompt)
         weaker_videos, weaker_audios = [], []
         if len(prompt.mask) == 2:
@@ -227,7 +227,7 @@ class Ltx2:
             (guidance.modality - 1, {"isolate_modalities": True}),
         ):
             if scale > 0:
-                video, audio = self._predict_denoised(state, sigma, alone, **options)
+                video, audio = self._predict_denoised(state, sigma, cond, **options)
                 weaker_videos.append((scale, video))
                 weaker_audios.append((scale, audio))
         return (
@@ -236,7 +236,7 @@ class Ltx2:
         )
 
     def _predict_denoised(self, state: VideoState, sigma: Tensor, prompt: PromptEmbeds, **options: Any) -> list[Tensor]:
-        """Video and audio without noise as the transformer predicts them for each row of the prompt, (rows, N, C)."""
+        """Predicts video and audio without noise for each row of the prompt, (rows, N, C)."""
         video, audio = state.video, state.audio
         rows = len(prompt.mask)
         time = sigma * self.transformer.config.timestep_scale_multiplier
@@ -251,8 +251,8 @@ class Ltx2:
             audio_sigma=time.expand(rows),
             encoder_attention_mask=prompt.mask,
             audio_encoder_attention_mask=prompt.mask,
-            video_coords=video.places.expand(rows, -1, -1, -1),
-            audio_coords=audio.places.expand(rows, -1, -1, -1),
+            video_coords=video.positions.expand(rows, -1, -1, -1),
+            audio_coords=audio.positions.expand(rows, -1, -1, -1),
             use_cross_timestep=bool(self.transformer.config.cross_attn_mod),
             return_dict=False,
             **options,
@@ -271,7 +271,7 @@ class Ltx2:
         return PromptEmbeds(*(torch.cat(tensors) for tensors in zip(*rows, strict=True)))
 
     def _encode_prompt(self, text: str) -> tuple[Tensor, ...]:
-        """One row of PromptEmbeds."""
+        """Returns one row of PromptEmbeds."""
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
             [text], do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
         )
@@ -285,7 +285,7 @@ class Ltx2:
         return scheduled_levels(self._pipeline.scheduler, job.request.steps, tokens)
 
     def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, draft: Tensor | None) -> None:
-        """Puts noise of level `sigma` over what is not given."""
+        """Adds noise of level `sigma` to all tokens that are not given."""
         noise = draw_noise(stream.x.shape, generator, self._device)
         if draft is not None:
             stream.x[:, : draft.shape[1]] = torch.where(
@@ -295,7 +295,7 @@ class Ltx2:
         stream.x = noise * level + stream.x * (1 - level)
 
     def _enlarge_draft(self, draft: DraftLatents, shape: VideoShape) -> DraftLatents:
-        """The draft's image in the shape of this video."""
+        """Returns the draft's latents in the shape of this video."""
         fits = draft.video.ndim == 5 and draft.video.shape[:3] == (1, self._video_latents.channels, shape.latents)
         if not fits or tuple(draft.audio.shape) != self._audio_latents.latent_shape(shape):
             raise JobError("the draft was made by another model: make it again")
@@ -324,7 +324,7 @@ def _video(job: GenerationJob) -> VideoParams:
 
 
 def _audio_times(state: VideoState, time: Tensor) -> Tensor:
-    """(1, N), or (1, 1) where none can be known: the last bits depend on it, and the stock pipeline has it so."""
+    """Returns (1, N), or (1, 1) without given tokens: the last bits depend on it, as in the stock pipeline."""
     if state.shape.lead == 0:
         return time.view(1, 1)
     return time * (1 - state.audio.conditioning_mask[..., 0])
@@ -335,7 +335,7 @@ def _cfg(job: GenerationJob) -> float:
 
 
 def _apply_guidance(stream: Stream, cond: Tensor, weaker: Iterable[tuple[float, Tensor]], rescale: float) -> Tensor:
-    """The prediction for the prompt, (1, N, C), moved away from each of the weaker ones by its scale."""
+    """Returns the prediction for the prompt, (1, N, C), moved away from each weaker one by its scale."""
     result = cond
     for scale, prediction in weaker:
         result = result + scale * (cond - prediction)

@@ -1,4 +1,4 @@
-"""Loading of a diffusers pipeline's components, with the options of a replica."""
+"""Loading of a diffusers pipeline's components with the options of a replica."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from deployments.families.conditioning import SharedEncoder
 
 
 def shared_components(folder: Path, dtype: torch.dtype, without: Container[str] = ()) -> dict[str, Any]:
-    """Those of the checkpoint in `folder`, by their names, for its pipeline, but for some. Raises CheckpointError."""
+    """Loads the components that the checkpoint in `folder` shares with others. Raises CheckpointError."""
     index = read_index(folder)
     return {
-        name: _load_component(getattr(diffusers, index[name][1]), folder / place, dtype)
-        for name, place in index.get("_shared", {}).items()
+        name: _load_component(getattr(diffusers, index[name][1]), folder / path, dtype)
+        for name, path in index.get("_shared", {}).items()
         if name not in without
     }
 
 
-def _load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+def _load_component(cls: Any, folder: Path, dtype: torch.dtype) -> Any:
     if not folder.is_dir():
         raise CheckpointError(f"the checkpoint shares a component with others, but there is no {folder}")
     try:
-        return kind.from_pretrained(folder, torch_dtype=dtype, use_safetensors=True, local_files_only=True)
+        return cls.from_pretrained(folder, torch_dtype=dtype, use_safetensors=True, local_files_only=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: {error}") from error
 
 
 class PromptReader(Protocol):
     def __call__(self, prompt: str, images: int, *, placed: bool, tuned: bool) -> str:
-        """What the checkpoint gets of a prompt beside so many images. `placed`: a mask or the like says where things
-        are. `tuned`: an adapter may have learnt other words."""
+        """Returns the prompt for the checkpoint. `images` is the number of references, `placed` says that a mask,
+        edges or an image prompt give positions, `tuned` that an adapter may know other words."""
         ...
 
 
@@ -53,37 +53,36 @@ class LoadOptions:
     dtype: torch.dtype
     config: ModelConfig = field(default_factory=ModelConfig)
     local_only: bool = True
-    """Whether all components must lie in the checkpoint's folder already."""
+    """True when all components must be in the checkpoint's folder."""
     redux: Path | None = None
-    """Of Flux1: where the components lie that read image prompts; None: in the checkpoint's folder `redux`, if any."""
+    """Folder of the components that read image prompts for Flux1; None for the checkpoint's folder `redux`, if any."""
     read_prompt: PromptReader | None = None
-    """How prompts are put before the checkpoint; None: as they are."""
+    """Rewrites prompts for the checkpoint; None leaves them as they are."""
     shared_encoder: SharedEncoder | None = None
-    """Of images: what reads prompts in place of the checkpoint's text encoders, which then are not loaded."""
+    """Encodes prompts of image models in place of the checkpoint's text encoders, which are not loaded then."""
 
 
 def load_pipeline(
     folder: Path,
     load_options: LoadOptions,
-    kind: Any = DiffusionPipeline,
+    pipeline_class: Any = DiffusionPipeline,
     without: Iterable[str] = (),
     in_float32: Iterable[str] = (),
 ) -> Any:
-    """The pipeline in `folder`, of the class `kind` (as its index says, if none is given), on its device; the
-    components `without` are None, and those `in_float32` are so whatever the others are.
+    """Loads the pipeline in `folder` onto its device. Components `without` are None, those `in_float32` have that type.
 
-    Raises CheckpointError when a component is missing or broken.
+    By default its index names the class. Raises CheckpointError for a missing or broken component.
     """
-    disable_progress_bar()  # a bar is no use in a replica's log
+    disable_progress_bar()  # useless in a replica's log
     dtype = {"default": load_options.dtype, **dict.fromkeys(in_float32, torch.float32)}
     options: dict[str, Any] = {"dtype": dtype, "local_files_only": load_options.local_only}
     if load_options.device.type == "cuda":
-        options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
+        options["device_map"] = "cuda"  # file by file, without holding everything in the machine's memory
     options["variant"] = pipeline_variant(folder, load_options.dtype)
     absent = dict.fromkeys(without)
     components = shared_components(folder, load_options.dtype, without=absent)
     try:
-        pipeline = kind.from_pretrained(str(folder), **absent, **components, **options)
+        pipeline = pipeline_class.from_pretrained(str(folder), **absent, **components, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return pipeline.to(load_options.device)
@@ -94,10 +93,10 @@ def pipeline_variant(folder: Path, dtype: torch.dtype) -> str | None:
     return find_variant(list_files(folder), load_index(folder), choice)
 
 
-def prompt_length(tokenizer: Any, most: int) -> int:
-    """Tokens that prompts are padded to and cut off at: `most`, or fewer where the checkpoint was made for fewer.
+def prompt_length(tokenizer: Any, max_length: int) -> int:
+    """Returns the tokens that prompts are padded and truncated to: `max_length`, or the tokenizer's smaller maximum.
 
-    Published tokenizers know texts of `most` or longer ones (or name no limit: 1e30). Padding is attended, and costs as
-    much as words.
+    Published tokenizers have a maximum of `max_length` or more (1e30 for none). Padding is attended and costs as much
+    as words.
     """
-    return min(most, int(tokenizer.model_max_length))
+    return min(max_length, int(tokenizer.model_max_length))

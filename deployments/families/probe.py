@@ -1,4 +1,4 @@
-"""Probes: tiny images that show at start whether a model works on this device, and how fast."""
+"""Probes: tiny images that show at load whether a model works on this device, and how fast."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from deployments.families.video_family import VideoFamily
 
 SMALL: Final = 64
 """Pixels per side."""
-_ALIKE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
-"""Up to which share of the largest velocity a packed forward may differ from the stock one: roundings stay far below,
-an image that sees its neighbours does not."""
-_TIMED: Final = 3
+_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+"""Share of the largest velocity by which a packed forward may differ from the stock one: rounding stays far below, an
+image that attends to its neighbours does not."""
+_TIMED_STEPS: Final = 3
 
 
-def try_alone(family: Family | VideoFamily) -> None:
-    """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
+def probe_single(family: Family | VideoFamily) -> None:
+    """Takes one step of something small. Raises any error, and RuntimeError for NaN or infinity."""
     velocity = family.probe() if isinstance(family, VideoFamily) else _velocities(family, [_image(family)])[0]
     if not torch.isfinite(velocity).all():
         raise RuntimeError("its results are not finite")
 
 
-def try_together(family: Family) -> None:
-    """One step of small images of different shapes, together and alone; one of them has a reference where the family
-    takes any, so that the others' rows of references are empty. Raises RuntimeError when they differ."""
+def probe_batch(family: Family) -> None:
+    """Takes one step of small images of different shapes, in a batch and alone. Raises RuntimeError if the results
+    differ. One image has a reference if the family takes any, so that the others have none in the sequence."""
 
     def images() -> list[State]:
         sizes = (SMALL, SMALL), (2 * SMALL, SMALL)
         return [_image(family, *size) for size in sizes] + _images_with_reference(family)
 
-    together = _velocities(family, images())
-    alone = [_velocities(family, [image])[0] for image in images()]
-    for one, other in zip(together, alone, strict=True):
-        if not (one - other).abs().max() <= _ALIKE[family.transformer.dtype] * other.abs().max():
+    in_batch = _velocities(family, images())
+    solo = [_velocities(family, [image])[0] for image in images()]
+    for packed, stock in zip(in_batch, solo, strict=True):
+        if not (packed - stock).abs().max() <= _TOLERANCE[family.transformer.dtype] * stock.abs().max():
             raise RuntimeError("images that step together are not what they are alone")
 
 
 def warm_up(family: Family, side: int, count: int, *, height: int | None = None) -> None:
-    """Makes so many images of `side` pixels at a time, from beginning to end: what compiles, compiles now. They are
-    square unless `height` says otherwise. Raises NotFinite, OutOfMemory."""
+    """Makes `count` images of `side` pixels in a batch from start to end, so that everything compiles now. They are
+    square without `height`. Raises NotFinite, OutOfMemory."""
     with translate_device_errors():
         images = [_image(family, side, height or side) for _ in range(count)]
         step(family, images)
@@ -61,14 +61,14 @@ def warm_up(family: Family, side: int, count: int, *, height: int | None = None)
             family.finish(image)
 
 
-def step_seconds(family: Family | VideoFamily, side: int = SMALL, *, count: int = 1) -> float:
-    """Of one step of `count` images of `side` pixels, or of a tiny video, once everything is warm."""
+def measure_step(family: Family | VideoFamily, side: int = SMALL, *, count: int = 1) -> float:
+    """Returns the seconds of a warm step of `count` images of `side` pixels, or of a tiny video."""
     durations = []
-    for _ in range(1 + _TIMED):
+    for _ in range(1 + _TIMED_STEPS):
         states = [] if isinstance(family, VideoFamily) else [_image(family, side, side) for _ in range(count)]
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         family.probe() if isinstance(family, VideoFamily) else step(family, states)
-        durations.append(time.perf_counter() - began)
+        durations.append(time.perf_counter() - started_at)
     return median(durations[1:])
 
 
@@ -78,7 +78,7 @@ def _velocities(family: Family, states: list[State]) -> list[Tensor]:
 
 
 def _images_with_reference(family: Family) -> list[State]:
-    """An image with a reference, or nothing where the family takes none."""
+    """Returns an image with a reference, or none if the family takes no references."""
     data = io.BytesIO()
     Image.new("RGB", (SMALL, SMALL), "grey").save(data, "PNG")
     try:

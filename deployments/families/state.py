@@ -19,17 +19,17 @@ class UncondBranch:
     """The unconditional branch of an image with CFG (`cfg`)."""
 
     state: State
-    """The same image of an empty prompt. Its tokens are the image's own only while a step is taken."""
+    """State of the image with an empty prompt. Its tokens are current during a step only."""
     scales: Sequence[float]
-    """How far each step goes, times what is between no words and the prompt; 1 takes the prompt's, and asks once."""
+    """CFG scale per step; 1 skips the unconditional pass."""
 
 
 @dataclass(eq=False, slots=True)
 class State:
-    """All that an image needs for its next step: plain tensors, so it can wait, move or be dropped at any time.
+    """Everything that an image needs for its next step, as plain tensors: it can wait, move or be dropped at any time.
 
     `i` counts the steps done; `v` is the velocity of the last one, (1, N, C) float32. `x` and `i` change together,
-    after a step has fully succeeded.
+    after a step has succeeded.
     """
 
     job: GenerationJob
@@ -40,38 +40,37 @@ class State:
     dt: Tensor
     """Euler steps, (S,) float32 on the CPU, all negative."""
     per: dict[str, Tensor]
-    """What the image is drawn from, (1, ...) each: `text` and `references` are tokens beside its own."""
+    """Inputs of the transformer, (1, ...) each; `text` and `references` are further tokens."""
     ids: dict[str, Tensor]
-    """Position ids of its tokens, (L, axes) each."""
+    """Position ids of tokens, (L, axes) each."""
     grid: tuple[int, int]
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
-    """Height and width in pixels of the image inside the rendered canvas, before it is scaled to the job's size."""
+    """Height and width in pixels of the image inside the canvas, before it is scaled to the job's size."""
     guidance: Tensor | None = None
-    """How strongly the prompt acts at each step, (S,) float32 on the CPU; None for models that aren't told."""
+    """Embedded guidance of each step, (S,) float32 on the CPU; None for models without."""
     adapter: AppliedAdapter | None = None
-    """What is added to the transformer for this image."""
     uncond: UncondBranch | None = None
     i: int = 0
     v: Tensor | None = None
     constants: Constants | None = field(default=None, repr=False)
-    """What a packed forward needs in every step, since the first one."""
+    """Inputs of a packed forward that are the same in every step; None before the first."""
     packed_batch: tuple[list[State], PackedBatch] | None = field(default=None, repr=False)
-    """On the first state of a batch: the others, and all of them in a row, until membership changes."""
+    """The other states and the packed batch, on the first state of a batch, until the members change."""
 
     @property
     def key(self) -> None:
-        """Any images of one model can take a step together."""
+        """Always None, as any images of one model can take a step together."""
 
     @property
     def tokens(self) -> int:
-        """Of text, image and references, of all forwards of the next step: what its cost goes by."""
+        """Tokens of text, image and references in all forwards of the next step."""
         once = self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
         return once + self.uncond.state.tokens if self.uncond and self.scale != 1 else once
 
     @property
     def scale(self) -> float:
-        """Of the next step."""
+        """CFG scale of the next step."""
         return 1.0 if self.uncond is None or self.i == self.total_steps else self.uncond.scales[self.i]
 
     @property
@@ -94,15 +93,14 @@ T = TypeVar("T", bound=Tensor | tuple[Tensor, ...])
 
 
 def tensor_bytes(value: Tensor | tuple[Tensor, ...]) -> int:
-    """Bytes that it takes."""
     return sum(tensor.nbytes for tensor in ((value,) if isinstance(value, Tensor) else value))
 
 
 def split_batch(batch: Tensor) -> list[Tensor]:
-    """(B, ...) to B tensors (1, ...), none of which keeps the others in memory."""
-    return list(batch.split(1)) if len(batch) == 1 else [one.clone() for one in batch.split(1)]
+    """Splits (B, ...) into B tensors (1, ...) that don't share memory."""
+    return list(batch.split(1)) if len(batch) == 1 else [each.clone() for each in batch.split(1)]
 
 
 def draw_noise(shape: Sequence[int], generator: torch.Generator, device: torch.device) -> Tensor:
-    """Normal noise, float32, on `device`. Drawn on the CPU, so that a seed means the same noise on every device."""
+    """Returns normal noise, float32, on `device`. Drawn on the CPU, so that a seed means the same on every device."""
     return torch.randn(tuple(shape), generator=generator, dtype=torch.float32).to(device)

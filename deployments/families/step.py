@@ -18,31 +18,32 @@ from deployments.torch_process import wait_for
 
 class Velocity(Protocol):
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:
-        """Of the tokens of one image without an adapter, (1, N, C) float32: by the stock forward."""
+        """Returns the velocity of one image without an adapter, (1, N, C) float32, by the stock forward."""
         ...
 
     def packed_velocity(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
-        """Of the tokens of any images in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
+        """Returns the velocity of a sequence of images, (1, T, C) float32. Images with the same adapter are
+        adjacent."""
         ...
 
 
 @torch.inference_mode()
 def step(family: Velocity, states: Sequence[State]) -> None:
-    """Advances every state by one step, all or nothing.
+    """Advances all states by one step, or none. All of them have steps left.
 
-    An image alone, without an adapter, is computed as by the stock pipeline. All states have steps left to do. Raises
-    what torch raises when the batch does not fit; the same states may be tried again in smaller batches then.
+    A single image without an adapter is computed like in the stock pipeline. Raises torch's errors when the batch does
+    not fit; the same states may then be stepped in smaller batches.
     """
     if not states:
         return
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
-    states = sorted(states, key=_place)
+    states = sorted(states, key=_sort_key)
     device = states[0].x.device
     inputs, dt = _step_inputs(states, device)
     velocities = _apply_cfg(family, states, _velocities(family, states, inputs))
     latents = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
     if device.type == "cuda":
-        # A GPU works on in the background, but whoever times steps or waits for them must see them end.
+        # GPUs work asynchronously, and the caller measures the duration.
         wait_for(torch.cuda.current_stream(device))
     for state, x, velocity in zip(states, latents, velocities, strict=True):
         state.x, state.v, state.i = x, velocity, state.i + 1
@@ -51,21 +52,21 @@ def step(family: Velocity, states: Sequence[State]) -> None:
 
 
 def _velocities(family: Velocity, states: Sequence[State], inputs: StepInputs) -> list[Tensor]:
-    """(1, N, C) of each."""
+    """Returns the velocity of each state, (1, N, C)."""
     x = torch.cat([s.x for s in states], dim=1)
     if len(states) == 1 and states[0].adapter is None:
         v = family.velocity(states[0], inputs)
     else:
         v = family.packed_velocity(x, states, inputs)
     assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
-    # Copies: parts of a row would keep all of it in memory.
+    # Copies, as views would keep the whole sequence in memory.
     return [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
 
 
 def _apply_cfg(family: Velocity, states: Sequence[State], cond: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Classifier-free guidance: `uncond + scale * (cond - uncond)` for states whose step has a scale other than 1.
+    """Applies CFG, `uncond + scale * (cond - uncond)`, to states whose step has a scale other than 1.
 
-    The unconditional batch is a forward of its own: both in one need twice the memory.
+    Runs the unconditional batch by itself, as both in one need twice the memory.
     """
     branches = [(k, s.uncond) for k, s in enumerate(states) if s.uncond and s.scale != 1]
     if not branches:
@@ -82,25 +83,26 @@ def _uncond_state(state: State, branch: UncondBranch) -> State:
     return uncond
 
 
-def _place(state: State) -> tuple[str, str]:
-    """Always one order, so that what was joined for one step serves for the next; those of one adapter together."""
+def _sort_key(state: State) -> tuple[str, str]:
+    """Returns a stable order, so that a packed batch serves for many steps, with equal adapters adjacent."""
     adapter = state.job.adapter
     return "" if adapter is None else adapter.id, state.job.id
 
 
 def _step_inputs(states: Sequence[State], device: torch.device) -> tuple[StepInputs, Tensor]:
-    """The inputs, and how far to go, (B,): by one transfer, without a synchronisation with the device."""
+    """Returns the inputs and the Euler steps, (B,), by one transfer without synchronising the device."""
     numbers = [[s.t[s.i], s.t[s.i + 1], s.dt[s.i], *([] if s.guidance is None else [s.guidance[s.i]])] for s in states]
     t, t_next, dt, *guidance = torch.stack([torch.stack(each) for each in numbers], dim=1).to(device, non_blocking=True)
     return StepInputs(t, t_next, guidance[0] if guidance else None), dt
 
 
 def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tensor, Tensor]:
-    """Flow times (S+1,) in [0, 1] and Euler steps (S,), as the stock pipelines derive them from a flow-match scheduler.
+    """Returns flow times (S+1,) in [0, 1] and Euler steps (S,), derived from a flow-match scheduler as in the stock
+    pipelines.
 
-    `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler given is only read: stepping a
-    shared one would tie all images to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
-    round differently, and the models are called with the former.
+    `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler is only read, as stepping a
+    shared one would tie all images to one schedule. Times are `timesteps / 1000` and not `sigmas`, as the two round
+    differently and models get the former.
     """
     own = type(scheduler).from_config(scheduler.config)
     own.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps).tolist(), mu=mu, device="cpu")
@@ -108,7 +110,7 @@ def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tenso
 
 
 def with_cfg(state: State, guidance: CfgConfig, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
-    """`state`, which takes guided steps where its times say so. `per` and `ids` are what an empty prompt gives it."""
-    least, most = guidance.interval
-    scales = [guidance.scale if least <= t <= most else 1.0 for t in state.t[:-1].tolist()]
+    """Returns `state` with guided steps at times in the interval. `per` and `ids` are those of an empty prompt."""
+    low, high = guidance.interval
+    scales = [guidance.scale if low <= t <= high else 1.0 for t in state.t[:-1].tolist()]
     return replace(state, uncond=UncondBranch(replace(state, per=state.per | per, ids=state.ids | ids), scales))

@@ -18,24 +18,23 @@ from deployments.video.writer import Audio
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """The latent tokens of the image or of the sound, (1, N, C) float32.
+    """Latent tokens of the image or the sound, (1, N, C) float32.
 
-    `known` is 1 for tokens that are given, 0 for those to be made, (1, N, 1); `given` has the former. Further tokens
-    than the video's own may follow: they only show the model what is to come. `places` are (1, axes, N, 2): where each
-    token begins and ends.
+    `conditioning_mask` is 1 for given tokens and 0 for those to be made, (1, N, 1); `clean_latents` has the given ones.
+    Keyframes add tokens after those of the video. `positions` are the start and end of each token, (1, axes, N, 2).
     """
 
     x: Tensor
     conditioning_mask: Tensor
     clean_latents: Tensor
-    places: Tensor
+    positions: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class PromptEmbeds:
-    """The prompt as both streams read it, and which of it counts: (1 or 2, L, C), (1 or 2, L, C), (1 or 2, L).
+    """The prompt encoded for both streams, and its attention mask: (1 or 2, L, C), (1 or 2, L, C), (1 or 2, L).
 
-    With guidance there are two rows, the first for an empty prompt.
+    With CFG there are two rows, the first for an empty prompt.
     """
 
     for_video: Tensor
@@ -45,7 +44,7 @@ class PromptEmbeds:
 
 @dataclass(eq=False, slots=True)
 class VideoState:
-    """`video`, `audio` and `i`, the steps done, change together, after a step has fully succeeded."""
+    """A video between two steps. `video`, `audio` and `i`, the steps done, change together, after a step."""
 
     job: GenerationJob
     shape: VideoShape
@@ -55,10 +54,10 @@ class VideoState:
     sigmas: Tensor
     """Noise levels, (S+1,) float32 on the CPU, falling to 0."""
     chunks: int
-    """Parts in which it will be decoded."""
+    """Number of parts that it is decoded in."""
     i: int = 0
     denoised: Tensor | None = None
-    """The image's tokens without noise, as the last step foresaw them, (1, N, C)."""
+    """Tokens of the image without noise, as predicted by the last step, (1, N, C)."""
 
     @property
     def steps(self) -> int:
@@ -71,7 +70,7 @@ class VideoState:
 
 @dataclass(frozen=True, slots=True)
 class DraftLatents:
-    """The latents of a video, (1, C, F, h, w) of the image and (1, C, L, bands) of the sound, float32."""
+    """Latents of a video, (1, C, F, h, w) of the image and (1, C, L, bands) of the sound, float32."""
 
     video: Tensor
     audio: Tensor
@@ -79,10 +78,10 @@ class DraftLatents:
 
 @dataclass(frozen=True, slots=True)
 class VideoInputs:
-    """What a video is made from, beside words.
+    """Inputs of a video beside its prompt.
 
-    Frames and keyframes have any size. Those of `lead` are the last of the video to go on from, as many as
-    `lead_frames` says, and `lead_audio` is what is heard with them.
+    Frames and keyframes have any size. `lead` is the end of the video to continue, `lead_frames` long, and `lead_audio`
+    its sound.
     """
 
     keyframes: tuple[Pixels, ...] = ()
@@ -96,7 +95,7 @@ class VideoInputs:
 class VideoFamily(Protocol):
     @property
     def transformer(self) -> Any:
-        """The network that every step runs: a diffusers model."""
+        """The diffusers model that every step runs."""
         ...
 
     @property
@@ -104,40 +103,40 @@ class VideoFamily(Protocol):
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
-        """Raises CheckpointError when a component is missing or broken."""
+        """Raises CheckpointError for a missing or broken component."""
         ...
 
     def shape(self, job: GenerationJob, lead: int) -> VideoShape:
-        """How large the job's video is while it is made, given how many frames lead in."""
+        """Returns the shape in which the job's video is rendered, after `lead` frames."""
         ...
 
     def encode(self, job: GenerationJob, inputs: VideoInputs) -> VideoState:
-        """The video before its first step. Raises JobError."""
+        """Returns the video before its first step. Raises JobError."""
         ...
 
     def step(self, state: VideoState) -> None:
-        """One denoising step; all or nothing. Raises NotFinite."""
+        """Takes one denoising step, or none if it raises. Raises NotFinite."""
         ...
 
     def frames(self, state: VideoState) -> Iterator[Pixels]:
-        """The new frames, in `state.chunks` parts, each (F, height, width, 3) of the rendered frame's size.
+        """Yields the new frames in `state.chunks` parts, (F, height, width, 3) each, in the rendered size.
 
-        Raises NotFinite, part by part.
+        Raises NotFinite for a part.
         """
         ...
 
     def decode_audio(self, state: VideoState) -> Audio:
-        """What is to be heard with the new frames. Raises NotFinite."""
+        """Returns the sound of the new frames. Raises NotFinite."""
         ...
 
     def preview_frame(self, state: VideoState) -> Pixels | None:
-        """The first new frame, as far as it can be seen by now; None before the first step."""
+        """Returns an estimate of the first new frame; None before the first step."""
         ...
 
     def draft(self, state: VideoState) -> DraftLatents:
-        """What another pass can begin from."""
+        """Returns the latents from which a draft is enhanced."""
         ...
 
     def probe(self) -> Tensor:
-        """What one step makes of a tiny video. Raises whatever goes wrong."""
+        """Takes one step of a tiny video and returns its tokens. Raises any error."""
         ...

@@ -2,9 +2,9 @@
 
     python -m deployments.lora.check --cpu-s SECONDS --memory-mb MIB [--stock] CHECKPOINT FILE [REVISION]
 
-Prints `{"begun": true}` when it comes to the tensors, and `{"rank": …, "layers": …}` or `{"error": "…"}` with a reason
-fit for the client, a line each. What the tensors make it do has bounds that the kernel holds: of a processor's time,
-which ends it, and of memory. It reads the base's configuration, not its weights.
+Prints `{"begun": true}` before it reads the tensors, and then `{"rank": …, "layers": …}` or `{"error": "…"}` with a
+reason for the client, a line each. From the first line on, the kernel limits its processor time, which ends it, and its
+memory. It reads the configuration of the base, not its weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from deployments.checkpoint_files import configuration_folder, read_index
 from deployments.contract.model import FAMILIES
-from deployments.lora.formats import DENOISERS, ENCODERS, AdapterError, components_of, read_header
+from deployments.lora.formats import DENOISERS, ENCODERS, AdapterError, find_components, read_header
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,14 +35,14 @@ def check(
     *,
     stock: bool = False,
 ) -> dict[str, int | str]:
-    """Returns the verdict; calls `begin` once everything is there that the check of any file needs.
+    """Returns the verdict. Calls `begin` after the preparation that is the same for any file.
 
-    `stock`: diffusers' own pipeline serves the checkpoint, also where a native family could.
+    `stock`: diffusers' own pipeline serves the checkpoint, even if a native family could.
     """
     try:
         with file.open("rb") as stream:
-            header = read_header(stream)  # costs next to nothing; what is imported now takes seconds
-        components = components_of(key for key in header if key != "__metadata__")
+            header = read_header(stream)  # before imports that take seconds
+        components = find_components(key for key in header if key != "__metadata__")
         from deployments.lora.weights import read_weights
 
         networks = outline(checkpoint, revision, encoders=bool(components & {*ENCODERS}), stock=stock)
@@ -75,24 +75,24 @@ def _network(folder: Path, entry: Any) -> nn.Module:
     with torch.device("meta"):
         if "_class_name" in config:
             library = diffusers if hasattr(diffusers, config["_class_name"]) else diffusers.pipelines
-            kind = getattr(getattr(library, entry[0], library), config["_class_name"])
-            return kind.from_config(config)
+            cls = getattr(getattr(library, entry[0], library), config["_class_name"])
+            return cls.from_config(config)
         import transformers
 
-        kind = getattr(transformers, entry[1])
-        return kind(kind.config_class.from_pretrained(folder))
+        cls = getattr(transformers, entry[1])
+        return cls(cls.config_class.from_pretrained(folder))
 
 
 def confine(cpu_s: int, memory_mb: int) -> None:
-    """Lets this process take so much more than it has taken until now."""
+    """Limits the further processor time and memory of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s
     page = resource.getpagesize()
     data = int(Path("/proc/self/statm").read_text().split()[5]) * page + memory_mb * 2**20
-    # Not of addresses: what torch maps of its libraries is many times what it uses.
-    for limit, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_DATA, data), (resource.RLIMIT_CORE, 0)):
-        _, hard = resource.getrlimit(limit)
-        resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    # Not RLIMIT_AS: torch maps many times the memory that it uses.
+    for name, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_DATA, data), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(name)
+        resource.setrlimit(name, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def main() -> None:

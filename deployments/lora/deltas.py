@@ -1,7 +1,7 @@
 """Deltas: what an adapter adds to the output of one layer.
 
-All kinds are linear in the layer's weight and bias, so the layer itself stays as it is: quantized, shared by requests
-without an adapter, and by other adapters.
+All kinds are linear in the layer's weight and bias. So the layer itself stays unchanged: quantized, and shared with
+requests that have another adapter or none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Delta(ABC):
 
     @abstractmethod
     def __call__(self, layer: Any, x: Tensor) -> Tensor:
-        """Returns what the delta of scale one adds to the output of `layer` for the input `x`."""
+        """Returns the addition to the output of `layer` for the input `x`, at scale 1."""
 
     @property
     def rank(self) -> int:
@@ -71,7 +71,7 @@ class LowRank(Delta):
 
 @dataclass(frozen=True, slots=True)
 class Hadamard(Delta):
-    """LoHa: the elementwise product of two low-rank matrices, made anew for each call to save memory."""
+    """LoHa: the elementwise product of two low-rank matrices, computed at each call to save memory."""
 
     first_up: Tensor
     first_down: Tensor
@@ -141,12 +141,12 @@ class Difference(Delta):
 
 
 def apply_weight(layer: Any, x: Tensor, weight: Tensor) -> Tensor:
-    """Returns the output of `layer` for another weight and no bias."""
+    """Returns the output of `layer` with another weight and no bias."""
     if isinstance(layer, nn.Linear):
         return F.linear(x, weight)
     if isinstance(layer, _ConvNd):
         return layer._conv_forward(x, weight, None)  # type: ignore[attr-defined]
     twin = copy.copy(layer)
     twin._parameters = {"weight": weight, "bias": None}
-    # Not what hooks put into its place in the instance.
+    # The class's method, as hooks replace that of the instance.
     return type(layer).forward(twin, x)

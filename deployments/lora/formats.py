@@ -1,7 +1,7 @@
 """LoRA file formats: safetensors headers, and tensor names of diffusers, PEFT, kohya, ComfyUI, LyCORIS and XLabs.
 
-A name is a prefix for the network, a layer and a part. Kohya writes underscores for dots, so layers are compared with
-underscores. `names.py` finds the base's layers that they are.
+A name consists of a prefix for the network, a layer and a part. Kohya writes underscores for dots, so layers are
+compared with underscores. `names.py` maps them to layers of the base.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import Any, BinaryIO, Final
 
 from torch import Tensor
 
-MOST_BYTES: Final = 8 * 2**20
-"""Some tools note every caption of their training in it; those of the tensors take some hundred kilobytes."""
-MOST_TENSORS: Final = 20_000
+MAX_HEADER_BYTES: Final = 8 * 2**20
+"""Headers take some hundred kilobytes for tensors, and more where tools add the captions of the training."""
+MAX_TENSORS: Final = 20_000
 _MAX_NAME_LENGTH: Final = 100
 
 
 class AdapterError(ValueError):
-    """A file is no adapter of this base. Its text says why, fit for the client."""
+    """A file is not an adapter for this base. The text is shown to the client."""
 
 
 def read_header(file: BinaryIO) -> dict[str, Any]:
-    """Returns what stands in front of the tensors, by their names. Raises AdapterError."""
+    """Returns the header: descriptions of tensors by name. Raises AdapterError."""
     length = int.from_bytes(file.read(8), "little")
-    if length > MOST_BYTES:
-        raise AdapterError(f"not a safetensors file, or its header is longer than {MOST_BYTES // 2**20} MiB")
+    if length > MAX_HEADER_BYTES:
+        raise AdapterError(f"not a safetensors file, or its header is longer than {MAX_HEADER_BYTES // 2**20} MiB")
     try:
         header = json.loads(file.read(length))
     except (ValueError, RecursionError) as error:
         raise AdapterError("not a safetensors file") from error
     if not isinstance(header, dict):
         raise AdapterError("not a safetensors file")
-    if len(header) > MOST_TENSORS:
-        raise AdapterError(f"it holds more than {MOST_TENSORS} tensors")
+    if len(header) > MAX_TENSORS:
+        raise AdapterError(f"it holds more than {MAX_TENSORS} tensors")
     return header
 
 
 def shorten(name: str) -> str:
-    """Returns the name of a tensor or a layer, cut to what fits in a message."""
+    """Truncates the name of a tensor or layer for a message."""
     return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
 
 
 DENOISERS: Final = ("transformer", "transformer_2", "unet", "unet_2")
-"""Components of a pipeline that take steps. A model of two experts has one for each half of them."""
+"""Components that take steps. A model of two experts has one for each half of the steps."""
 ENCODERS: Final = ("text_encoder", "text_encoder_2", "connectors")
 """Components that run before the first step, and that published adapters change."""
 
@@ -69,7 +69,7 @@ _PREFIXES: Final[Mapping[str, str | None]] = {
     "text_embedding_projection.": "connectors",
     **{f"{name}.": name for name in (*DENOISERS, *ENCODERS, "text_encoder_3")},
 }
-"""Component by prefix. None: a further prefix may follow. `text_encoder_3` is one that no base lets adapters change."""
+"""Component by prefix. None: a further prefix may follow. No base lets adapters change `text_encoder_3`."""
 
 _END: Final = r"(?:\.(?!lora)[^.]+)?\.weight"
 _PARTS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -99,10 +99,10 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LayerName:
-    """A layer as the file names it, with underscores."""
+    """A layer as named in the file, with underscores."""
 
     component: str
-    """The pipeline's component; empty where the name says nothing, or no more than that it is the denoiser."""
+    """Component of the pipeline; empty for the denoiser, or if the name has none."""
     name: str
 
 
@@ -114,9 +114,9 @@ class TensorName:
 
 def parse_name(key: str) -> TensorName:
     """Raises AdapterError."""
-    for mark, kind in _REFUSED.items():
+    for mark, method in _REFUSED.items():
         if mark in key:
-            raise AdapterError(f"it is {kind} ({shorten(key)}), which is not supported")
+            raise AdapterError(f"it is {method} ({shorten(key)}), which is not supported")
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(key):
             return TensorName(_parse_layer(match[1]), part)
@@ -131,12 +131,12 @@ def _parse_layer(name: str) -> LayerName:
             component = named or component
             if component != _DENOISER:
                 break
-    if name.startswith("sformer_blocks."):  # as some exports have it
+    if name.startswith("sformer_blocks."):  # some exports cut the name
         name = f"tran{name}"
     return LayerName(component, flat(name))
 
 
-def by_layer(tensors: Mapping[str, Tensor]) -> dict[LayerName, dict[str, Tensor]]:
+def group_by_layer(tensors: Mapping[str, Tensor]) -> dict[LayerName, dict[str, Tensor]]:
     """Returns the parts of each layer. Raises AdapterError."""
     layers: dict[LayerName, dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in tensors.items():
@@ -149,8 +149,8 @@ def by_layer(tensors: Mapping[str, Tensor]) -> dict[LayerName, dict[str, Tensor]
     return layers
 
 
-def components_of(keys: Iterable[str]) -> set[str]:
-    """Returns the components that the names of tensors say. Raises AdapterError."""
+def find_components(keys: Iterable[str]) -> set[str]:
+    """Returns the components in the names of tensors. Raises AdapterError."""
     return {parse_name(key).layer.component for key in keys}
 
 

@@ -1,9 +1,9 @@
 """Layers of a base by the names that adapter files give them.
 
-Most names are the base's own. Those of the model's makers, which ComfyUI, kohya and others use, go through diffusers'
-converters, but not with the file's matrices: converters drop tensors and scale in the file's precision. They get
-numbered rows instead, whose places in the result say which rows of a file's layer belong to which layer of the base.
-So a layer that they drop is noticed, and one way serves every kind of adapter.
+Most names are the base's own. Names of the model's makers, which ComfyUI, kohya and others use, go through diffusers'
+converters, but not together with the file's matrices: converters drop tensors, and scale in the file's precision.
+Instead they get numbered rows, whose positions in the result tell which rows of a file's layer belong to which layer of
+the base. So layers that they drop are noticed, and one method serves every kind of adapter.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from deployments.lora.formats import AdapterError, LayerName, flat, parse_name, 
 Tensors = dict[str, Tensor]
 
 MAX_WIDTH: Final = 2**20
-"""Rows or columns of the largest matrix that is read."""
+"""Rows or columns of the largest matrix that is accepted."""
 _RANK: Final = 3
-"""Rank of the numbered matrices. Some converters cut in three also the one that has no rows to share out."""
+"""Rank of the numbered matrices, as some converters also split the matrix without rows to share out in three."""
 _MAX_BLOCKS: Final = re.compile(r"\d{4,}")
-"""Converters count up to the number of a block."""
+"""Block numbers that are refused, as converters count up to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRows:
-    """A layer of the base, and the rows of the file's layer that are for it."""
+    """A layer of the base, and the rows of the file's layer that belong to it."""
 
     layer: str
     rows: slice | Tensor
@@ -51,14 +51,14 @@ class Converter:
     convert: Callable[[Tensors, Any], Tensors] | None = None
     """Function of numbered matrices and the network."""
     template: str = "diffusion_model.{}"
-    """Text around a layer's name."""
+    """Format of a layer's name."""
     spelling: Sequence[tuple[str, str]] = ()
-    """Patterns that put dots back where the converter expects them."""
+    """Patterns that restore the dots that the converter expects."""
     aliases: Sequence[tuple[str, str]] = ()
-    """Patterns of makers' names that differ from the base's in words alone."""
+    """Patterns of makers' names that differ from the base's in words only."""
     suffixes: tuple[str, str] = ("lora_A.weight", "lora_B.weight")
     width: int = 0
-    """The only width of a network that the converter knows; 0 for any."""
+    """The only width of a network that the converter supports; 0 for any."""
 
 
 def _plain(convert: Callable[[Tensors], Tensors]) -> Callable[[Tensors, Any], Tensors]:
@@ -104,7 +104,7 @@ _SD3: Final = (
 
 
 def _convert_sd3(tensors: Tensors, network: Any) -> Tensors:
-    """Stands in for the converter that diffusers lacks."""
+    """Replaces the converter that diffusers lacks."""
     last = f"transformer_blocks.{len(network.transformer_blocks) - 1}.norm1_context"
     converted: Tensors = {}
     for name, tensor in tensors.items():
@@ -212,7 +212,7 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
 }
 _TEXT_ALIASES: Final = ((r"^text_model_", ""), (r"^(?=encoder_layers)", "text_model_"), (r"_to_([qkv])$", r"_\1_proj"))
 _OLD_ALIASES: Final = ((r"_processor_", "_"), (r"_to_out$", "_to_out_0"))
-"""Patterns of diffusers' own files of 2023."""
+"""Patterns of diffusers' own files from 2023."""
 
 
 class NetworkLayers:
@@ -225,24 +225,25 @@ class NetworkLayers:
         self._converter = _CONVERTERS.get(type(network).__name__, Converter())
 
     def locate(self, sizes: Mapping[str, int]) -> dict[str, list[LayerRows]]:
-        """Returns the places of layers, which are given by their flat names and counts of rows. Raises AdapterError."""
-        places = {
+        """Returns the locations in the base of layers, given by flat names with their numbers of rows. Raises
+        AdapterError."""
+        locations = {
             name: [LayerRows(layer, slice(0, size))] for name, size in sizes.items() if (layer := self._find(name))
         }
-        rest = [name for name in sizes if name not in places]
-        if rest:
+        remaining = [name for name in sizes if name not in locations]
+        if remaining:
             try:
-                places |= self._convert(rest, sizes)
+                locations |= self._convert(remaining, sizes)
             except MemoryError:
                 raise
-            except Exception:  # of third-party code and any names
-                for name in rest:  # one that fails on its own is told
+            except Exception:  # converters raise any type for unknown names
+                for name in remaining:  # finds a name that fails by itself
                     try:
                         self._convert([name], sizes)
                     except Exception as error:
                         raise AdapterError(f"the base has no layer {shorten(name)}, or one of another size") from error
-                raise AdapterError(f"its layers are not those of the base: {shorten(rest[0])}") from None
-        return places
+                raise AdapterError(f"its layers are not those of the base: {shorten(remaining[0])}") from None
+        return locations
 
     def _find(self, name: str) -> str | None:
         for aliases in ((), self._converter.aliases, _OLD_ALIASES, *((each,) for each in _TEXT_ALIASES)):
@@ -251,7 +252,7 @@ class NetworkLayers:
         return None
 
     def _convert(self, names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, list[LayerRows]]:
-        """Raises whatever the converter does, and ValueError for names that it drops."""
+        """Raises any error of the converter, and ValueError for names that it drops."""
         converter = self._converter
         if converter.convert is None or any(_MAX_BLOCKS.search(name) for name in names):
             raise ValueError("names of no converter")
@@ -265,30 +266,30 @@ class NetworkLayers:
             numbered[f"{layer}.{up}"] = torch.arange(1.0, sizes[name] + 1).repeat_interleave(unit)[:, None]
         if len(numbered) != 2 * len(names):
             raise ValueError("two names for one layer")
-        return self._places(converter.convert(numbered, self._network), names, sizes, unit)
+        return self._locations(converter.convert(numbered, self._network), names, sizes, unit)
 
-    def _places(
+    def _locations(
         self, converted: Tensors, names: Sequence[str], sizes: Mapping[str, int], unit: int
     ) -> dict[str, list[LayerRows]]:
         halves: dict[LayerName, Tensors] = defaultdict(dict)
         for key, tensor in converted.items():
             parsed = parse_name(key)
             halves[parsed.layer][parsed.part] = tensor
-        places: dict[str, list[LayerRows]] = defaultdict(list)
+        locations: dict[str, list[LayerRows]] = defaultdict(list)
         taken: dict[str, list[Tensor]] = defaultdict(list)
-        for found, parts in halves.items():
-            name, layer = names[int(parts["down"][0, 0]) - 1], self._find(found.name)
+        for converted_name, parts in halves.items():
+            name, layer = names[int(parts["down"][0, 0]) - 1], self._find(converted_name.name)
             if layer is None:
                 raise ValueError("no layer of the base")
             rows = parts["up"][::unit, 0].long() - 1
             first, end = int(rows[0]), int(rows[0]) + len(rows)
             in_order = torch.equal(rows, torch.arange(first, end))
-            places[name].append(LayerRows(layer, slice(first, end) if in_order else rows))
+            locations[name].append(LayerRows(layer, slice(first, end) if in_order else rows))
             taken[name].append(rows)
         for name in names:
             if not torch.equal(torch.cat(taken[name]).sort().values, torch.arange(sizes[name])):
                 raise ValueError("rows are dropped")
-        return dict(places)
+        return dict(locations)
 
 
 def _is_adaptable(module: nn.Module) -> bool:
@@ -296,9 +297,9 @@ def _is_adaptable(module: nn.Module) -> bool:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Returns whether it is a normalization whose weight multiplies its output."""
-    kinds = ("RMSNorm", "LayerNorm", "FP32LayerNorm", "GroupNorm")
-    return type(module).__name__ in kinds and getattr(module, "weight", None) is not None
+    """Returns whether `module` is a normalization whose weight multiplies its output."""
+    names = ("RMSNorm", "LayerNorm", "FP32LayerNorm", "GroupNorm")
+    return type(module).__name__ in names and getattr(module, "weight", None) is not None
 
 
 def _substitute(patterns: Iterable[tuple[str, str]], name: str) -> str:

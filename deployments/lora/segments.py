@@ -1,4 +1,4 @@
-"""LoRA in a packed forward: each image's tokens get their own adapter at its own strength, or none."""
+"""LoRA in a packed forward: each image has its own adapter at its own strength, or none."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from deployments.lora.weights import Networks
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
-    """An adapter at a strength, for one image."""
+    """An adapter with its strength for one image."""
 
     layers: Mapping[str, tuple[Delta, ...]]
     """Deltas by component and layer."""
     strength: float
 
 
-class Tokens(Protocol):
+class TokenLayout(Protocol):
     """Positions of the images' tokens in a sequence."""
 
     @property
     def offsets(self) -> Sequence[int]:
-        """The first token of each image, and the end of the last."""
+        """First token of each image, and the end of the last."""
         ...
 
     @property
@@ -41,13 +41,13 @@ class Tokens(Protocol):
 
 @dataclass(slots=True)
 class _Run:
-    """Images beside each other that have the same adapter: `first` and as many as there are strengths."""
+    """Adjacent images with the same adapter, from `first` on, one for each strength."""
 
     first: int
     layers: Mapping[str, tuple[Delta, ...]]
     strengths: list[float]
     whole: bool = False
-    """All that a forward sees belongs to it."""
+    """True when the whole input of a forward belongs to the run."""
 
     @property
     def end(self) -> int:
@@ -55,37 +55,37 @@ class _Run:
 
 
 class AdaptedLayers:
-    """The layers of a pipeline's networks that adapters change. What an adapter changes elsewhere is left out."""
+    """The layers of a pipeline's networks that adapters change. Deltas for other networks are ignored."""
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
         self._modules: dict[str, nn.Module] = {}
-        """Layers that an adapter ever changed, by component and layer."""
+        """Layers that an adapter has changed, by component and layer."""
         self._parts: Mapping[str, Sequence[tuple[_Run, Delta]]] = {}
         self._moved: dict[int, Delta] = {}
-        """Copies of deltas on the device that a network came to, by the ids of the originals."""
-        self._tokens: Tokens | None = None
+        """Copies of deltas on the device of a layer's input, by the ids of the originals."""
+        self._tokens: TokenLayout | None = None
 
     def has_layers_of(self, adapter: AppliedAdapter) -> bool:
         return any(name.partition(".")[0] in self._networks for name in adapter.layers)
 
     @contextmanager
     def apply(self, adapters: Sequence[AppliedAdapter | None]) -> Iterator[None]:
-        """Within it a forward of so many images adds to each the adapter at its index.
+        """Makes a forward of a batch add to each image the adapter at its index.
 
-        Images of one adapter should lie beside each other: one matrix product serves them all. Images without one
-        are computed exactly as without this context.
+        Images with the same adapter should be adjacent, so that one matrix product serves them all. Images without one
+        are computed exactly as outside of this context.
         """
         parts: dict[str, list[tuple[_Run, Delta]]] = defaultdict(list)
         for run in _runs(adapters):
             for name, deltas in run.layers.items():
                 if name.partition(".")[0] in self._networks:
                     parts[name].extend((run, delta) for delta in deltas)
-        # Only for so long: in a block that is compiled later on each hook would be a reason to compile it anew.
+        # Removed afterwards, as each hook would have blocks compiled anew.
         hooks = [self._layer(name).register_forward_hook(partial(self._add, name)) for name in parts]
         self._parts = parts
         try:
-            # Compiled code knows no hooks: it would pass the adapter over.
+            # Compiled code ignores hooks, and with them the adapter.
             with torch.compiler.set_stance("force_eager") if parts and self._are_compiled else nullcontext():
                 yield
         finally:
@@ -95,7 +95,7 @@ class AdaptedLayers:
 
     @contextmanager
     def applied_to_all(self, adapter: AppliedAdapter) -> Iterator[None]:
-        """Within it every forward adds the adapter to all of its batch, whatever that is made of."""
+        """Makes every forward add the adapter to its whole batch."""
         with self.apply([adapter]):
             for parts in self._parts.values():
                 for run, _ in parts:
@@ -103,8 +103,8 @@ class AdaptedLayers:
             yield
 
     @contextmanager
-    def over(self, tokens: Tokens) -> Iterator[None]:
-        """Within it layers see `tokens`, (1, T, D); elsewhere a line for each image, (B, D)."""
+    def over(self, tokens: TokenLayout) -> Iterator[None]:
+        """Declares the input of layers as `tokens`, (1, T, D); otherwise it is a row per image, (B, D)."""
         self._tokens = tokens
         try:
             yield
@@ -125,27 +125,28 @@ class AdaptedLayers:
     def _add(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         for run, delta in self._parts.get(name, ()):
             x, tokens = inputs[0], self._tokens
-            whose: Tensor | None = None
+            image_of_token: Tensor | None = None
             if run.whole:
                 hidden, target = x, output
             elif tokens is None:
                 hidden, target = x[run.first : run.end], output[run.first : run.end]
             else:
                 span = slice(tokens.offsets[run.first], tokens.offsets[run.end])
-                hidden, target, whose = x[0, span], output[0, span], tokens.seq_index[span]
+                hidden, target, image_of_token = x[0, span], output[0, span], tokens.seq_index[span]
             anchor = delta.anchor
             if anchor.device != x.device:
-                delta = self._beside(delta, x.device)
+                delta = self._on_device(delta, x.device)
             update = delta(module, hidden if hidden.dtype == anchor.dtype else hidden.to(anchor.dtype))
             if len(set(run.strengths)) == 1:
                 target += update * (delta.scale * run.strengths[0])
             else:
                 strengths = torch.tensor(run.strengths, dtype=update.dtype, device=update.device) * delta.scale
-                strengths = strengths if whose is None else strengths.index_select(0, whose - run.first)
+                if image_of_token is not None:
+                    strengths = strengths.index_select(0, image_of_token - run.first)
                 target += update * strengths.view(-1, *[1] * (target.ndim - 1))
 
-    def _beside(self, delta: Delta, device: torch.device) -> Delta:
-        """Returns the delta on the device of a layer's input: with offloading, networks rest elsewhere."""
+    def _on_device(self, delta: Delta, device: torch.device) -> Delta:
+        """Returns the delta on `device`, as offloaded networks move."""
         if id(delta) not in self._moved:
             self._moved[id(delta)] = delta.map(lambda tensor: tensor.to(device, non_blocking=True))
         return self._moved[id(delta)]
@@ -153,11 +154,11 @@ class AdaptedLayers:
 
 def _runs(adapters: Sequence[AppliedAdapter | None]) -> list[_Run]:
     runs: list[_Run] = []
-    for place, adapter in enumerate(adapters):
+    for index, adapter in enumerate(adapters):
         if adapter is None:
             continue
-        if runs and runs[-1].end == place and runs[-1].layers is adapter.layers:
+        if runs and runs[-1].end == index and runs[-1].layers is adapter.layers:
             runs[-1].strengths.append(adapter.strength)
         else:
-            runs.append(_Run(place, adapter.layers, [adapter.strength]))
+            runs.append(_Run(index, adapter.layers, [adapter.strength]))
     return runs

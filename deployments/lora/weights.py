@@ -1,7 +1,7 @@
-"""Adapter weights: reading them, and the byte-bounded cache of a replica.
+"""Adapter weights: reads them, and caches them by bytes for a replica.
 
-A file is read with safetensors, so nothing in it is ever executed. Every tensor must belong to a layer of the base and
-fit it, or the file is refused as a whole: an adapter that applies in part would look like one that does not work.
+Files are read with safetensors, so nothing in them is executed. Every tensor must belong to a layer of the base and fit
+it, or the whole file is refused: an adapter that applies in part would look like one that does not work.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from deployments.backend import JobError, Unavailable
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.lora.deltas import Delta, Difference, Hadamard, Kronecker, LowRank
-from deployments.lora.formats import DENOISERS, AdapterError, LayerName, by_layer, read_header, shorten
+from deployments.lora.formats import DENOISERS, AdapterError, LayerName, group_by_layer, read_header, shorten
 from deployments.lora.names import MAX_WIDTH, LayerRows, NetworkLayers, is_norm
 from deployments.lru_cache import ByteCache, CacheStats
 from deployments.torch_process import SideStream
 
 Networks = Mapping[str, nn.Module]
-"""The networks of a pipeline that adapters may change, by the names of its components."""
+"""Networks of a pipeline that adapters may change, by component."""
 
 
-def networks_of(pipeline: Any, components: Iterable[str]) -> dict[str, nn.Module]:
-    """Returns those components that the pipeline has."""
+def find_networks(pipeline: Any, components: Iterable[str]) -> dict[str, nn.Module]:
+    """Returns the components of the pipeline among `components`."""
     modules = {name: pipeline.components.get(name) for name in components}
     return {name: module for name, module in modules.items() if isinstance(module, nn.Module)}
 
@@ -61,17 +61,17 @@ class AdapterWeights:
 def read_weights(data: bytes, networks: Networks) -> AdapterWeights:
     """Returns the adapter in a safetensors file, its matrices in the networks' precision and on their devices.
 
-    The networks may be on the meta device: then only names and shapes are checked. Raises AdapterError, and what
-    torch raises where a device has no room or is broken.
+    With networks on the meta device, only checks names and shapes. Raises AdapterError, and torch's errors of a device
+    that is full or broken.
     """
     try:
         layers = _read(data, networks)
     except AdapterError:
         raise
     except (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        # Whatever hostile or broken files make of the steps below, they are no adapters.
+        # A hostile or broken file can cause any of these below.
         raise AdapterError("it is damaged, or no LoRA") from error
-    # What goes wrong with the device is no fault of the file.
+        # Outside the try block, as errors of the device are not the file's fault.
     return AdapterWeights(_on_device(layers, networks))
 
 
@@ -81,7 +81,7 @@ def _read(data: bytes, networks: Networks) -> dict[str, tuple[Delta, ...]]:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError) as error:
         raise AdapterError("not a safetensors file") from error
-    files = by_layer({key: _checked(key, tensor) for key, tensor in tensors.items()})
+    files = group_by_layer({key: _check_tensor(key, tensor) for key, tensor in tensors.items()})
     by_component: dict[str, dict[str, dict[str, Tensor]]] = defaultdict(dict)
     for layer, parts in files.items():
         by_component[layer.component][layer.name] = parts
@@ -91,24 +91,24 @@ def _read(data: bytes, networks: Networks) -> dict[str, tuple[Delta, ...]]:
         scales = PeftScales.from_metadata(json.loads(metadata), component or targets[0])
         network, *others = (NetworkLayers(networks[target]) for target in targets)
         sizes = {name: _row_count(name, parts) for name, parts in sorted(members.items())}
-        for name, places in network.locate(sizes).items():
-            expected = [_shape(network.modules[place.layer])[0] for place in places]
-            if [place.count for place in places] != expected:
-                raise _misfit(name, members[name], network.modules[places[0].layer], sum(expected))
-            for place in places:
-                module = network.modules[place.layer]
-                deltas = tuple(_deltas(name, members[name], place, module, scales))
-                twins = [each.modules.get(place.layer) for each in others]
+        for name, locations in network.locate(sizes).items():
+            expected = [_shape(network.modules[each.layer])[0] for each in locations]
+            if [each.count for each in locations] != expected:
+                raise _misfit(name, members[name], network.modules[locations[0].layer], sum(expected))
+            for location in locations:
+                module = network.modules[location.layer]
+                deltas = tuple(_deltas(name, members[name], location, module, scales))
+                twins = [each.modules.get(location.layer) for each in others]
                 if any(twin is None or _shape(twin) != _shape(module) for twin in twins):
-                    raise AdapterError(f"the base's networks differ in {shorten(place.layer)}")
+                    raise AdapterError(f"the base's networks differ in {shorten(location.layer)}")
                 for target in targets:
-                    if result.setdefault(f"{target}.{place.layer}", deltas) is not deltas:
-                        raise AdapterError(f"it has matrices for {shorten(place.layer)} twice")
+                    if result.setdefault(f"{target}.{location.layer}", deltas) is not deltas:
+                        raise AdapterError(f"it has matrices for {shorten(location.layer)} twice")
     return result
 
 
 def _targets(component: str, files: Mapping[LayerName, object], networks: Networks) -> list[str]:
-    """Returns the networks that layers of a component are for: both experts, unless the file tells them apart."""
+    """Returns the networks that a component's layers are for: both experts, unless the file distinguishes them."""
     if f"{component}_2" in {layer.component for layer in files} or component not in ("", "transformer", "unet"):
         targets = [component]
     else:
@@ -124,10 +124,10 @@ def _targets(component: str, files: Mapping[LayerName, object], networks: Networ
 
 @dataclass(frozen=True, slots=True)
 class PeftScales:
-    """PEFT's configuration of one network, from a file's header where diffusers wrote one."""
+    """PEFT's configuration of one network, from the header of files that diffusers wrote."""
 
     alphas: Mapping[str, float]
-    """Alphas by layer, or by the end of layers' names from a dot on; under "" the one for all layers."""
+    """Alphas by layer, or by the end of a layer's name after a dot; "" has the default."""
     use_rslora: bool
 
     @classmethod
@@ -139,7 +139,7 @@ class PeftScales:
 
     def scale(self, layer: str, rank: int, alpha: Tensor | None) -> float:
         """Returns alpha / rank; alpha / sqrt(rank) for rsLoRA (arXiv:2312.03732)."""
-        ends = [layer, *(layer[place + 1 :] for place, letter in enumerate(layer) if letter == "."), ""]
+        ends = [layer, *(layer[index + 1 :] for index, letter in enumerate(layer) if letter == "."), ""]
         declared = next((self.alphas[end] for end in ends if end in self.alphas), float(rank))
         scale = (declared if alpha is None else float(alpha)) / (math.sqrt(rank) if self.use_rslora else rank)
         if not math.isfinite(scale):
@@ -147,8 +147,8 @@ class PeftScales:
         return scale
 
 
-def _checked(key: str, tensor: Tensor) -> Tensor:
-    """Returns eight-bit floats as bfloat16, and an alpha, which may be a whole number, as a float."""
+def _check_tensor(key: str, tensor: Tensor) -> Tensor:
+    """Returns the tensor, an eight-bit float as bfloat16 and an alpha as float. Raises AdapterError."""
     if tensor.ndim == 0 and not tensor.is_complex():
         tensor = tensor.float()
     if not tensor.is_floating_point() or tensor.numel() == 0 or max(tensor.shape, default=1) > MAX_WIDTH:
@@ -178,10 +178,10 @@ def _row_count(name: str, parts: Mapping[str, Tensor]) -> int:
 
 
 def _deltas(
-    name: str, parts: Mapping[str, Tensor], place: LayerRows, layer: nn.Module, scales: PeftScales
+    name: str, parts: Mapping[str, Tensor], location: LayerRows, layer: nn.Module, scales: PeftScales
 ) -> Iterator[Delta]:
-    """Yields what the parts of a file's layer add to one layer of the base. Raises AdapterError."""
-    rows = place.rows
+    """Yields the deltas of one layer of the base from the parts of a file's layer. Raises AdapterError."""
+    rows = location.rows
     out, *inputs = _shape(layer)
     alpha, left = parts.get("alpha"), set(parts) - {"alpha"}
 
@@ -198,7 +198,7 @@ def _deltas(
             raise _misfit(name, parts, layer, len(up))
         if rank > max(out, math.prod(inputs)):
             raise AdapterError(f"{shorten(name)} is of rank {rank}, more than the base's layer has rows and columns")
-        scale = scales.scale(place.layer, rank, alpha)
+        scale = scales.scale(location.layer, rank, alpha)
         if down.shape[1:] != tuple(inputs):  # matrices for a convolution of 1 x 1, or the other way round
             down = down.reshape(rank, *inputs)
         yield LowRank(down, up.reshape(len(up), rank)[rows], scale=scale)
@@ -209,11 +209,11 @@ def _deltas(
         fits = first_up.shape[1] == len(first_down) and second_up.shape[1] == len(second_down)
         if is_norm(layer) or not fits or {first_down.shape[1], second_down.shape[1]} != {math.prod(inputs)}:
             raise _misfit(name, parts, layer, len(first_up))
-        scale = scales.scale(place.layer, len(first_down), alpha)
+        scale = scales.scale(location.layer, len(first_down), alpha)
         yield Hadamard(first_up[rows], first_down, second_up[rows], second_down, scale=scale)
     if lokr := {each for each in left if each.startswith("lokr_")}:
         factors = [take(full) if full in lokr else take(low, f"{low[:-1]}b") for full, low in _LOKR]
-        yield _kronecker(name, factors, place, layer, scales, alpha)
+        yield _kronecker(name, factors, location, layer, scales, alpha)
     if "weight" in left:
         weight = take("weight")[0][rows]
         if weight.numel() != out * math.prod(inputs):
@@ -229,12 +229,17 @@ def _deltas(
 
 
 def _kronecker(
-    name: str, factors: list[list[Tensor]], place: LayerRows, layer: nn.Module, scales: PeftScales, alpha: Tensor | None
+    name: str,
+    factors: list[list[Tensor]],
+    location: LayerRows,
+    layer: nn.Module,
+    scales: PeftScales,
+    alpha: Tensor | None,
 ) -> Kronecker:
     (left, *left_low), (right, *right_low) = factors
-    # As LyCORIS has it: factors that are whole have no scale.
+    # As in LyCORIS, factors that are not decomposed have no scale.
     rank = len((right_low or left_low)[0]) if right_low or left_low else 0
-    scale = scales.scale(place.layer, rank, alpha) if rank else 1.0
+    scale = scales.scale(location.layer, rank, alpha) if rank else 1.0
     left = left @ left_low[0] if left_low else left
     inner = right_low[0].flatten(1) if right_low else None
     out, *inputs = _shape(layer)
@@ -242,11 +247,11 @@ def _kronecker(
         right, inner = right @ inner, None
     right = right.reshape(len(right), -1, *inputs[1:])
     columns = left.shape[1] * (right if inner is None else inner).shape[1]
-    if not isinstance(place.rows, slice):
+    if not isinstance(location.rows, slice):
         raise AdapterError(f"it is LoKr of {shorten(name)}, whose rows the base has in another order")
     if is_norm(layer) or left.ndim != 2 or columns != inputs[0] or (inner is not None and right.shape[1] != len(inner)):
         raise AdapterError(f"{shorten(name)} does not fit the base's layer, {out} x {math.prod(inputs)}")
-    return Kronecker(left, right, inner, place.rows, scale=scale)
+    return Kronecker(left, right, inner, location.rows, scale=scale)
 
 
 def _shape(layer: nn.Module) -> tuple[int, ...]:
@@ -262,8 +267,8 @@ def _misfit(name: str, parts: Mapping[str, Tensor], layer: nn.Module, rows: int)
 
 
 def _on_device(layers: dict[str, tuple[Delta, ...]], networks: Networks) -> dict[str, tuple[Delta, ...]]:
-    """Returns them with all matrices of a network in one copy: each copy waits for the step in progress, and an adapter
-    has hundreds of matrices."""
+    """Moves the deltas to their networks' devices, all matrices of a network in one copy: each copy waits for the step
+    in progress, and an adapter has hundreds of matrices."""
     groups: dict[tuple[torch.device, torch.dtype], dict[int, Tensor]] = defaultdict(dict)
     for name, deltas in layers.items():
         component, _, layer = name.partition(".")
@@ -284,7 +289,7 @@ def _on_device(layers: dict[str, tuple[Delta, ...]], networks: Networks) -> dict
 
 
 def _precision(weight: Tensor, network: nn.Module) -> torch.dtype:
-    """Returns what the layer computes in: weights of eight bits or fewer are stored so alone."""
+    """Returns the layer's type of computation: weights of eight bits or fewer are only stored so."""
     for each in (weight, *network.parameters()):
         if each.is_floating_point() and each.element_size() > 1:
             return each.dtype
@@ -292,17 +297,17 @@ def _precision(weight: Tensor, network: nn.Module) -> torch.dtype:
 
 
 class AdapterCache:
-    """The adapters that a replica holds. Used from any thread."""
+    """The adapters that a replica holds. Thread-safe."""
 
     def __init__(self, networks: Networks, store: ObjectStore, limit: int) -> None:
-        """`limit` bytes of weights are kept beside those in use, and the latest adapter however large it is."""
+        """Keeps up to `limit` bytes of weights, and the latest adapter whatever its size."""
         self._networks = networks
         self._device = next(next(iter(networks.values())).parameters()).device
         self._store = store
-        self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes, at_least=1)
+        self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes, min_entries=1)
         self._lock = Lock()
-        self._turns: dict[str, tuple[Lock, int]] = {}
-        """Lock of each adapter that is being loaded, and the number of threads that want it."""
+        self._loading: dict[str, tuple[Lock, int]] = {}
+        """Lock of each adapter being loaded, and the number of threads that want it."""
 
     @property
     def stats(self) -> CacheStats:
@@ -312,29 +317,29 @@ class AdapterCache:
         self._cache.clear()
 
     def get(self, adapter: Adapter) -> AdapterWeights:
-        """Returns the weights, loaded if need be. Raises JobError for a missing file or no adapter, Unavailable."""
-        with self._turn(adapter.id):
+        """Returns the weights, loaded if necessary. Raises JobError for a missing or invalid file, Unavailable."""
+        with self._adapter_lock(adapter.id):
             return self._cache.get_or_create(adapter.id, partial(self._load, adapter.key))
 
     @contextmanager
-    def _turn(self, adapter_id: str) -> Iterator[None]:
-        """One after the other: jobs of one adapter come together, and each would load all of it."""
+    def _adapter_lock(self, adapter_id: str) -> Iterator[None]:
+        """Loads an adapter once, as its jobs often come together."""
         with self._lock:
-            turn, others = self._turns.get(adapter_id, (Lock(), 0))
-            self._turns[adapter_id] = turn, others + 1
+            lock, threads = self._loading.get(adapter_id, (Lock(), 0))
+            self._loading[adapter_id] = lock, threads + 1
         try:
-            with turn:
+            with lock:
                 yield
         finally:
             with self._lock:
-                _, waiting = self._turns.pop(adapter_id)
-                if waiting > 1:
-                    self._turns[adapter_id] = turn, waiting - 1
+                _, threads = self._loading.pop(adapter_id)
+                if threads > 1:
+                    self._loading[adapter_id] = lock, threads - 1
 
     def _load(self, key: str) -> AdapterWeights:
         try:
             data = self._store.get_blocking(key)
-            with SideStream(self._device).beside_the_steps():
+            with SideStream(self._device).activate():
                 return read_weights(data, self._networks)
         except FileNotFoundError:
             raise JobError("the tuned model is no longer available") from None

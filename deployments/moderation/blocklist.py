@@ -1,8 +1,8 @@
 """The blocklist classifier of prompts: words and phrases with categories and scores.
 
-`lexicon.yaml` explains its own form; an operator's file of the same form adds to it. Phrases are matched as whole
-words, in the text as it is written and in one with the plainest disguises undone (`p0rn`, `p.o.r.n`). It knows words
-and no meaning: it is no safety system, and much of what is harmful passes.
+`lexicon.yaml` explains its format; an operator's file of the same format adds to it. Phrases match whole words, both in
+the original text and in one with simple disguises undone (`p0rn`, `p.o.r.n`). It knows words, not meaning: it is no
+safety system, and much harmful content passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MINOR: Final = (
     "(?:0?[1-9]|1[0-7]|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven)teen)"
 )
 _NO_SPACES: Final = re.compile("[\u0e00-\u0eff\u3040-\u9fff\uac00-\ud7a3]")
-"""Scripts that put no spaces between words, or endings after them: their phrases are found inside words, too."""
+"""Scripts without spaces between words or before endings: their phrases also match inside words."""
 _INVISIBLE: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _DISGUISES: Final = str.maketrans("01345789@$|аеіорсух", "oieastbgasiaeiopcyx")  # noqa: RUF001 (Cyrillic letters)
@@ -43,7 +43,7 @@ Phrase: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(<minor>\w*|\w+[
 
 
 class Pair(BaseModel, extra="forbid"):
-    """Scores where a phrase of each list is `within` so many words of the other; `ordered`: the first before it."""
+    """Score of two phrases, one of each list, with up to `within` words between them; `ordered`: in this order only."""
 
     category: Category
     score: Score
@@ -57,15 +57,15 @@ class WordList(BaseModel, extra="forbid"):
     terms: dict[Category, dict[Score, list[Phrase]]] = {}
     pairs: list[Pair] = []
     harmless: list[Phrase] = []
-    """Phrases in which no word counts."""
+    """Phrases whose words are ignored."""
 
 
 class Lexicon:
     def __init__(self, spec: ClassifierSpec) -> None:
-        """`spec.checkpoint` may name another file, which adds to the project's. Raises CheckpointError."""
+        """`spec.checkpoint` may name a file that adds to the project's. Raises CheckpointError."""
         lists = [read(file) for file in (_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else []))]
         self._rules = [rule for each in lists for rule in _rules(each)]
-        self._harmless = re.compile(_any([phrase for each in lists for phrase in each.harmless]))
+        self._harmless = re.compile(_union([phrase for each in lists for phrase in each.harmless]))
 
     def classify(self, texts: Sequence[str]) -> list[Scores]:
         return [self._score(text) for text in texts]
@@ -88,14 +88,14 @@ def read(file: Path) -> WordList:
 
 
 def _readings(text: str) -> tuple[str, str]:
-    """The words of a text, a space between them: as they are written, and without disguises."""
+    """Returns the words of a text with single spaces: as written, and without disguises."""
     folded = _INVISIBLE.sub("", normalize("NFKC", text)).casefold()
     undone = _SPELT.sub(_join_letters, _NO_WORD.sub(" ", folded.translate(_DISGUISES)))
     return _NO_WORD.sub(" ", folded), undone
 
 
 def _join_letters(spelt: re.Match[str]) -> str:
-    """`k i l l` as a word; its first letter may be a word of its own (`a n u d e`)."""
+    """Returns `k i l l` as a word, and again without its first letter, which may be a word (`a n u d e`)."""
     word = spelt[0].replace(" ", "")
     return f"{word} {word[1:]}"
 
@@ -103,15 +103,15 @@ def _join_letters(spelt: re.Match[str]) -> str:
 def _rules(words: WordList) -> Iterator[tuple[re.Pattern[str], str, float]]:
     for category, by_score in words.terms.items():
         for score, phrases in by_score.items():
-            yield re.compile(_any(phrases)), category, score
+            yield re.compile(_union(phrases)), category, score
     for pair in words.pairs:
-        first, second, between = _any(pair.first), _any(pair.second), rf"(?: \w++){{0,{pair.within}}} ?"
+        first, second, between = _union(pair.first), _union(pair.second), rf"(?: \w++){{0,{pair.within}}} ?"
         either = "" if pair.ordered else f"|{second}{between}{first}"
         yield re.compile(f"{first}{between}{second}{either}"), pair.category, pair.score
 
 
-def _any(phrases: Sequence[str]) -> str:
-    """A pattern for all of them; without any, one that is found nowhere."""
+def _union(phrases: Sequence[str]) -> str:
+    """Returns a pattern for any of the phrases; one that never matches without any."""
     inside = [phrase for phrase in phrases if _NO_SPACES.search(phrase)]
     words = [_pattern(phrase) for phrase in phrases if phrase not in inside]
     whole = [rf"\b(?:{'|'.join(words)})\b"] if words else []
@@ -123,7 +123,7 @@ def _pattern(phrase: str) -> str:
 
 
 def _form(word: str) -> str:
-    """`kill~` in its regular English forms, `porn*` with any ending, and ages for `<minor>`."""
+    """Returns a pattern for a word: `kill~` in its regular English forms, `porn*` with any ending, `<minor>` ages."""
     stem = re.escape(word.rstrip("~*")).replace("<minor>", _MINOR)
     if word.endswith("*"):
         return stem + r"\w*"

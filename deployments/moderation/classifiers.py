@@ -1,8 +1,8 @@
 """Classifiers from transformers: sequence classifiers of texts, and image classifiers.
 
-Labels that can be true together (`problem_type` multi_label_classification) are scored each on its own, by a sigmoid,
-and of those with one meaning the likeliest counts. Of labels that exclude each other (softmax) the chances add up.
-Where the checkpoint doesn't say which it is, labels of several categories can be true together.
+Labels that can be true together (`problem_type` multi_label_classification) get a score each, by a sigmoid, and the
+highest of a category counts. Probabilities of labels that exclude each other (softmax) add up. A checkpoint that
+doesn't say which it is has labels that can be true together if they are of several categories.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from deployments.images import Pixels
 logger = logging.getLogger(__name__)
 
 
-def load_pretrained(spec: ClassifierSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
-    """What `preprocessing` and `kind` (Auto classes) make of the checkpoint.
+def load_pretrained(spec: ClassifierSpec, model_class: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
+    """Loads the checkpoint with the Auto classes `preprocessing` and `model_class`, and returns the results of both.
 
-    Raises CheckpointError, also for a checkpoint that has not all weights of a model of this kind: the others would be
-    made up at random, and the scores with them.
+    Raises CheckpointError, also for missing weights: these would be random, and the scores with them.
     """
     if not spec.checkpoint:
         raise CheckpointError(f"the classifier {spec.backend} needs a checkpoint")
     folder = pretrained_folder(spec.checkpoint, spec.revision)
     device = torch.device(native_loading.device_for(spec.device))
     dtype = native_loading.precision_for(spec.dtype, device)
-    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
+    transformers_logging.disable_progress_bar()  # useless in a replica's log
     try:
         preprocessor = preprocessing.from_pretrained(folder, local_files_only=True)
-        model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True, local_files_only=True)
+        model, report = model_class.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, local_files_only=True
+        )
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         raise CheckpointError(
             f"{spec.checkpoint} can't be loaded for the classifier {spec.backend}: {error}"
@@ -56,9 +57,9 @@ def load_pretrained(spec: ClassifierSpec, kind: Any, preprocessing: Any = AutoTo
 
 
 def label_columns(spec: ClassifierSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
-    """By category, which of a model's outputs stand for it. Raises CheckpointError."""
+    """Returns the indexes of a model's outputs by category. Raises CheckpointError."""
     unknown = sorted(set(spec.labels) - set(id2label.values()))
-    if unknown or not spec.labels:  # one that is misspelt would leave its category unmoderated, and nobody would know
+    if unknown or not spec.labels:  # a misspelt label would leave its category unmoderated
         names = ", ".join(unknown) or "that has a category"
         raise CheckpointError(f"{spec.checkpoint} has no label {names}; it has: {', '.join(id2label.values())}")
     if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
@@ -71,35 +72,35 @@ def label_columns(spec: ClassifierSpec, id2label: Mapping[int, str]) -> dict[str
 
 
 _OVERLAP: Final = 4
-"""A text that is too long for the model is moderated in parts; each repeats this fraction (1/4) of the one before."""
+"""Long texts are moderated in parts, each of which repeats this fraction (1/4) of the one before."""
 _BATCH: Final = 16
-"""Parts that are moderated at a time."""
+"""Parts moderated at a time."""
 _RESERVED: Final = 2
-"""Positions that RoBERTa and its kin can't use, though their configs count them."""
+"""Positions that RoBERTa and similar models can't use, although their configurations count them."""
 
 
 class TextClassifier:
-    """One model and its tokenizer. Not to be used by two threads at a time."""
+    """Scores texts with one model and its tokenizer. Not thread-safe."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
         """Loads the checkpoint, which must have all of `spec.labels`. Raises CheckpointError."""
         self._tokenizer, self._model = load_pretrained(spec, AutoModelForSequenceClassification)
         self._columns = label_columns(spec, self._model.config.id2label)
-        self._exclusive = _exclusive(self._model.config, len(self._columns))
+        self._is_exclusive = _is_exclusive(self._model.config, len(self._columns))
         positions = getattr(self._model.config, "max_position_embeddings", None)
         limit = self._tokenizer.model_max_length
-        self._room = limit if positions is None else min(limit, positions - _RESERVED)
+        self._max_tokens = limit if positions is None else min(limit, positions - _RESERVED)
         logger.info("%s scores texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
 
     def classify(self, texts: Sequence[str]) -> list[Scores]:
-        """Raises RuntimeError when the model's numbers are none."""
+        """Raises RuntimeError for NaN or infinity."""
         if not texts:
             return []
         parts: Any = self._tokenizer(
             list(texts),
             truncation=True,
-            max_length=self._room,
-            stride=self._room // _OVERLAP,
+            max_length=self._max_tokens,
+            stride=self._max_tokens // _OVERLAP,
             return_overflowing_tokens=True,
         )
         owners = parts.pop("overflow_to_sample_mapping")
@@ -114,12 +115,12 @@ class TextClassifier:
 
     @torch.inference_mode()
     def _scores(self, inputs: dict[str, Any]) -> Tensor:
-        """(parts, categories)."""
+        """Returns scores, (parts, categories)."""
         batch = self._tokenizer.pad(inputs, return_tensors="pt").to(self._model.device)
         logits = self._model(**batch).logits.float().cpu()
         if not torch.isfinite(logits).all():
-            raise RuntimeError("the classifier's numbers are none")
-        if self._exclusive:
+            raise RuntimeError("the classifier's results are not finite")
+        if self._is_exclusive:
             probabilities = logits.softmax(dim=-1)
             return torch.stack(
                 [probabilities[:, columns].sum(dim=-1) for columns in self._columns.values()], dim=-1
@@ -128,45 +129,41 @@ class TextClassifier:
         return torch.stack([probabilities[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
 
 
-def _exclusive(config: Any, categories: int) -> bool:
-    """Whether one label at most is true."""
+def _is_exclusive(config: Any, categories: int) -> bool:
+    """Returns whether at most one label is true."""
     if config.problem_type is not None:
         return config.problem_type == "single_label_classification"
     return config.num_labels > 1 and categories == 1
 
 
 _MULTI_LABEL = "multi_label_classification"
-"""In a checkpoint's `problem_type`: every label is a question of its own. Otherwise just one of them holds."""
+"""`problem_type` of a checkpoint whose labels are independent; otherwise one of them is true."""
 
 
 class ImageClassifier:
-    """One model and its preprocessing.
-
-    Of several labels that stand for a category the scores add up where only one of them can hold; else the highest
-    counts.
-    """
+    """Scores images with one model and its preprocessing."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
-        """Loads the checkpoint, which takes a while. Raises CheckpointError."""
+        """Loads the checkpoint. Raises CheckpointError."""
         self._processor, self._model = load_pretrained(spec, AutoModelForImageClassification, AutoImageProcessor)
         self._columns = label_columns(spec, self._model.config.id2label)
         logger.info("%s scores %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
 
     @torch.inference_mode()
     def classify(self, images: Sequence[Pixels]) -> list[Scores]:
-        """Raises RuntimeError when the model's numbers are none."""
+        """Raises RuntimeError for NaN or infinity."""
         if not images:
             return []
-        # Said outright: an image three pixels high is easily taken for three channels.
+        # Explicit, as an image three pixels high could be taken for three channels.
         batch = self._processor(images=list(images), return_tensors="pt", input_data_format="channels_last")
         inputs: Tensor = batch["pixel_values"].to(self._model.device, self._model.dtype)
         logits: Tensor = self._model(pixel_values=inputs).logits.float().cpu()
         if not torch.isfinite(logits).all():
             raise RuntimeError("the image classifier's results are not finite")
-        several = self._model.config.problem_type == _MULTI_LABEL
-        probabilities = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
-        together = torch.amax if several else torch.sum
+        is_multi_label = self._model.config.problem_type == _MULTI_LABEL
+        probabilities = torch.sigmoid(logits) if is_multi_label else torch.softmax(logits, dim=-1)
+        combine = torch.amax if is_multi_label else torch.sum
         return [
-            {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
+            {category: min(1.0, float(combine(row[columns], dim=0))) for category, columns in self._columns.items()}
             for row in probabilities
         ]

@@ -1,10 +1,10 @@
 """Moderation: classifiers score prompts, input images and results.
 
-Those without weights do so in the dispatchers' own process, the others in a deployment.
+Classifiers without weights run in the dispatchers' own process, the others in a deployment.
 
-A classifier has one method, `classify`: scores for texts, or for images, (H, W, 3) RGB of any size, in their order. It
-is made from its spec in the thread that will use it, and raises CheckpointError when it can't be. Whatever it raises
-while it classifies means that nothing was moderated.
+A classifier has one method, `classify`, which returns scores for texts, or for images, (H, W, 3) RGB of any size, in
+order. It is made from its spec in the thread that uses it, and raises CheckpointError if it can't be. Any error of
+`classify` means that nothing was moderated.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LIMIT_S = 60.0
-"""A batch that takes longer than this counts as hung."""
-_FAULTS = 20
-"""So many batches in a row that failed: the device is broken, not what is moderated."""
+_MAX_BATCH_S = 60.0
+"""Seconds after which a batch counts as hung."""
+_MAX_FAULTS = 20
+"""Failed batches in a row after which the device is broken, not the items."""
 _VIDEOS = 2
-"""That are read at a time: each may take a minute, and images must not wait for them."""
+"""Videos read at a time: each may take a minute, and images must not wait for them."""
 _IMAGES = 4
 
 
 class LocalModerator:
-    """Classifies in one thread of its own, decodes in others; the event loop stays free.
-
-    Whatever goes wrong is raised: what could not be moderated has not passed.
+    """Classifies in one thread and decodes in others, so that the event loop stays free. Raises every error, as what
+    could not be moderated has not passed.
     """
 
     def __init__(
@@ -58,12 +57,12 @@ class LocalModerator:
         thread: ThreadPoolExecutor | None = None,
         classifiers: tuple[list[Any], list[Any]] | None = None,
     ) -> None:
-        """`thread` is where `classifiers`, of texts and of images, were loaded; those without weights are here."""
+        """`thread` is the one that loaded `classifiers`, of texts and of images; by default loads those of `spec`."""
         self._objects = ObjectStore.from_location(spec)
         self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="classifier")
         self._readers = ThreadPoolExecutor(max_workers=_IMAGES, thread_name_prefix="images")
         self._video_readers = ThreadPoolExecutor(max_workers=_VIDEOS, thread_name_prefix="videos")
-        # Images are tens of megabytes each: those beyond are not even fetched.
+        # Images take tens of megabytes each, so more than these are not even fetched.
         self._image_slots, self._video_slots = asyncio.Semaphore(2 * spec.max_batch), asyncio.Semaphore(_VIDEOS)
         text, images = classifiers or _load(spec)
         self._texts = Batcher(_combine(text), self._thread, spec.max_batch)
@@ -73,7 +72,7 @@ class LocalModerator:
         return dict(await self._texts(text))
 
     async def moderate_object(self, key: str) -> dict[str, float]:
-        """Of an image, or of the frames of a video the worst. Raises FileNotFoundError, or that it can't be read."""
+        """Scores an image, or the worst frame of a video. Raises FileNotFoundError, UnreadableError."""
         readers, slots = (
             (self._video_readers, self._video_slots) if is_video(key) else (self._readers, self._image_slots)
         )
@@ -84,24 +83,24 @@ class LocalModerator:
 
 
 class Moderator(LocalModerator):
-    """The deployment. Loads in the thread that classifies."""
+    """The deployment of classifiers with weights."""
 
     async def __init__(self, spec: ModeratorSpec) -> None:
-        logs.begin(spec.logs)
+        logs.configure_replica(spec.logs)
         apply_proxy(spec.proxy)
-        began = time.monotonic()
+        started_at = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="classifier")
         super().__init__(spec, thread, await asyncio.get_running_loop().run_in_executor(thread, _load, spec))
-        logger.info("moderation with %s after %.1f s", _names(spec), time.monotonic() - began)
+        logger.info("moderation with %s after %.1f s", _names(spec), time.monotonic() - started_at)
 
     async def check_health(self) -> None:
-        """Raises when a new process would do better: a classifier hangs, or can classify nothing any more."""
+        """Raises RuntimeError if a new process would help: a classifier hangs, or classifies nothing any more."""
         for batcher in (self._texts, self._images):
-            batcher.check_health(_LIMIT_S, _FAULTS)
+            batcher.check_health(_MAX_BATCH_S, _MAX_FAULTS)
 
 
 def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
-    """Runs in the thread that will classify, since torch counts threads per thread that calls it."""
+    """Loads the classifiers in the thread that will use them, as torch's number of threads is per calling thread."""
     if any(classifier.backend not in WEIGHTLESS for classifier in spec.text + spec.images):
         from deployments.torch_process import set_up_torch
 
@@ -113,11 +112,11 @@ def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
 
 
 def _combine(all_classifiers: Sequence[Any]) -> Any:
-    """Scores items with every classifier; of each category, the highest score counts."""
+    """Returns a function that scores items with every classifier, of which the highest score of a category counts."""
 
     def classify(items: Sequence[str] | Sequence[Pixels]) -> list[Scores]:
-        opinions = [classifier.classify(items) for classifier in all_classifiers]
-        return [highest([opinion[index] for opinion in opinions]) for index in range(len(items))]
+        all_scores = [classifier.classify(items) for classifier in all_classifiers]
+        return [highest([scores[index] for scores in all_scores]) for index in range(len(items))]
 
     return classify
 

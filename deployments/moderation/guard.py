@@ -1,11 +1,11 @@
 """The guard-model classifier: a causal language model that answers in words, such as Qwen3Guard-Gen.
 
-The model is asked with its own chat template and answers (https://huggingface.co/Qwen/Qwen3Guard-Gen-0.6B):
+The model gets its own chat template and answers (https://huggingface.co/Qwen/Qwen3Guard-Gen-0.6B):
 
     Safety: Unsafe
     Categories: Violent, Non-violent Illegal Acts
 
-An answer of another form means that nothing was moderated, which is an error: never a text that is fine.
+An answer in another form is an error, as nothing was moderated then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEANINGS: Final[Mapping[str, str | None]] = MappingProxyType(
         "Sexual Content or Sexual Acts": "sexual content",
         "Suicide & Self-Harm": "self-harm",
         "Unethical Acts": "hate",
-        # None of ours; the labels of a spec may give them one.
+        # Outside our categories, unless the labels of a spec map them.
         "PII": None,
         "Personally Identifiable Information": None,
         "Politically Sensitive Topics": None,
@@ -42,25 +42,25 @@ MEANINGS: Final[Mapping[str, str | None]] = MappingProxyType(
         "Jailbreak": None,
     }
 )
-"""Of the categories that the model names, ours. It has none for child safety: the blocklist has that."""
+"""Our categories by those of the model. It has none for child safety, which the blocklist covers."""
 
 NEW_TOKENS: Final = 64
-"""An answer has about 20. More categories than fit are not known."""
+"""Tokens of an answer at most; about 20 are usual. Categories beyond are lost."""
 
 _BATCH: Final = 8192
-"""Tokens, padding included, that are moderated at a time."""
-_SHORTEST: Final = 100
-"""Characters of a text that won't be divided any more, and that its halves have in common."""
+"""Tokens moderated at a time, padding included."""
+_MIN_PART: Final = 100
+"""Characters of a text that is not divided further, and of the overlap of two parts."""
 
 _SAFETY: Final = re.compile(r"\bsafety\s*:\s*\W*(safe|unsafe|controversial)\b", re.IGNORECASE)
 _CATEGORIES: Final = re.compile(r"\bcategor(?:y|ies)\s*:([^\n]*)", re.IGNORECASE)
 
 
 class Guard:
-    """One model and its tokenizer. Not to be used by two threads at a time."""
+    """Scores texts with one model and its tokenizer. Not thread-safe."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
-        """Loads the checkpoint. `spec.labels` give the model's categories other meanings. Raises CheckpointError."""
+        """Loads the checkpoint. `spec.labels` map the model's categories to ours. Raises CheckpointError."""
         self._meanings = meanings(spec.labels)
         self._tokenizer, self._model = load_pretrained(spec, AutoModelForCausalLM)
         if not self._tokenizer.chat_template:
@@ -70,10 +70,10 @@ class Guard:
         if self._tokenizer.pad_token_id is None:
             raise CheckpointError(f"the tokenizer of {spec.checkpoint} has no token to pad with")
         self._tokenizer.padding_side = "left"
-        # A text that has the marks of chats in it could end its own turn and answer for the model.
+        # Without chat markers, a text can't end its turn and answer for the model.
         marks = sorted({*self._tokenizer.all_special_tokens, *self._tokenizer.get_added_vocab()}, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks)))
-        self._room = self._model.config.get_text_config().max_position_embeddings - NEW_TOKENS
+        self._max_tokens = self._model.config.get_text_config().max_position_embeddings - NEW_TOKENS
         self._greedy = GenerationConfig(
             max_new_tokens=NEW_TOKENS,
             do_sample=False,
@@ -83,7 +83,7 @@ class Guard:
         logger.info("%s scores texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
 
     def classify(self, texts: Sequence[str]) -> list[Scores]:
-        """Raises ValueError where the model gives no verdict."""
+        """Raises ValueError if the model gives no verdict."""
         questions = [(number, tokens) for number, text in enumerate(texts) for tokens in self._questions(text)]
         scores: list[dict[str, float]] = [{} for _ in texts]
         for batch in _batches(questions):
@@ -94,19 +94,21 @@ class Guard:
         return list(scores)
 
     def _questions(self, text: str) -> Iterator[list[int]]:
-        """The tokens of a chat about the text; of several, about its parts, where the model can't hold it all."""
+        """Yields the tokens of a chat about the text, or about each of its parts if the whole is too long."""
         chat = self._tokenizer.apply_chat_template(
             [{"role": "user", "content": self._marks.sub(" ", text)}], tokenize=False, add_generation_prompt=True
         )
         tokens = self._tokenizer(chat, add_special_tokens=False, verbose=False)["input_ids"]
-        if len(tokens) <= self._room:
+        if len(tokens) <= self._max_tokens:
             yield tokens
-        elif len(text) <= 2 * _SHORTEST:
-            raise ValueError(f"a text of {len(text)} characters takes {len(tokens)} tokens; {self._room} are possible")
+        elif len(text) <= 2 * _MIN_PART:
+            raise ValueError(
+                f"a text of {len(text)} characters takes {len(tokens)} tokens; {self._max_tokens} are possible"
+            )
         else:
             middle = len(text) // 2
-            yield from self._questions(text[: middle + _SHORTEST // 2])
-            yield from self._questions(text[middle - _SHORTEST // 2 :])
+            yield from self._questions(text[: middle + _MIN_PART // 2])
+            yield from self._questions(text[middle - _MIN_PART // 2 :])
 
     @torch.inference_mode()
     def _answers(self, questions: list[list[int]]) -> list[str]:
@@ -116,7 +118,7 @@ class Guard:
 
 
 def meanings(labels: Mapping[str, str]) -> Mapping[str, str | None]:
-    """By the names that the model has for categories, in lower case, ours. Raises CheckpointError for unknown ones."""
+    """Returns our categories by the model's, in lower case. Raises CheckpointError for unknown ones."""
     result = {name.casefold(): meaning for name, meaning in MEANINGS.items()}
     for label, category in labels.items():
         if label.casefold() not in result:
@@ -128,7 +130,7 @@ def meanings(labels: Mapping[str, str]) -> Mapping[str, str | None]:
 
 
 def parse_answer(answer: str, meanings: Mapping[str, str | None]) -> Scores:
-    """What an answer says. Raises ValueError when it doesn't say how safe, or of what kind something unsafe is."""
+    """Returns the scores of an answer. Raises ValueError without a verdict, or without a known category."""
     verdict = answer.rpartition("</think>")[2].partition("<think>")[0]
     severities = {severity.casefold() for severity in _SAFETY.findall(verdict)}
     if len(severities) != 1:
@@ -144,7 +146,7 @@ def parse_answer(answer: str, meanings: Mapping[str, str | None]) -> Scores:
 
 
 def _batches(questions: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
-    """Of about the same length, so that little of each is padding."""
+    """Yields batches of about the same length, for little padding."""
     batch: list[Any] = []
     for question in sorted(questions, key=lambda question: len(question[1])):
         if batch and (len(batch) + 1) * len(question[1]) > _BATCH:

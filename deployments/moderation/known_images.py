@@ -1,10 +1,10 @@
-"""Classifiers of images without weights: perceptual hashes of known images, and the share of skin.
+"""Image classifiers without weights: perceptual hashes of known images, and the share of skin.
 
 The hash is PDQ (Facebook, 2019; github.com/facebook/ThreatExchange, pdq/): whether each of 16 x 16 low frequencies of a
-64 x 64 luma exceeds their median. Lists of PDQ hashes can be used as they are. The package pdqhash is not used: for
-Linux it has to be compiled.
+64 x 64 luma exceeds their median. Lists of PDQ hashes can be used unchanged. The package pdqhash is not used, as it
+must be compiled on Linux.
 
-A list is a text file with an entry per line, 64 hex digits and a category, and `#` comments. Lines for it:
+A list is a text file with an entry per line, 64 hex digits and a category, and `#` comments. To print lines for it:
 `python -m deployments.moderation.known_images IMAGE... --category NAME`.
 """
 
@@ -27,27 +27,27 @@ from deployments.images import Pixels, open_image
 
 MATCH: Final = 31
 """Bits of 256 in which an image and an entry may differ: PDQ's own threshold."""
-LEAST_QUALITY: Final = 50
-"""Of 100, PDQ's own advice: in a plainer image noise decides too many of the bits."""
+MIN_QUALITY: Final = 50
+"""Quality, of 100, that PDQ recommends: in plainer images noise decides too many bits."""
 _DIGITS: Final = 64
 _LUMA: Final = 64
-_LARGEST: Final = 1024
-"""Sides above it are averaged down to it first: the blur that follows takes as long as an image is large."""
+_MAX_SIDE: Final = 1024
+"""Pixels that longer sides are shrunk to, as the time of the blur grows with the image."""
 _SIGNS: Final = np.where(np.arange(1, 17) % 2, -1, 1)
 """Mirroring changes the sign of every odd frequency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes of an image and of its turns and mirrorings, (8, 32) bytes; its own, which is put on lists, is first."""
+    """Hashes of an image and its rotations and mirrorings, (8, 32) bytes. The first is its own, which goes on lists."""
 
     hashes: npt.NDArray[np.uint8]
     quality: int
-    """0 to 100: how much detail there is."""
+    """0 to 100, the amount of detail."""
 
     @property
     def is_reliable(self) -> bool:
-        return self.quality >= LEAST_QUALITY
+        return self.quality >= MIN_QUALITY
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Fingerprint:
 
 
 class KnownImages:
-    """An image on the list scores 1 in the entry's category. Without a checkpoint there is no list."""
+    """Scores 1 in the category of a listed image. Without a checkpoint the list is empty."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
         """Raises CheckpointError."""
@@ -74,7 +74,7 @@ class KnownImages:
 
 
 def read(path: Path) -> list[tuple[bytes, str]]:
-    """Hashes and their categories. Raises CheckpointError with the number of a bad line."""
+    """Returns hashes and their categories. Raises CheckpointError with the number of a bad line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -95,18 +95,18 @@ def read(path: Path) -> list[tuple[bytes, str]]:
 
 def fingerprint(image: Pixels) -> Fingerprint:
     luma = _small_luma(image)
-    # Without the constant frequency: brightness says nothing.
+    # Without the constant frequency, which is only brightness.
     waves = np.asarray(cv2.dct(luma), np.float32)[1:17, 1:17]
     mirrors = (waves, waves * _SIGNS, waves * _SIGNS[:, None], waves * _SIGNS * _SIGNS[:, None])
     hashes = np.stack([_bits(variant) for each in mirrors for variant in (each, each.T)])
-    # PDQ's: the steps between neighbours, each cut to whole percents so that noise does not add up.
+    # PDQ's measure: differences of neighbours, truncated to whole percents so that noise does not add up.
     steps = [np.trunc(np.diff(luma, axis=axis) * np.float32(100 / 255)) for axis in (0, 1)]
     return Fingerprint(hashes, min(100, int(sum(float(np.abs(step).sum()) for step in steps)) // 90))
 
 
 def _small_luma(image: Pixels) -> npt.NDArray[np.float32]:
-    """Blurred by two boxes, together about a tent, and sampled evenly."""
-    height, width = (min(side, _LARGEST) for side in image.shape[:2])
+    """Blurs with two box filters, about a tent together, and samples evenly to 64 x 64."""
+    height, width = (min(side, _MAX_SIDE) for side in image.shape[:2])
     image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
     luma = np.asarray(cv2.transform(image.astype(np.float32), np.array([[0.299, 0.587, 0.114]])), np.float32)
     if (height, width) != (_LUMA, _LUMA):
@@ -119,13 +119,13 @@ def _small_luma(image: Pixels) -> npt.NDArray[np.float32]:
 
 
 def _bits(waves: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """The lowest frequency is the last bit, as PDQ writes it."""
+    """Returns the bits with the lowest frequency last, as PDQ writes them."""
     values = waves.ravel()
     return np.packbits((values > np.partition(values, 127)[127])[::-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints a line for each image; 1 when one can't be put on a list."""
+    """Prints a line for each image. Returns 1 if one can't be put on a list."""
     parser = argparse.ArgumentParser(prog="python -m deployments.moderation.known_images")
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument("--category", required=True, choices=CATEGORIES)
@@ -135,9 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             image = fingerprint(np.asarray(open_image(path.read_bytes())))
             if not image.is_reliable:
-                raise ValueError(f"too plain to be told from others ({image.quality} of {LEAST_QUALITY})")
+                raise ValueError(f"too plain to be told from others ({image.quality} of {MIN_QUALITY})")
             print(f"{image.text} {args.category}  # {' '.join(path.name.split())}")
-        except Exception as error:  # whatever is wrong with one file, the others get their lines
+        except Exception as error:  # the other files still get their lines
             print(f"{path}: {error}", file=sys.stderr)
             status = 1
     return status
@@ -146,39 +146,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     sys.exit(main())
 
-HIGHEST: Final = 0.6
+MAX_SCORE: Final = 0.6
 _SIDE: Final = 256
-"""Longest side of the copy that is looked at."""
+"""Longest side of the copy that is examined."""
 _FRACTION_RANGE: Final = 0.12, 0.5
-"""Of the image: a face in front of something has less than the first, and from the second on it makes no odds."""
-_LEAST_REGION: Final = 0.02
+"""Shares of skin with score 0 and MAX_SCORE; a portrait has less than the first."""
+_MIN_REGION: Final = 0.02
 _FLAT, _ROUGH, _BENT = 0.005, 0.07, 0.024
-"""As shares of the luma: below which texture a region is drawn, above which it is an edge or hair, and how far the luma
-of a body bends away from an even gradient."""
+"""Shares of the luma: texture below which a region is drawn, texture above which it is an edge or hair, and deviation
+from an even gradient that a body has at least."""
 _DARK: Final = 48.0
-"""Luma below which they are shares of this instead: rounding would count."""
+"""Luma below which these are shares of this value, as rounding would count."""
 
 
 class SkinClassifier:
     def __init__(self, spec: ClassifierSpec) -> None:
-        """There is nothing to load."""
+        """Ignores the spec, as there are no weights."""
 
     def classify(self, images: Sequence[Pixels]) -> list[Scores]:
-        least, most = _FRACTION_RANGE
+        low, high = _FRACTION_RANGE
         return [
-            {"sexual content": HIGHEST * float(np.clip((_skin_fraction(each) - least) / (most - least), 0, 1))}
+            {"sexual content": MAX_SCORE * float(np.clip((_skin_fraction(each) - low) / (high - low), 0, 1))}
             for each in images
         ]
 
 
 def _skin_fraction(image: Pixels) -> float:
-    """How much of the image is skin, 0 to 1."""
+    """Returns the share of skin, 0 to 1."""
     scale = min(1.0, _SIDE / max(image.shape[:2]))
     size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
     small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
     luma, cr, cb = (np.asarray(plane) for plane in cv2.split(cv2.cvtColor(small, cv2.COLOR_RGB2YCrCb)))
     tones = (cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173) & (luma >= 24)
-    if tones.mean() < _LEAST_REGION:
+    if tones.mean() < _MIN_REGION:
         return 0.0
     luma = luma.astype(np.float32)
     level = np.maximum(cv2.blur(luma, (9, 9)), _DARK)
@@ -193,8 +193,8 @@ def _skin_fraction(image: Pixels) -> float:
 
 
 def _is_body(inside: npt.NDArray[np.bool_], texture: npt.NDArray[Any], level: npt.NDArray[Any]) -> bool:
-    if inside.mean() < _LEAST_REGION or np.median(texture[inside]) < _FLAT:
+    if inside.mean() < _MIN_REGION or np.median(texture[inside]) < _FLAT:
         return False
-    places = np.column_stack([*np.nonzero(inside), np.ones(np.count_nonzero(inside))])
-    plane = places @ np.linalg.lstsq(places, level[inside])[0]
+    coordinates = np.column_stack([*np.nonzero(inside), np.ones(np.count_nonzero(inside))])
+    plane = coordinates @ np.linalg.lstsq(coordinates, level[inside])[0]
     return float(np.std(level[inside] - plane)) >= _BENT * float(level[inside].mean())

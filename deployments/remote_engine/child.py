@@ -1,7 +1,7 @@
-"""The engine's process: started as a child of the replica, watched, run anew when it dies, ended with the replica.
+"""The engine's process: a child of the replica that is restarted when it dies and ends with the replica.
 
-A supervisor stands between the two: it ends the engine and all its children once the pipe from the replica closes,
-which the kernel does however the replica ends.
+A supervisor between the two ends the engine and all its children when the pipe from the replica closes, which the
+kernel does however the replica ends.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ except ProcessLookupError:
 os._exit(code if code >= 0 else 128 - code)
 """
 _SHELL: Final = 'exec 3<&0; "$@" <&3 & wait $!'
-"""Between replica and supervisor: Ray kills a replica's children, but not theirs."""
+"""Runs between replica and supervisor, as Ray kills the children of a replica, but not their children."""
 _OWN_VARIABLES: Final = ("RAY_", "GEN_")
-"""Variables of this service and its Ray cluster, by which a child would take itself for a part of them."""
+"""Prefixes of this service's variables, which would make a child part of the service and its Ray cluster."""
 
 
 class EngineProcess:
     def __init__(self, command: str) -> None:
-        """`command` says `{port}` where the port to listen on goes."""
+        """`{port}` in `command` stands for the port to listen on."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -61,7 +61,7 @@ class EngineProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Ends the one before, if it still runs. The port is another one: what that left behind may still answer.
+        """Ends the previous process, if any, and starts one at a new port, as remains of the old one may still answer.
 
         Raises OSError.
         """
@@ -80,10 +80,10 @@ class EngineProcess:
             env=environment,
             start_new_session=True,
         )
-        threading.Thread(target=_pass_on, args=(self._process,), name="engine-log", daemon=True).start()
+        threading.Thread(target=_log_output, args=(self._process,), name="engine-log", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends it: politely for 10 seconds, then by force."""
+        """Ends the process, by force after 10 seconds."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -96,8 +96,8 @@ class EngineProcess:
         self._process = None
 
 
-def _pass_on(process: subprocess.Popen[bytes]) -> None:
-    """The engine's output, line by line, into the replica's log."""
+def _log_output(process: subprocess.Popen[bytes]) -> None:
+    """Copies the engine's output to the replica's log."""
     assert process.stdout is not None
     with process.stdout as output:
         for line in output:

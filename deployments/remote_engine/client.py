@@ -1,4 +1,4 @@
-"""The client of one inference server: jobs as requests in OpenAI's form, and what its answers mean."""
+"""Client of an inference server: sends jobs in OpenAI's format and interprets the answers."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _BUSY: Final = (408, 425, 429, 503, 504)
 _OUT_OF_MEMORY: Final = re.compile(r"out of memory|OutOfMemory|\bOOM\b", re.IGNORECASE)
 
 Files = Mapping[str, bytes]
-"""A job's inputs by their object keys."""
+"""A job's input files by object key."""
 
 
 class EngineLost(Exception):
-    """The engine is gone, or does not know the job any more. No fault of the job."""
+    """The engine is gone, or does not know the job any more. The job is not at fault."""
 
 
 class EngineBusy(Exception):
-    """The engine takes nothing now."""
+    """The engine accepts no job now."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"again in {retry_after_s} s")
@@ -47,20 +47,22 @@ class EngineBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VideoStatus:
-    """How far the engine is. `progress` is a share, 0 where the engine does not say."""
+    """Progress of a video at the engine."""
 
     state: Literal["waiting", "running", "completed"]
     progress: float
+    """Share from 0 to 1; 0 if the engine reports none."""
 
 
 class EngineClient:
-    """Every method raises EngineLost, EngineBusy, JobError, OutOfMemory, and RuntimeError for any other failure."""
+    """Calls one engine. Every method raises EngineLost, EngineBusy, JobError, OutOfMemory, or RuntimeError for
+    others."""
 
     def __init__(self, config: EngineConfig, url: str) -> None:
         self.url = url
         self._config = config
         self._names = config.names
-        # A synchronous image has no answer until it is made: the engine's health says whether to wait on.
+        # No read timeout: a synchronous image is answered when it is done, and health checks find engines that hang.
         proxy = proxy_for(url)
         self._http = httpx2.AsyncClient(
             base_url=url, timeout=httpx2.Timeout(None, connect=_CONNECT_S), trust_env=False, proxy=proxy
@@ -77,7 +79,7 @@ class EngineClient:
         return answer.status_code == 200
 
     async def image(self, job: GenerationJob, files: Files) -> Image.Image:
-        """The image that the engine makes, in RGB. Closing the connection is how it is cancelled."""
+        """Returns the engine's image in RGB. Closing the connection cancels it."""
         fields = self._fields(job) | {
             "n": 1,
             "size": f"{job.request.width}x{job.request.height}",
@@ -99,7 +101,7 @@ class EngineClient:
             raise RuntimeError(f"the engine's answer holds no image: {error}") from None
 
     async def create_video(self, job: GenerationJob, files: Files) -> str:
-        """Begins a video. Returns the engine's id of it."""
+        """Starts a video. Returns the engine's id for it."""
         assert job.request.video is not None
         values = {
             "frames": job.request.video.frames,
@@ -112,7 +114,7 @@ class EngineClient:
         if job.inputs.references:
             uploads = [("input_reference", _upload(files[job.inputs.references[0]]))]
             answer = await self._post("/v1/videos", job, data=_form(fields), files=uploads)
-        elif self._config.kind == "sglang":  # whose form must have a file
+        elif self._config.kind == "sglang":  # its form requires a file
             answer = await self._post("/v1/videos", job, json=fields)
         else:
             answer = await self._post("/v1/videos", job, files=[(k, (None, v)) for k, v in _form(fields).items()])
@@ -153,12 +155,12 @@ class EngineClient:
                     out.write(chunk)
 
     async def delete(self, video_id: str) -> None:
-        """Aborts the video where the engine can, and forgets it."""
+        """Aborts the video if the engine can, and deletes it."""
         with _translate_errors():
             await self._http.delete(f"/v1/videos/{video_id}", headers=self._headers(), timeout=_ANSWER_S)
 
     def _fields(self, job: GenerationJob) -> dict[str, Any]:
-        """What images and videos share."""
+        """Returns the fields that images and videos share."""
         values = {
             "seed": job.request.seed,
             "steps": job.request.steps,
@@ -176,7 +178,7 @@ class EngineClient:
         headers = {}
         if self._config.api_key_file is not None:
             headers["Authorization"] = f"Bearer {self._config.api_key_file.read_text().strip()}"
-        if job is not None:  # an engine that knows the key answers another attempt with the first one's job
+        if job is not None:  # an engine that supports the header gives another attempt the job of the first
             headers["Idempotency-Key"] = job.id
         return headers
 
@@ -190,13 +192,13 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout):
-        raise EngineBusy(1.0) from None  # nothing was sent: it may start just now, or another server takes the job
+        raise EngineBusy(1.0) from None  # nothing was sent: the engine may be starting, or another takes the job
     except httpx2.TransportError as error:
         raise EngineLost(f"{type(error).__name__}: {error}") from None
 
 
 def _read(response: httpx2.Response) -> dict[str, Any]:
-    """The JSON of a good answer."""
+    """Returns the JSON object of a successful response."""
     status = response.status_code
     if status == 404:
         raise EngineLost("the engine does not know the job")
@@ -217,7 +219,7 @@ def _read(response: httpx2.Response) -> dict[str, Any]:
 
 
 def _message(answer: Any) -> str:
-    """Of an error as OpenAI, FastAPI and vLLM write it."""
+    """Returns the message of an error in the formats of OpenAI, FastAPI and vLLM; empty without one."""
     if isinstance(answer, dict):
         for name in ("error", "message", "detail", "msg"):
             if message := _message(answer.get(name)):
@@ -234,18 +236,18 @@ def _failure(message: str) -> Exception:
 
 
 def _form(fields: Mapping[str, Any]) -> dict[str, str]:
-    """As fields of a form, in which structures are JSON."""
+    """Returns form fields, with structures as JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 
 def _upload(data: bytes) -> tuple[str, bytes, str]:
     with Image.open(io.BytesIO(data)) as image:
-        kind = (image.format or "png").lower()
-    return f"image.{kind}", data, f"image/{kind}"
+        image_format = (image.format or "png").lower()
+    return f"image.{image_format}", data, f"image/{image_format}"
 
 
 def _alpha_mask(data: bytes) -> bytes:
-    """OpenAI's form of a mask: transparent where the image is painted anew."""
+    """Converts a mask to OpenAI's format: transparent where to repaint."""
     white = open_image(data).convert("L")
     mask = Image.new("RGBA", white.size)
     mask.putalpha(white.point([255 - level for level in range(256)]))

@@ -1,8 +1,8 @@
-"""A remote engine in place of the step engine: it runs a replica's jobs on inference servers behind HTTP.
+"""A remote engine in place of the step engine: runs a replica's jobs on inference servers over HTTP.
 
-Servers keep jobs and results in memory, so nothing relies on theirs: a result is stored as soon as it is made, and a
-job that a server lost is interrupted, for another attempt. Where the server still has a video, that attempt goes on
-with it: its address and id lie in the video's checkpoint object.
+Servers keep jobs and results in memory, which may be lost. So a result is stored as soon as it is done, and a job that
+a server lost is interrupted for another attempt. If the server still has a video, that attempt resumes it: its address
+and id are in the video's checkpoint object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from deployments.outputs import Outputs
 from deployments.remote_engine.child import EngineProcess
 from deployments.remote_engine.client import EngineBusy, EngineClient, EngineLost, Files
 from deployments.video import reader
-from deployments.video.writer import VideoError, command, fit_size, frame_indices
+from deployments.video.writer import VideoFileError, command, fit_size, frame_indices
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ ENGINE_LOST: Final = Interrupted("the inference server lost this request", blame
 ENGINE_DOWN: Final = Interrupted("the inference server is out of reach", blame=False, counts=False)
 _HEALTH_EVERY_S: Final = 1.0
 _POLL_S: Final = 0.5
-_MAX_GUESS: Final = 0.95
-"""Upper bound of progress that is guessed, as no server reports it."""
+_MAX_ESTIMATE: Final = 0.95
+"""Upper bound of estimated progress, for servers that report none."""
 _ABANDONED_S: Final = 15.0
-"""Seconds for which a video without a caller waits for another attempt, as after the death of a dispatcher."""
+"""Seconds for which a video without a caller waits for another attempt, such as after a dispatcher died."""
 
 
 @dataclass(eq=False)
@@ -57,18 +57,18 @@ class _Server:
     healthy: bool = True
     healthy_at: float = field(default_factory=time.monotonic)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is given up: its jobs are interrupted."""
+    """Set when the server is given up, which interrupts its jobs."""
     jobs: int = 0
 
 
 @dataclass(slots=True)
 class ReportedProgress:
     share: float = 0.0
-    """Progress that the server reports, from 0 to 1; 0 if it reports none."""
+    """Progress that the server reports, 0 to 1; 0 if it reports none."""
 
 
 class DeviceShare:
-    """Device seconds of a job that shares the servers: elapsed time over the number of jobs, integrated."""
+    """Device seconds of a job that shares the servers: elapsed time divided by the number of jobs, integrated."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,7 +78,7 @@ class DeviceShare:
         self._updated_at = clock()
 
     def start(self) -> float:
-        """Starts a job; returns the mark that `since` takes."""
+        """Starts a job. Returns the mark to pass to `since`."""
         self._update()
         self._jobs += 1
         return self._share_s
@@ -99,17 +99,17 @@ class DeviceShare:
 
 
 class RemoteEngine:
-    """Implements `Engine` as replicas use it. `start` and `submit` belong to the replica's event loop."""
+    """Runs jobs in place of `Engine`. `start` and `submit` belong to the replica's event loop."""
 
     def __init__(self, config: EngineConfig, store: ObjectStore, *, max_running: int) -> None:
-        """Starts the command, if there is one, and waits until it is healthy. Raises RuntimeError."""
+        """Starts the command, if any, and waits until it is healthy. Raises RuntimeError."""
         self._config = config
         self._store, self._outputs, self._fetcher = store, Outputs(store), InputFetcher(store)
         self._slots = asyncio.Semaphore(max_running)
         self._health = Health(time.monotonic)
         self._share = DeviceShare()
         self._pace: dict[bool, float] = {}
-        """Seconds for a unit of work (pixels of all frames, times steps), by whether it is a video."""
+        """Seconds per unit of work (pixels of all frames times steps); the key is True for videos."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
         self._broken = False
@@ -118,7 +118,7 @@ class RemoteEngine:
             self._process = EngineProcess(config.command)
             self._process.start()
             try:
-                asyncio.run(_until_healthy(config, self._process))
+                asyncio.run(_wait_until_healthy(config, self._process))
             except RuntimeError:
                 self._process.stop()
                 raise
@@ -144,12 +144,12 @@ class RemoteEngine:
 
     @property
     def broken(self) -> bool:
-        """True once the command could not be restarted: only a new process helps."""
+        """True when the command could not be restarted: only a new process helps."""
         return self._broken
 
     @property
     def busy_since(self) -> float | None:
-        """Always None: health checks find servers that hang."""
+        """Always None, as health checks find servers that hang."""
         return None
 
     def start(self) -> None:
@@ -202,7 +202,7 @@ class RemoteEngine:
             except Exception as error:
                 fail(handle, error, self._health)
             else:
-                self._health.succeeded(job)
+                self._health.record_success(job)
                 self._learn(job, time.monotonic() - started_at)
                 handle.device_s = self._share.since(mark)
                 handle.end(Done(output))
@@ -210,7 +210,7 @@ class RemoteEngine:
                 self._share.stop()
 
     async def _generate(self, handle: RequestHandle, files: Files) -> Output:
-        """Runs the job on the first server that takes it; waits while all are busy."""
+        """Runs the job on the first server that takes it, and waits while all are busy."""
         job = handle.job
         url, video_id = await self._find_video(job.checkpoint) if job.request.video is not None else (None, None)
         while True:
@@ -229,11 +229,11 @@ class RemoteEngine:
 
     @asynccontextmanager
     async def _server(self, url: str | None) -> AsyncIterator[_Server]:
-        """Yields the healthy server with the fewest jobs, or that at `url`. Raises EngineBusy if none is healthy for a
-        while, EngineLost if the server is given up meanwhile."""
-        give_up = time.monotonic() + self._config.health_timeout_s
+        """Yields the server at `url`, or the healthy one with the fewest jobs. Raises EngineBusy if none becomes
+        healthy in time, EngineLost if the server is given up meanwhile."""
+        give_up_at = time.monotonic() + self._config.health_timeout_s
         while not (healthy := [each for each in self._servers if each.healthy]):
-            if time.monotonic() > give_up:
+            if time.monotonic() > give_up_at:
                 raise EngineBusy(0)
             await asyncio.sleep(_POLL_S)
         server = next((each for each in healthy if each.client.url == url), None)
@@ -250,7 +250,7 @@ class RemoteEngine:
         try:
             yield server
         except asyncio.CancelledError:
-            # The caller's own cancellation, or a deadline's, goes before that of a lost server.
+            # A cancellation by the caller or a deadline takes precedence over a lost server.
             if watch.done() and body.uncancel() == 0:
                 raise EngineLost("the server does not answer its health check") from None
             raise
@@ -270,7 +270,7 @@ class RemoteEngine:
         job = handle.job
         if video_id is None:
             video_id = await client.create_video(job, files)
-        # A video of another attempt, too, is now to be aborted by this one.
+        # Recorded also for a video of another attempt, as this one has to abort it now.
         record = json.dumps({"url": client.url, "id": video_id, "attempt": job.attempt})
         try:
             try:
@@ -308,13 +308,13 @@ class RemoteEngine:
                 samples += [frame[0]] if number in indices else []
             if info.has_audio and not job.request.video.audio:
                 file = _without_audio(file)
-        except VideoError as error:
+        except VideoFileError as error:
             raise RuntimeError(f"the engine's video can't be read: {error}") from None
         output = self._outputs.store_video(job, file, None, samples)
         return replace(output, width=info.width, height=info.height)
 
     async def _find_video(self, checkpoint: str) -> tuple[str, str] | tuple[None, None]:
-        """Finds the video that an earlier attempt began: the address of its server, and its id."""
+        """Returns the address of the server and the id of a video that an earlier attempt started."""
         try:
             record = json.loads(await self._store.get(checkpoint))
             url, video_id = record["url"], record["id"]
@@ -323,10 +323,10 @@ class RemoteEngine:
         return (url, video_id) if any(each.client.url == url for each in self._servers) else (None, None)
 
     async def _abort(self, job: GenerationJob, client: EngineClient, video_id: str) -> None:
-        """Aborts a video without a caller, unless another attempt takes it over. The checkpoint object is deleted when
-        the task ends."""
-        give_up = time.monotonic() + _ABANDONED_S
-        while time.monotonic() < give_up:
+        """Aborts a video without a caller, unless another attempt takes it over or the task ends, which deletes the
+        checkpoint object."""
+        give_up_at = time.monotonic() + _ABANDONED_S
+        while time.monotonic() < give_up_at:
             try:
                 if json.loads(await self._store.get(job.checkpoint))["attempt"] != job.attempt:
                     return
@@ -339,7 +339,7 @@ class RemoteEngine:
 
     @asynccontextmanager
     async def _progress(self, handle: RequestHandle) -> AsyncIterator[ReportedProgress]:
-        """Sends progress while the body runs: the share that it reports, else a guess by the usual time of a job."""
+        """Sends progress while the body runs: the reported share, or an estimate by the usual duration."""
         started_at, progress = time.monotonic(), ReportedProgress()
         expected_s = self._pace.get(handle.job.request.video is not None, 0.0) * _work(handle.job)
 
@@ -347,8 +347,8 @@ class RemoteEngine:
             while True:
                 await asyncio.sleep(_POLL_S)
                 now = time.monotonic()
-                guess = min((now - started_at) / expected_s, _MAX_GUESS) if expected_s else 0.0
-                handle.progress(progress.share or guess, now)
+                estimate = min((now - started_at) / expected_s, _MAX_ESTIMATE) if expected_s else 0.0
+                handle.progress(progress.share or estimate, now)
 
         task = asyncio.create_task(send())
         try:
@@ -361,7 +361,7 @@ class RemoteEngine:
         self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
 
     async def _watch(self, server: _Server) -> None:
-        """Checks the server's health; interrupts its jobs when it is gone, and restarts its command."""
+        """Checks the server's health. When it is gone, interrupts its jobs and restarts its command."""
         while True:
             await asyncio.sleep(_HEALTH_EVERY_S)
             is_dead = server.process is not None and not server.process.runs
@@ -380,7 +380,7 @@ class RemoteEngine:
                     await asyncio.to_thread(server.process.start)
                     await server.client.close()
                     server.client = EngineClient(self._config, server.process.url)
-                    await _until_healthy(self._config, server.process)
+                    await _wait_until_healthy(self._config, server.process)
                 except (OSError, RuntimeError) as error:
                     logger.critical("the inference server can't be started again: %s", error)
                     self._broken = True
@@ -393,15 +393,15 @@ class RemoteEngine:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _until_healthy(config: EngineConfig, process: EngineProcess) -> None:
-    """Raises RuntimeError when it takes too long, or ends."""
+async def _wait_until_healthy(config: EngineConfig, process: EngineProcess) -> None:
+    """Raises RuntimeError if the process takes too long or ends."""
     client = EngineClient(config, process.url)
-    give_up = time.monotonic() + config.start_timeout_s
+    give_up_at = time.monotonic() + config.start_timeout_s
     try:
         while not await client.is_healthy():
             if not process.runs:
                 raise RuntimeError("the engine's command ended before it was healthy: its log says why")
-            if time.monotonic() > give_up:
+            if time.monotonic() > give_up_at:
                 raise RuntimeError(f"the engine is not healthy {config.start_timeout_s:.0f} s after its start")
             await asyncio.sleep(_POLL_S)
     finally:
@@ -417,7 +417,7 @@ async def _forget(client: EngineClient, video_id: str) -> None:
 def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
     """Raises JobError if the job has fields that the engine does not take."""
     video = job.request.video
-    needed = {
+    unsupported = {
         "mask": job.inputs.mask is not None and "mask" not in parameters,
         "negative prompt": bool(job.request.negative_prompt) and "negative_prompt" not in parameters,
         "guidance": job.request.guidance is not None and "guidance" not in parameters,
@@ -431,7 +431,7 @@ def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
         "start video": bool(job.inputs.start_video or job.inputs.draft or (video is not None and video.draft)),
         "second keyframe": video is not None and len(job.inputs.references) > 1,
     }
-    if missing := [name for name, is_needed in needed.items() if is_needed]:
+    if missing := [name for name, is_missing in unsupported.items() if is_missing]:
         raise JobError(f"this model takes no {' and no '.join(missing)}")
 
 

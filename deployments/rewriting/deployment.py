@@ -18,43 +18,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LIMIT_S = 120.0
-"""A single prompt that takes longer than this counts as hung."""
-
-_FAULTS = 20
-"""So many prompts in a row that failed: the device is broken, not the prompts."""
+_MAX_PROMPT_S = 120.0
+"""Seconds after which a prompt counts as hung."""
+_MAX_FAULTS = 20
+"""Failed prompts in a row after which the device is broken, not the prompts."""
 
 
 class PromptRewriter:
-    """Loads and writes in one thread of its own, one prompt after the other; the event loop stays free."""
+    """Rewrites one prompt after the other in its own thread, so that the event loop stays free."""
 
     async def __init__(self, spec: RewriterSpec) -> None:
-        logs.begin(spec.logs)
+        logs.configure_replica(spec.logs)
         apply_proxy(spec.proxy)
         self._busy_since: float | None = None
         self._faults = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rewriter")
-        began = time.monotonic()
+        started_at = time.monotonic()
         self._rewriter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
-        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
+        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - started_at)
 
     async def rewrite(self, prompt: str, seed: int, edit: bool = False) -> str:
-        """The new prompt, the same one for the same seed. A call cancelled before its turn costs nothing."""
-        return await self._in_turn(lambda: self._rewriter.rewrite(prompt, seed, edit=edit))
+        """Returns the new prompt, the same for equal seeds. A call cancelled while it waits costs nothing."""
+        return await self._run(lambda: self._rewriter.rewrite(prompt, seed, edit=edit))
 
     async def ratio(self, prompt: str, seed: int) -> str:
-        """A text that says which ratio suits the prompt; otherwise as `rewrite`."""
-        return await self._in_turn(lambda: self._rewriter.ratio(prompt, seed))
+        """Returns a text with the ratio that suits the prompt."""
+        return await self._run(lambda: self._rewriter.ratio(prompt, seed))
 
     async def check_health(self) -> None:
-        """Raises when a new process would do better: a hung prompt, or nothing but errors."""
+        """Raises RuntimeError if a new process would help: a prompt hangs, or only errors occur."""
         busy_since = self._busy_since
-        if busy_since is not None and time.monotonic() - busy_since > _LIMIT_S:
-            raise RuntimeError(f"a prompt has been in work for more than {_LIMIT_S} s")
-        if self._faults >= _FAULTS:
+        if busy_since is not None and time.monotonic() - busy_since > _MAX_PROMPT_S:
+            raise RuntimeError(f"a prompt has been running for more than {_MAX_PROMPT_S} s")
+        if self._faults >= _MAX_FAULTS:
             raise RuntimeError(f"{self._faults} prompts in a row failed")
 
-    async def _in_turn(self, write: Callable[[], str]) -> str:
+    async def _run(self, write: Callable[[], str]) -> str:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, write)
 
     def _write(self, write: Callable[[], str]) -> str:
@@ -71,7 +70,7 @@ class PromptRewriter:
 
 
 def _load(spec: RewriterSpec) -> Rewriter:
-    """Runs in the thread that will write, since torch counts threads per thread that calls it."""
+    """Loads the rewriter in the thread that will use it, as torch's number of threads is per calling thread."""
     from deployments.rewriting.rewriter import Rewriter
     from deployments.torch_process import set_up_torch
 

@@ -1,8 +1,8 @@
-"""OTLP export of traces by OpenTelemetry's SDK, imported only where tracing is on.
+"""OTLP export of traces by OpenTelemetry's SDK, imported only when tracing is on.
 
-The SDK reads what else there is to say from its own environment variables: `OTEL_EXPORTER_OTLP_HEADERS` (a collector's
-token), `OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`. Spans wait in a bounded buffer; when the collector
-is out of reach they are dropped, and no work waits for it.
+The SDK has further settings in its environment variables: `OTEL_EXPORTER_OTLP_HEADERS` (a collector's token),
+`OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`. Spans wait in a bounded buffer and are dropped while the
+collector can't be reached, so that no work waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from deployments.proxies import proxy_for
-from deployments.telemetry.tracing import Attributes, Kind, Span, TracingSpec
+from deployments.telemetry.tracing import Attributes, Span, SpanType, TracingSpec
 
 _SEND_EVERY_MS: Final = 1000
 _NAMESPACE: Final = "gen-serve"
@@ -53,7 +53,7 @@ class OtlpTracer:
             resource=Resource.create({"service.namespace": _NAMESPACE, "service.name": service}),
             sampler=ParentBasedTraceIdRatio(spec.sample),
         )
-        # While a collector is out of reach: a line a batch, not one a try.
+        # Without a collector: logs a line per batch, not one per try.
         logging.getLogger(_EXPORTER).setLevel(logging.ERROR)
         session = requests.Session()
         session.trust_env = False
@@ -65,31 +65,33 @@ class OtlpTracer:
 
     @contextmanager
     def span(
-        self, name: str, parent: str, attributes: Attributes | None = None, kind: Kind = "internal"
+        self, name: str, parent: str, attributes: Attributes | None = None, span_type: SpanType = "internal"
     ) -> Iterator[Span]:
         span = self._tracer.start_span(
-            name, _context(parent), SpanKind[kind.upper()], attributes, record_exception=False
+            name, _parse_parent(parent), SpanKind[span_type.upper()], attributes, record_exception=False
         )
         try:
             yield _OtlpSpan(span)
         except BaseException as problem:
-            # Its type alone: texts of errors may repeat what a client wrote.
+            # Only the type, as messages may repeat what a client wrote.
             span.set_attribute("error.type", type(problem).__name__)
             span.set_status(StatusCode.ERROR)
             raise
         finally:
             span.end()
 
-    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes | None = None) -> None:
+    def record(
+        self, name: str, parent: str, started_at: float, finished_at: float, attributes: Attributes | None = None
+    ) -> None:
         span = self._tracer.start_span(
-            name, _context(parent), attributes=attributes, start_time=round(began * _NANOSECONDS)
+            name, _parse_parent(parent), attributes=attributes, start_time=round(started_at * _NANOSECONDS)
         )
-        span.end(round(max(began, ended) * _NANOSECONDS))
+        span.end(round(max(started_at, finished_at) * _NANOSECONDS))
 
     def close(self) -> None:
         self._provider.shutdown()
 
 
-def _context(parent: str) -> Context:
-    """With `parent` as its span; as if there was none where that is no traceparent."""
+def _parse_parent(parent: str) -> Context:
+    """Returns the context of a traceparent; an empty one for any other text."""
     return _W3C.extract({_HEADER: parent}, Context())

@@ -1,11 +1,11 @@
-"""Tracing of tasks: spans are written where the work is done.
+"""Tracing of tasks: every process writes the spans of its own work.
 
-A W3C `traceparent` holds the spans of a task together. It is stored with the task, and goes to the model with the job
-and to webhook destinations as a header: so each process can name the parent of its spans.
+A W3C `traceparent` connects the spans of a task. It is stored with the task, and sent to the model with the job and to
+webhook destinations as a header, so that each process knows the parent of its spans.
 
-Attributes are ids, names and numbers: never a prompt, a key or a link, and of an error its type alone.
+Attributes are ids, names and numbers: never a prompt, a key or a link, and of an error only its type.
 
-Off, nothing is imported and nothing is written: `OFF` answers every call with the same object.
+Without tracing, nothing is imported or written: `OFF` returns the same object for every span.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
 Attributes: TypeAlias = Mapping[str, str | int | float]
-Kind: TypeAlias = Literal["internal", "server", "client", "consumer"]
-"""As OpenTelemetry has them: what answers a request, makes one, takes what was queued; else internal."""
+SpanType: TypeAlias = Literal["internal", "server", "client", "consumer"]
+"""OpenTelemetry's span kinds: answers a request, makes one, takes from a queue, or none of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracingSpec:
-    """`endpoint` takes OTLP over HTTP, as `http://collector:4318/v1/traces`. `sample` is the share of the traces begun
-    here that are written; one that a client began is written if that client says so."""
+    """`endpoint` takes OTLP over HTTP, such as `http://collector:4318/v1/traces`. `sample` is the share of traces begun
+    here that are written; a client decides about those that it begins."""
 
     endpoint: str
     sample: float = 1.0
 
 
 class Span:
-    """One that is not written."""
+    """A span that is not written."""
 
     __slots__ = ()
     traceparent: str = ""
-    """Of this span, for those below it."""
+    """Parent of the spans below this one."""
 
     def note(self, name: str, value: str | int) -> None:
         """Adds an attribute."""
@@ -42,17 +42,19 @@ class Span:
 
 class Tracer(Protocol):
     def span(
-        self, name: str, parent: str, attributes: Attributes = ..., kind: Kind = ...
+        self, name: str, parent: str, attributes: Attributes = ..., span_type: SpanType = ...
     ) -> AbstractContextManager[Span]:
-        """A span for as long as the work inside takes. `parent` is a traceparent; any other text begins a trace."""
+        """Records a span around a block. `parent` is a traceparent; any other text begins a trace."""
         ...
 
-    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes = ...) -> None:
-        """A span of work that is over, in epoch seconds."""
+    def record(
+        self, name: str, parent: str, started_at: float, finished_at: float, attributes: Attributes = ...
+    ) -> None:
+        """Records a span of finished work, in epoch seconds."""
         ...
 
     def close(self) -> None:
-        """Sends what is left; blocks for a moment."""
+        """Sends the remaining spans; blocks for a moment."""
         ...
 
 
@@ -60,11 +62,13 @@ class _Off:
     _span: Final = nullcontext(Span())
 
     def span(
-        self, name: str, parent: str, attributes: Attributes | None = None, kind: Kind = "internal"
+        self, name: str, parent: str, attributes: Attributes | None = None, span_type: SpanType = "internal"
     ) -> AbstractContextManager[Span]:
         return self._span
 
-    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes | None = None) -> None:
+    def record(
+        self, name: str, parent: str, started_at: float, finished_at: float, attributes: Attributes | None = None
+    ) -> None:
         pass
 
     def close(self) -> None:
@@ -75,8 +79,8 @@ OFF: Final[Tracer] = _Off()
 
 
 def create_tracer(spec: TracingSpec | None, service: str) -> Tracer:
-    """What writes the spans of this process, which traces show as `service`. Raises ValueError where what sends them is
-    not installed."""
+    """Returns the tracer of this process, which traces show as `service`. Raises ValueError if the exporter is not
+    installed."""
     if spec is None:
         return OFF
     try:
@@ -89,5 +93,5 @@ def create_tracer(spec: TracingSpec | None, service: str) -> Tracer:
 
 
 def trace_id(traceparent: str) -> str:
-    """Of a stored traceparent; empty for none."""
+    """Returns the trace id of a traceparent; empty for an empty one."""
     return traceparent[3:35]

@@ -1,4 +1,4 @@
-"""The video writer: frames and sound to H.264 and AAC in mp4, by ffmpeg."""
+"""The video writer: encodes frames and sound to H.264 and AAC in mp4, by ffmpeg."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from numpy.typing import NDArray
 
 from deployments.contract.request import FPS
 
-_SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
-"""Which part of ffmpeg complains, and its address in memory."""
-MOST_FRAMES: Final = 32
-"""Of a video, that moderation looks at."""
+_PREFIX: Final = re.compile(r"^\[[^\]]*\] *")
+"""Component of ffmpeg and its memory address, before an error."""
+MAX_SAMPLES: Final = 32
+"""Frames of a video that moderation sees at most."""
 FRAME_SIDE: Final = 512
-"""Their longest side."""
+"""Longest side of these frames in pixels."""
 
 
-class VideoError(Exception):
-    """A video or sound that can't be read or written. The message is plain text without paths."""
+class VideoFileError(Exception):
+    """A video or sound can't be read or written. The text has no paths."""
 
 
 def command(*arguments: str) -> list[str]:
-    """ffmpeg, which reads no terminal, says only what went wrong and stops at the first thing that did."""
-    # Large, and of no use to models of images: they run without it.
+    """Returns a command line of ffmpeg that reads no terminal, prints only errors and stops at the first."""
+    # Imported here, as it is large and models of images run without it.
     from imageio_ffmpeg import get_ffmpeg_exe
 
     return [get_ffmpeg_exe(), "-nostdin", "-hide_banner", "-y", "-v", "error", "-xerror", *arguments]
 
 
-def complaint(stderr: IO[bytes], *files: Path) -> str:
-    """The first line that ffmpeg wrote to `stderr`, without the names of `files`; empty where it was silent."""
+def first_error(stderr: IO[bytes], *files: Path) -> str:
+    """Returns ffmpeg's first line in `stderr` without the names of `files`; empty without one."""
     stderr.seek(0)
-    first = stderr.readline().decode(errors="replace").strip()
-    while _SPEAKER.match(first):
-        first = _SPEAKER.sub("", first)
+    line = stderr.readline().decode(errors="replace").strip()
+    while _PREFIX.match(line):
+        line = _PREFIX.sub("", line)
     for file in files:
-        first = first.replace(str(file), "the file")
-    return first
+        line = line.replace(str(file), "the file")
+    return line
 
 
 Samples: TypeAlias = NDArray[np.float32]
 
 CHANNELS: Final = 2
-_LOUDEST: Final = 32767
+_MAX_INT16: Final = 32767
 
 
 @dataclass(frozen=True, eq=False)
 class Audio:
-    """`samples` is (2, n), left and right in -1 to 1; `rate` is samples a second and channel."""
+    """Stereo sound: `samples`, (2, n), are left and right in -1 to 1, `rate` is samples per second and channel."""
 
     samples: Samples
     rate: int
 
     def __post_init__(self) -> None:
-        """Takes one channel for both: (n,) or (1, n). What is louder than possible is cut, what is no number silent."""
+        """Accepts one channel, (n,) or (1, n), for both. Clips values, and replaces NaN by silence."""
         samples = np.atleast_2d(np.asarray(self.samples, np.float32))
         if samples.ndim != 2 or samples.shape[0] not in (1, CHANNELS) or self.rate < 1:
             raise ValueError(f"no sound of one or two channels: {self.samples.shape} at {self.rate} Hz")
@@ -78,19 +78,19 @@ class Audio:
         return cls(np.zeros(round(seconds * rate), np.float32), rate)
 
     def fit(self, seconds: float) -> Audio:
-        """Cut or followed by silence, so that it has exactly `round(seconds * rate)` samples."""
+        """Cuts or pads with silence to `round(seconds * rate)` samples."""
         length = round(seconds * self.rate)
         samples = self.samples[:, :length]
         return Audio(np.pad(samples, ((0, 0), (0, length - samples.shape[1]))), self.rate)
 
     def concat(self, other: Audio) -> Audio:
-        """This, then `other`, which has the same rate."""
+        """Appends `other`. Raises ValueError for another rate."""
         if other.rate != self.rate:
             raise ValueError(f"sounds of {self.rate} and {other.rate} Hz can't be joined")
         return Audio(np.concatenate((self.samples, other.samples), axis=1), self.rate)
 
     def resample(self, rate: int) -> Audio:
-        """As long as before, within a sample. Raises VideoError."""
+        """Keeps the duration to within a sample. Raises VideoFileError."""
         if rate == self.rate:
             return self
         raw = ("-f", "f32le", "-ac", str(CHANNELS), "-ar")
@@ -100,48 +100,48 @@ class Audio:
             capture_output=True,
         )
         if done.returncode:
-            raise VideoError(f"the sound can't be resampled to {rate} Hz")
+            raise VideoFileError(f"the sound can't be resampled to {rate} Hz")
         return audio_from_f32le(done.stdout, rate).fit(self.seconds)
 
     def save(self, file: Path) -> None:
-        """As a WAV file of 16 bits."""
+        """Writes a 16-bit WAV file."""
         with wave.open(str(file), "wb") as output:
             output.setnchannels(CHANNELS)
             output.setsampwidth(2)
             output.setframerate(self.rate)
-            output.writeframes((self.samples.T * _LOUDEST).round().astype("<i2").tobytes())
+            output.writeframes((self.samples.T * _MAX_INT16).round().astype("<i2").tobytes())
 
 
 def audio_from_f32le(data: bytes, rate: int) -> Audio:
-    """The sound in 32-bit floats, left and right in turn, as ffmpeg calls `f32le`."""
+    """Reads ffmpeg's `f32le`: 32-bit floats, left and right alternating."""
     return Audio(np.frombuffer(data, "<f4").reshape(-1, CHANNELS).T, rate)
 
 
 AUDIO_RATE: Final = 48_000
 
 _QUALITY: Final = "20"
-"""x264's constant rate factor: hardly to be told from the frames."""
+"""Constant rate factor of x264 with hardly visible losses."""
 _AUDIO_BITS: Final = "160k"
 _SECONDS_BETWEEN_KEYFRAMES: Final = 2
 _FINISH_S: Final = 300.0
-"""To encode what is still in the pipe and to move the index to the front."""
+"""Seconds to encode the rest of the pipe and to move the index to the front."""
 
 
 def frame_indices(count: int, fps: int = FPS) -> list[int]:
-    """Which of so many frames: first, last and one per second between, or MOST_FRAMES of them evenly."""
-    step = max(fps, (count - 1) / (MOST_FRAMES - 1))
-    return sorted({min(round(step * index), count - 1) for index in range(MOST_FRAMES)})
+    """Returns which of `count` frames moderation sees: first, last and one per second, or MAX_SAMPLES evenly."""
+    step = max(fps, (count - 1) / (MAX_SAMPLES - 1))
+    return sorted({min(round(step * index), count - 1) for index in range(MAX_SAMPLES)})
 
 
 def fit_size(width: int, height: int) -> tuple[int, int]:
-    """Width and height within FRAME_SIDE."""
+    """Returns width and height within FRAME_SIDE."""
     scale = min(1.0, FRAME_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def shrink(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy of (height, width, channels) within FRAME_SIDE."""
-    # Here, as readers of videos don't need it.
+    """Returns a copy of (height, width, channels) within FRAME_SIDE."""
+    # Imported here, as readers of videos don't need it.
     import cv2
 
     size = fit_size(frame.shape[1], frame.shape[0])
@@ -149,10 +149,9 @@ def shrink(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class VideoWriter:
-    """Writes `path`. Only frames under way are in memory: `write` waits while ffmpeg is behind.
+    """Writes a video to `path`. `write` waits while ffmpeg is behind, so that few frames are in memory.
 
-    Only a video that was closed is there for good: one that is discarded, or that nobody holds any more, is stopped and
-    removed.
+    Only `close` completes a video: one that is discarded or garbage-collected is stopped and removed.
     """
 
     def __init__(
@@ -166,9 +165,9 @@ class VideoWriter:
         fps: int = FPS,
         threads: int | None = None,
     ) -> None:
-        """`rendered` and `size` are width and height: of the frames it is given, and of the video (even numbers).
+        """`rendered` and `size` are width and height of the frames given, and of the video (even numbers).
 
-        `audio` is cut or followed by silence to be as long as `frames`; without it the video has no sound track.
+        `audio` is cut or padded with silence to the length of `frames`; None for no sound track.
         """
         if frames < 1 or any(side % 2 for side in size):
             raise ValueError(f"no video: {frames} frames of {size[0]}x{size[1]}")
@@ -177,12 +176,12 @@ class VideoWriter:
         self._frame_count = 0
         self._sampled = frame_indices(frames, fps)
         self.samples: list[NDArray[np.uint8]] = []
-        """Of the frames written so far, those that moderation looks at, small."""
+        """Small copies of the frames written so far that moderation sees."""
         self._path = path
         wav = path.with_name(f"{path.name}.wav")
         if audio is not None:
             audio.fit(frames / fps).save(wav)
-        # A file never fills up like a pipe would, so nobody has to read it meanwhile.
+        # A file, as a pipe would fill up without a reader.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the video
         self._process = subprocess.Popen(
             _encode_command(path, rendered, size, None if audio is None else wav, fps, threads),
@@ -197,15 +196,15 @@ class VideoWriter:
         self._undo = weakref.finalize(self, _undo, self._process, self._pipe, self._stderr, (path, wav))
 
     def write(self, frames: NDArray[np.uint8]) -> None:
-        """The next frames, (F, H, W, 3). Raises VideoError when ffmpeg has given up or there are too many."""
+        """Appends frames, (F, H, W, 3). Raises VideoFileError if ffmpeg failed or there are too many."""
         if frames.dtype != np.uint8 or frames.shape[1:] != self._shape:
             raise ValueError(f"frames are uint8 of {self._shape}, not {frames.dtype} of {frames.shape[1:]}")
         if not self._undo.alive:
-            raise VideoError("the video is no longer being written")
+            raise VideoFileError("the video is no longer being written")
         self._frame_count += len(frames)
         if self._frame_count > self._frames:
             self.discard()
-            raise VideoError(f"the video has more than the {self._frames} frames it was to have")
+            raise VideoFileError(f"the video has more than the {self._frames} frames it was to have")
         written = self._frame_count - len(frames)
         self.samples += [shrink(frames[n - written]) for n in self._sampled if written <= n < self._frame_count]
         try:
@@ -213,16 +212,16 @@ class VideoWriter:
                 remaining = np.ascontiguousarray(frame).reshape(-1).data
                 while remaining:
                     remaining = remaining[self._pipe.write(remaining) :]
-        except (OSError, ValueError):  # a pipe that ffmpeg closed, or that was closed by `discard` meanwhile
+        except (OSError, ValueError):  # ffmpeg or `discard` closed the pipe
             raise self._failure() from None
 
     def close(self) -> None:
-        """Returns when the file is complete. Raises VideoError when it isn't what was asked for; then it's gone."""
+        """Completes the file. Raises VideoFileError, and removes the file, if it is not as requested."""
         if not self._undo.alive:
-            raise VideoError("the video is no longer being written")
+            raise VideoFileError("the video is no longer being written")
         if self._frame_count != self._frames:
             self.discard()
-            raise VideoError(f"the video has {self._frame_count} frames instead of {self._frames}")
+            raise VideoFileError(f"the video has {self._frame_count} frames instead of {self._frames}")
         self._pipe.close()
         try:
             failed = self._process.wait(_FINISH_S) != 0
@@ -231,24 +230,24 @@ class VideoWriter:
         if failed:
             raise self._failure()
         if self._undo.detach() is None:
-            raise VideoError("the video was discarded")
+            raise VideoFileError("the video was discarded")
         self._stderr.close()
         self._wav.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Ends ffmpeg and removes the file, unless the video was closed. Any thread may call it, at any time."""
+        """Ends ffmpeg and removes the file, unless the video was closed. Thread-safe."""
         self._undo()
 
-    def _failure(self) -> VideoError:
+    def _failure(self) -> VideoFileError:
         if not self._undo.alive:
-            return VideoError("the video was discarded")
+            return VideoFileError("the video was discarded")
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)  # it closes its pipe before it has said why
+            self._process.wait(1.0)  # it closes its pipe before it prints the reason
         reason = ""
         with suppress(ValueError):  # discarded meanwhile
-            reason = complaint(self._stderr, self._path, self._wav)
+            reason = first_error(self._stderr, self._path, self._wav)
         self.discard()
-        return VideoError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
+        return VideoFileError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
 
 
 def _encode_command(

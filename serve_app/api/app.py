@@ -152,7 +152,7 @@ def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]
 
 def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:
     """The app of a process that serves nothing else."""
-    logs.begin(settings.logs.spec())
+    logs.configure_replica(settings.logs.spec())
     apply_proxy(settings.network.proxy)
     tune_malloc()
     http_1_0.install()

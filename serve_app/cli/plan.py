@@ -125,7 +125,7 @@ def profile(
     from deployments.contract.events import Event, Failed, Interrupted
     from deployments.contract.job import GenerationJob
     from deployments.contract.request import ResolvedRequest
-    from deployments.replica import build_engine
+    from deployments.engine_factory import build_engine
     from serve_app.config.replicas import model_spec
     from serve_app.planning.profile import ModelProfile
 

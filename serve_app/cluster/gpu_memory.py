@@ -18,7 +18,7 @@ from typing import Any, Final
 from huggingface_hub.constants import HF_HUB_OFFLINE
 
 from deployments.contract.checkpoint_layout import INDEXES, SAFETENSORS, file_problem, find_problem, load_index
-from deployments.contract.hub_files import Kind
+from deployments.contract.hub_files import CheckpointKind
 from deployments.contract.model import ENGINE, RESTORERS, SIMULATED, CacheSizes
 from serve_app.cluster.finding import Finding, fine, refusal, warning
 from serve_app.cluster.weights import RequiredCheckpoint
@@ -72,11 +72,11 @@ def check_weights(checkpoints: Sequence[RequiredCheckpoint], where: str) -> Iter
 def _problem(checkpoint: RequiredCheckpoint, place: Path) -> str | None:
     """Returns why replicas can't load a checkpoint, as far as its files show."""
     match checkpoint.kind:
-        case Kind.PIPELINE:
+        case CheckpointKind.PIPELINE:
             return find_problem(place, checkpoint.weights)
-        case Kind.CONFIGS if load_index(place) is None:
+        case CheckpointKind.CONFIGS if load_index(place) is None:
             return f"it has no readable {INDEXES[1]}"
-        case Kind.NETWORK if checkpoint.checkpoint.endswith(SAFETENSORS):
+        case CheckpointKind.NETWORK if checkpoint.checkpoint.endswith(SAFETENSORS):
             return file_problem(place)
         case _:
             return None

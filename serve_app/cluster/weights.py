@@ -23,8 +23,14 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity_error
 
-from deployments.contract.checkpoint_layout import ANY_WEIGHTS, TEXT_ENCODERS, WeightsChoice, chosen_files
-from deployments.contract.hub_files import HubFiles, Kind, find_hub_files, linked_repositories, local_place
+from deployments.contract.checkpoint_layout import ANY_WEIGHTS, TEXT_ENCODERS, WeightsChoice, loaded_files
+from deployments.contract.hub_files import (
+    CheckpointKind,
+    HubFiles,
+    find_hub_files,
+    linked_repositories,
+    local_checkpoint,
+)
 from deployments.contract.model import ENGINE, NETWORKS, RESTORERS, SIMULATED, MattingConfig
 from deployments.proxies import ENVIRONMENT, apply_proxy
 from serve_app.config.catalog import Catalog
@@ -86,7 +92,7 @@ class RequiredCheckpoint:
     """The queue, or what else loads it."""
     checkpoint: str
     revision: str | None = None
-    kind: Kind = Kind.PIPELINE
+    kind: CheckpointKind = CheckpointKind.PIPELINE
     gpus: float = 0.0
     """Of a replica, where the checkpoint is what fills its share."""
     actor: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -101,8 +107,8 @@ class RequiredCheckpoint:
 
     def local_files(self, place: Path) -> Iterator[Path]:
         """Returns those of the files in `place` that are loaded."""
-        if self.kind is Kind.PIPELINE and place.is_dir():
-            yield from chosen_files(place, self.weights)
+        if self.kind is CheckpointKind.PIPELINE and place.is_dir():
+            yield from loaded_files(place, self.weights)
         else:
             yield from [place] if place.is_file() else (file for file in place.rglob("*") if file.is_file())
 
@@ -110,7 +116,7 @@ class RequiredCheckpoint:
         """Where it is on this machine; None where its files are the hub's, and not all here."""
         files = self.files()
         if files is None:
-            return local_place(self.kind, self.checkpoint)
+            return local_checkpoint(self.kind, self.checkpoint)
         folder = files.cached_folder()
         try:
             return folder if folder and all(each.cached_folder() for each in linked_repositories(folder)) else None
@@ -149,17 +155,19 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint
         if checkpoint.startswith(SIMULATED) or config.backend == ENGINE:
             continue
         if diffusion or config.backend in NETWORKS:
-            kind = Kind.PIPELINE if diffusion and not config.is_single_file else Kind.NETWORK
+            kind = CheckpointKind.PIPELINE if diffusion and not config.is_single_file else CheckpointKind.NETWORK
             gpus = float(chosen.ray_actor_options.get("num_gpus") or 0)
             infers_configs = config.is_single_file and config.config_from is None
             actor, weights = chosen.ray_actor_options, config.weights
             yield RequiredCheckpoint(name, checkpoint, revision, kind, gpus, actor, weights, infers_configs)
         if config.config_from:
             who = f"configuration of {name}"
-            yield RequiredCheckpoint(who, config.config_from, kind=Kind.CONFIGS, actor=chosen.ray_actor_options)
+            yield RequiredCheckpoint(
+                who, config.config_from, kind=CheckpointKind.CONFIGS, actor=chosen.ray_actor_options
+            )
         for part, file in config.quantization.gguf_files.items() if config.quantization else ():
             who = f"{part} of {name}"
-            yield RequiredCheckpoint(who, file, kind=Kind.NETWORK, actor=chosen.ray_actor_options)
+            yield RequiredCheckpoint(who, file, kind=CheckpointKind.NETWORK, actor=chosen.ray_actor_options)
         if config.redux and not config.is_generic:
             yield RequiredCheckpoint(f"image prompts of {name}", config.redux, actor=chosen.ray_actor_options)
         if diffusion:
@@ -167,12 +175,14 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint
         if name in finetunable:
             who, where = f"uploads for {name}", settings.service.ray_actor_options
             base, base_revision = (config.config_from, None) if config.config_from else (checkpoint, revision)
-            yield RequiredCheckpoint(who, base, base_revision, Kind.CONFIGURATION, actor=where)
+            yield RequiredCheckpoint(who, base, base_revision, CheckpointKind.CONFIGURATION, actor=where)
 
 
 def _matting(name: str, chosen: MattingConfig, actor: Mapping[str, Any]) -> Iterator[RequiredCheckpoint]:
     if chosen.backend in NETWORKS and chosen.checkpoint:
-        yield RequiredCheckpoint(f"matting of {name}", chosen.checkpoint, chosen.revision, Kind.NETWORK, actor=actor)
+        yield RequiredCheckpoint(
+            f"matting of {name}", chosen.checkpoint, chosen.revision, CheckpointKind.NETWORK, actor=actor
+        )
 
 
 def _encoders(settings: Settings) -> Iterator[RequiredCheckpoint]:
@@ -186,7 +196,9 @@ def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoi
     if model is not None and chosen.enabled:
         checkpoint, revision = chosen.checkpoint or model.checkpoint, None if chosen.checkpoint else model.revision
         gpus = float(chosen.ray_actor_options.get("num_gpus") or 0)
-        yield RequiredCheckpoint("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.ray_actor_options)
+        yield RequiredCheckpoint(
+            "rewriter", checkpoint, revision, CheckpointKind.PRETRAINED, gpus, chosen.ray_actor_options
+        )
 
 
 def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
@@ -195,7 +207,7 @@ def _classifiers(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheck
         return
     for classifier in (*(chosen.text or defaults.text), *(chosen.images or defaults.images)):
         if classifier.checkpoint:
-            kind = Kind.LIST if classifier.backend in _LISTS else Kind.PRETRAINED
+            kind = CheckpointKind.LIST if classifier.backend in _LISTS else CheckpointKind.PRETRAINED
             yield RequiredCheckpoint(
                 f"classifier {classifier.backend}",
                 classifier.checkpoint,
@@ -263,11 +275,11 @@ def find_weights(checkpoints: Sequence[RequiredCheckpoint]) -> list[LocalCheckpo
 
 def hub_files(checkpoints: Sequence[RequiredCheckpoint]) -> list[HubFiles]:
     """Of the hub, for all of it on one machine: a pipeline's configuration is part of the pipeline."""
-    pipelines = {(each.checkpoint, each.revision) for each in checkpoints if each.kind is Kind.PIPELINE}
+    pipelines = {(each.checkpoint, each.revision) for each in checkpoints if each.kind is CheckpointKind.PIPELINE}
     files_by_checkpoint = (
         each.files()
         for each in checkpoints
-        if each.kind is not Kind.CONFIGURATION or (each.checkpoint, each.revision) not in pipelines
+        if each.kind is not CheckpointKind.CONFIGURATION or (each.checkpoint, each.revision) not in pipelines
     )
     return list(dict.fromkeys(files for files in files_by_checkpoint if files))
 

@@ -26,7 +26,7 @@ from pydantic_settings.sources.utils import parse_env_vars
 
 from deployments.contract.strict_settings import RayActorOptions, Shape, StrictSettings, check_names
 from deployments.contract.yaml_files import read_yaml
-from deployments.telemetry.logs import Format, LogSpec, checked_level
+from deployments.telemetry.logs import Format, LogSpec, check_level
 from deployments.telemetry.tracing import TracingSpec
 from serve_app.accounts.settings import AccountSettings
 from serve_app.config.model_settings import ModelSettings, RewriterSettings, TextEncoderSettings
@@ -83,7 +83,7 @@ class LogSettings(StrictSettings):
     @classmethod
     def _check_levels(cls, levels: dict[str, str]) -> dict[str, str]:
         for module, level in levels.items():
-            checked_level(module, level)
+            check_level(module, level)
         return levels
 
     def spec(self) -> LogSpec:

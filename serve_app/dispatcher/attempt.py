@@ -18,7 +18,7 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.contract.request import ResolvedRequest
 from deployments.telemetry import logs
-from deployments.telemetry.tracing import OFF, Kind, Span, Tracer, trace_id
+from deployments.telemetry.tracing import OFF, Span, SpanType, Tracer, trace_id
 from serve_app.background import is_cancelled
 from serve_app.dispatcher.clients import EventStream, ModelClient, ReplicaReports, RewriterClient
 from serve_app.dispatcher.concurrency import AttemptKey, ConcurrencyLimiter
@@ -164,7 +164,7 @@ class Attempt:
         """Works on the task until its outcome is published, it is given back, or the lease is lost."""
         self._work = asyncio.current_task()
         lease, tracer = self.lease, self.context.tracer
-        logs.about(
+        logs.bind(
             task=lease.id,
             project=lease.project,
             queue=self.context.queue,
@@ -300,12 +300,12 @@ class Attempt:
             finally:
                 if self._preview_task is not None:
                     self._preview_task.cancel()
-        self._device_s = last.took_s
+        self._device_s = last.device_s
         match last:
             case Done(output):
                 self._leftovers = output.files
                 return output
-            case Failed() if last.was_moderated:
+            case Failed() if last.moderated:
                 await self._end(Status.CONTENT_MODERATED, {MODERATION_REASONS: [SAFETY_CHECKER]})
             case Failed(reason):
                 await self._end(Status.ERROR, {"error": reason})
@@ -445,8 +445,8 @@ class Attempt:
         except UNREACHABLE as problem:
             logger.warning("files of %s are not deleted yet: %s", self.lease.id, type(problem).__name__)
 
-    def _span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
-        return self.context.tracer.span(name, self._traceparent, self._attributes, kind)
+    def _span(self, name: str, span_type: SpanType = "internal") -> AbstractContextManager[Span]:
+        return self.context.tracer.span(name, self._traceparent, self._attributes, span_type)
 
 
 def close_ratio(request: ResolvedRequest, answer: str = "") -> ResolvedRequest:

@@ -69,7 +69,7 @@ class Dispatcher:
     ) -> None:
         """`moderators` are all classifiers; those with weights are behind `moderator`."""
         settings = bound.settings()
-        logs.begin(settings.logs.spec())
+        logs.configure_replica(settings.logs.spec())
         apply_proxy(settings.network.proxy)
         ray_internals.send_token_as_metadata()
         redis, prefix = connection.connect(settings.redis_url), settings.redis.prefix

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from deployments.video.reader import probe
-from deployments.video.writer import VideoError
+from deployments.video.writer import VideoFileError
 from serve_app.inputs.decoders import Decoders, FairThreads
 from serve_app.inputs.fetch import Fetcher, FetchTurns, FileLimits, hold, is_url
 from serve_app.inputs.images import InputImage, Unreadable
@@ -41,8 +41,8 @@ def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
         file = Path(folder, "video.mp4")
         file.write_bytes(data)
         try:
-            info = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
-        except VideoError as error:
+            info = probe(file, max_s=limits.max_seconds, timeout_s=limits.max_decode_s)
+        except VideoFileError as error:
             raise limits.refuse(str(error)) from None
     if info.seconds > limits.max_seconds:
         raise limits.refuse("the video is too long")

@@ -94,7 +94,7 @@ class Launcher:
 
     def _start(self) -> None:
         settings = self.settings
-        logs.begin_on_stderr(settings.logs.spec())
+        logs.configure_stderr(settings.logs.spec())
         apply_proxy(settings.network.proxy)
         listen(settings.service.host, settings.service.port, "service.port").close()
         first_start.make_files(settings)

@@ -219,7 +219,7 @@ async def collect_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
     for fault in counts.FAULTS:
         scrape.add(all_series.MODEL_FAULTS, work.get(fault, 0), model=queue, fault=fault)
     for call in counts.CALLS:
-        scrape.add(all_series.MODEL_CALLS, work.get(counts.seconds(call), 0), model=queue, call=call)
+        scrape.add(all_series.MODEL_CALLS, work.get(counts.seconds_field(call), 0), model=queue, call=call)
     for cache in counts.CACHES:
         scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), model=queue, cache=cache, found="yes")
         scrape.add(all_series.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), model=queue, cache=cache, found="no")

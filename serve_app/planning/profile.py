@@ -56,8 +56,8 @@ class ModelProfile(BaseModel):
         return cls(
             fixed_s=max(seconds - slope * size, 0.0),
             per_megapixel_s=slope,
-            encode_s=work.get(counts.seconds("encode"), 0) / jobs,
-            finish_s=work.get(counts.seconds("finish"), 0) / jobs,
+            encode_s=work.get(counts.seconds_field("encode"), 0) / jobs,
+            finish_s=work.get(counts.seconds_field("finish"), 0) / jobs,
             load_s=work[counts.LOAD_S] / loads if loads else cls.model_fields["load_s"].default,
             max_batch=max_batch,
             max_running=max_running,

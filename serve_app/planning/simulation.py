@@ -43,7 +43,7 @@ class SimulatedTask:
     device_s: float = 0.0
 
     @property
-    def submitted(self) -> float:
+    def submitted_at(self) -> float:
         """To its replica."""
         return self.at if self.started is None else self.started
 

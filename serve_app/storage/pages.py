@@ -72,7 +72,7 @@ class LogLevels:
 
     async def set(self, module: str, level: str | None) -> None:
         """None: as the settings say. Raises ValueError for a module or a level that is none."""
-        logs.checked_level(module, level or logs.LEVELS[0])
+        logs.check_level(module, level or logs.LEVELS[0])
         if level is None:
             await cast(Awaitable[int], self._redis.hdel(self._key, module))
         else:

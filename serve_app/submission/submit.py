@@ -55,7 +55,7 @@ async def submit(
     attributes = {"gen.task": task_id, "gen.project": project.id, "gen.queue": queue}
     attributes["gen.endpoint"] = served_endpoint.name
     with context.tracer.span("submit", traceparent, attributes, "server") as span:
-        logs.about(task=task_id, project=project.id, queue=queue, trace=trace_id(span.traceparent))
+        logs.bind(task=task_id, project=project.id, queue=queue, trace=trace_id(span.traceparent))
         # In a thread: the body may be hundreds of megabytes of images.
         body_hash = await asyncio.to_thread(_body_hash, served_endpoint.name, body) if idempotency_key else ""
         if idempotency_key or body.has_inputs:

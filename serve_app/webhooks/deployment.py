@@ -28,7 +28,7 @@ SECTIONS: Final = ("redis", "objects", "links", "tasks", "network", "sealing", "
 class WebhookSender:
     async def __init__(self, bound: BoundSettings) -> None:  # type: ignore[misc]  # Serve awaits it
         settings = bound.settings()
-        logs.begin(settings.logs.spec())
+        logs.configure_replica(settings.logs.spec())
         apply_proxy(settings.network.proxy)
         self._tracer = create_tracer(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()

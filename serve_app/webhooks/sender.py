@@ -264,7 +264,7 @@ class Sender:
         if task is None or task.webhook is None:
             return Answer(None, _TASK_GONE, called=False, is_final=True)
         dns_tenant.set(claim.organization)
-        logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
+        logs.bind(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
         attributes = {"gen.task": task.id, "gen.project": task.project, "gen.queue": task.queue}
         try:
             with self._tracer.span(

@@ -38,7 +38,7 @@ def in_this_process(patch: pytest.MonkeyPatch) -> None:
         raise ProcessEnded(status)
 
     patch.setattr(media_model.os, "_exit", end)
-    patch.setattr(media_model, "_LAST_WORDS_S", 0.0)
+    patch.setattr(media_model, "_DRAIN_TIMEOUT_S", 0.0)
 
 
 async def deploy_replica(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:

@@ -45,7 +45,7 @@ async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.T
 
 async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: ThreadPoolExecutor) -> None:
     work = Work()
-    batcher = Batcher(work, executor, most=3)
+    batcher = Batcher(work, executor, max_batch=3)
     first = await start_calls(batcher, 1)
     others = await start_calls(batcher, 2, 3, 4, 5)
     assert batcher.busy_since is not None
@@ -58,7 +58,7 @@ async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: Thr
 async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
     work = Work()
     work.gate.set()
-    batcher = Batcher(work, executor, most=8)
+    batcher = Batcher(work, executor, max_batch=8)
     results = await asyncio.gather(*(batcher(item) for item in (1, -1, 3)), return_exceptions=True)
     assert [results[0], results[2]] == [2, 6]
     assert isinstance(results[1], ValueError)
@@ -72,7 +72,7 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
             raise answer
         return list(items)
 
-    batcher = Batcher(work, executor, most=8)
+    batcher = Batcher(work, executor, max_batch=8)
     first = ((RuntimeError(), 1), (ValueError(), 1), (RuntimeError(), 2), (None, 0))
     for answer, faults in (*first, (RuntimeError(), 1), (MemoryError(), 2), (RuntimeError(), 3)):
         batcher.check_health(60, faults=3)
@@ -85,7 +85,7 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
 
 async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
     work = Work()
-    batcher = Batcher(work, executor, most=8)
+    batcher = Batcher(work, executor, max_batch=8)
     first = await start_calls(batcher, 1)
     dropped, waiting_call = await start_calls(batcher, 2, 3)
     dropped.cancel()

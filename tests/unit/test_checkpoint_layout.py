@@ -9,7 +9,7 @@ import pytest
 from support.tiny_pipelines import build
 
 from deployments.contract.checkpoint_layout import WeightsChoice, choose_files, find_variant
-from deployments.contract.hub_files import Kind
+from deployments.contract.hub_files import CheckpointKind
 from deployments.contract.model import ModelConfig
 from serve_app.cluster import gpu_memory
 from serve_app.cluster.finding import Verdict
@@ -128,9 +128,9 @@ def test_one_file_is_refused_unless_it_holds_safetensors(tmp_path: Path) -> None
     file = tmp_path / "mine.safetensors"
     file.write_bytes(b"not at all")
     problem = "mine.safetensors is not in the format safetensors"
-    assert refusals(file, kind=Kind.NETWORK) == [problem]
+    assert refusals(file, kind=CheckpointKind.NETWORK) == [problem]
     file.write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert refusals(file, kind=Kind.NETWORK) == []
+    assert refusals(file, kind=CheckpointKind.NETWORK) == []
     pickle = file.rename(tmp_path / "mine.ckpt")
     assert refusals(pickle) == ["mine.ckpt is no .safetensors file"]
 
@@ -139,11 +139,11 @@ def test_one_file_without_configuration_is_refused_offline(tmp_path: Path, monke
     file = tmp_path / "mine.safetensors"
     file.write_bytes((2).to_bytes(8, "little") + b"{}")
     monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", False)
-    assert refusals(file, kind=Kind.NETWORK, infers_configs=True) == []
+    assert refusals(file, kind=CheckpointKind.NETWORK, infers_configs=True) == []
     monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
-    [message] = refusals(file, kind=Kind.NETWORK, infers_configs=True)
+    [message] = refusals(file, kind=CheckpointKind.NETWORK, infers_configs=True)
     assert "HF_HUB_OFFLINE is set" in message
-    assert refusals(file, kind=Kind.NETWORK) == []
+    assert refusals(file, kind=CheckpointKind.NETWORK) == []
 
 
 def test_bundled_checkpoints_are_whole() -> None:

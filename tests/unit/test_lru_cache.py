@@ -22,7 +22,7 @@ def test_the_one_unused_for_longest_leaves_when_bytes_run_out() -> None:
 
 
 def test_the_latest_may_be_kept_however_large_they_are() -> None:
-    cache: ByteCache[str, bytes] = ByteCache(3, len, at_least=1)
+    cache: ByteCache[str, bytes] = ByteCache(3, len, min_entries=1)
     for name in ("a", "b"):
         cache.put(name, b"xxxx")
     assert cache.keys == ["b"]

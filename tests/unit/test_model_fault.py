@@ -33,7 +33,7 @@ async def failure(error: Exception, monkeypatch: pytest.MonkeyPatch, checkpoint:
         raise error
 
     monkeypatch.setattr(model_replica, "build_engine", refuse)
-    monkeypatch.setattr(model_replica, "_LOAD_AGAIN_S", 0.0)
+    monkeypatch.setattr(model_replica, "_LOAD_RETRY_S", 0.0)
     with pytest.raises(LoadFailed) as raised:
         await MediaModel.__init__(
             MediaModel.__new__(MediaModel), ModelSpec(checkpoint=checkpoint, objects_url="memory:///")

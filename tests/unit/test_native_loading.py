@@ -28,7 +28,7 @@ from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
 from deployments.families.ltx2 import distilled_levels
 from deployments.families.packed.batch import ATTENTIONS, PackedSequence, sdpa_loop
-from deployments.families.probe import step_seconds
+from deployments.families.probe import measure_step
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.families.video_family import VideoFamily, VideoInputs
@@ -101,7 +101,7 @@ def test_the_fastest_attention_is_used(
 ) -> None:
     """Of two that are about as fast, the first that was named."""
     times = iter(seconds)
-    monkeypatch.setattr(native_loading, "step_seconds", lambda *_, **__: next(times))
+    monkeypatch.setattr(native_loading, "measure_step", lambda *_, **__: next(times))
     assert use_attention(family, ["_native_math", "native"]).usable[0] == first
 
 
@@ -180,7 +180,7 @@ def test_a_processor_with_halves_uses_them_where_a_step_is_much_faster_so(
         return fraction if family.transformer.dtype == torch.bfloat16 else 1.0
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    monkeypatch.setattr(native_loading, "step_seconds", measure)
+    monkeypatch.setattr(native_loading, "measure_step", measure)
     setup = native_loading.load(ModelConfig(checkpoint="bundled/flux3", device="cpu")).setup
     assert setup["dtype"] == dtype
     assert not any(character.isdigit() for character in setup["dtype_because"]), "it names a series of figures"
@@ -194,13 +194,13 @@ def test_a_processor_whose_halves_do_not_do_serves_in_float32(monkeypatch: pytes
         return 1.0
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    monkeypatch.setattr(native_loading, "step_seconds", measure)
+    monkeypatch.setattr(native_loading, "measure_step", measure)
     assert native_loading.load(ModelConfig(checkpoint="bundled/flux3", device="cpu")).setup["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("name", ["bundled/flux3", "bundled/ltx2"])
 def test_the_time_of_a_step_can_be_measured(name: str) -> None:
-    assert step_seconds(native_loading.load(cpu_config(name, render_side=64)).family) > 0
+    assert measure_step(native_loading.load(cpu_config(name, render_side=64)).family) > 0
 
 
 def test_a_device_that_has_room_for_one_image_at_a_time_serves(
@@ -303,7 +303,7 @@ def test_what_is_compiled_meets_two_numbers_of_tokens(monkeypatch: pytest.Monkey
             alone.add(side * (height or side))
 
     monkeypatch.setattr(native_loading, "warm_up", record_warm_up)
-    native_loading._warm_up(cast(Family, object()), 1024, again=compiled)
+    native_loading._warm_up(cast(Family, object()), 1024, vary_size=compiled)
     assert len(alone) == (2 if compiled else 1)
 
 

@@ -20,7 +20,7 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import MattingConfig, ModelSpec
 from deployments.images import Pixels
 from deployments.matting import BackgroundRemover, load_background_remover
-from deployments.onnx_networks import Network
+from deployments.onnx_networks import OnnxNetwork
 from deployments.restorers import Restorer, load_restorer
 
 Shape = Sequence[int | str]
@@ -256,7 +256,7 @@ FULL = "BFCArena::AllocateRawInternal Failed to allocate memory for requested bu
 def test_a_run_without_memory_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
-    network = Network(str(scaling(tmp_path / "half.onnx", ANY)), None, "cpu")
+    network = OnnxNetwork(str(scaling(tmp_path / "half.onnx", ANY)), None, "cpu")
     for message, raised in ((FULL, OutOfMemory), ("something else", kind)):
 
         def run(*args: Any, message: str = message) -> None:

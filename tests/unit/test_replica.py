@@ -19,17 +19,10 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
 from deployments.engine.requests import Milestone, RequestHandle
-from deployments.replica import (
-    COSTS_EVERY_S,
-    FOLDER,
-    REPORTS_EVERY_S,
-    CostKeeper,
-    MediaModel,
-    Reports,
-    StepCostStore,
-    write_spans,
-)
-from deployments.telemetry.tracing import Attributes, Kind, Span
+from deployments.replica import MediaModel
+from deployments.replica_metrics import REPORT_INTERVAL_S, ReplicaReporter, write_spans
+from deployments.step_cost_store import FOLDER, WRITE_INTERVAL_S, StepCostStore
+from deployments.telemetry.tracing import Attributes, Span, SpanType
 
 
 @pytest.fixture
@@ -71,13 +64,13 @@ async def test_a_broken_device_ends_the_process_at_the_next_health_check(
 
 
 async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
-    names = [str(n) for n in range(replica._FAULTS)]
+    names = [str(n) for n in range(replica._MAX_FAULTS)]
     backend.errors = {("finish", name): NotFinite() for name in names}
     for name in names[:-1]:
         await collect_events(media, name)
         await media.check_health()
     await collect_events(media, names[-1])
-    with pytest.raises(RuntimeError, match=f"{replica._FAULTS} jobs in a row"):
+    with pytest.raises(RuntimeError, match=f"{replica._MAX_FAULTS} jobs in a row"):
         await media.check_health()
     await collect_events(media, "good")
     await media.check_health()
@@ -94,7 +87,7 @@ async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaMo
     assert setup == backend.setup
 
 
-class Counting:
+class FakeCounters:
     def __init__(self) -> None:
         self.counts: Mapping[str, float] = {STEPS: 0.0}
         self.setup: Mapping[str, str] = {"device": "cpu"}
@@ -106,23 +99,25 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def engine() -> Counting:
-    return Counting()
+def engine() -> FakeCounters:
+    return FakeCounters()
 
 
 @pytest.fixture
-def reports(engine: Counting, clock: VirtualClock) -> Reports:
-    return Reports(engine, 3.5, clock)
+def reporter(engine: FakeCounters, clock: VirtualClock) -> ReplicaReporter:
+    return ReplicaReporter(engine, 3.5, clock)
 
 
-def test_each_report_tells_what_came_since_the_last(reports: Reports, engine: Counting, clock: VirtualClock) -> None:
+def test_each_report_tells_what_came_since_the_last(
+    reporter: ReplicaReporter, engine: FakeCounters, clock: VirtualClock
+) -> None:
     loaded = {LOADS: 1, LOAD_S: 3.5}
     for steps, took in ((4, 2.0), (4, 0.5), (9, 3.0)):
         engine.counts = {STEPS: engine.counts[STEPS] + steps}
-        reports.began()
+        reporter.job_started()
         clock.now += took
-        report = reports.due()
-        reports.ended()
+        report = reporter.report()
+        reporter.job_finished()
         clock.now += 100.0
         assert report is not None
         assert report.counts == {STEPS: steps, BUSY_S: pytest.approx(took), **loaded}
@@ -130,30 +125,30 @@ def test_each_report_tells_what_came_since_the_last(reports: Reports, engine: Co
         assert report.setup == {"device": "cpu"}
 
 
-def test_seconds_with_several_jobs_count_once(engine: Counting, clock: VirtualClock) -> None:
+def test_seconds_with_several_jobs_count_once(engine: FakeCounters, clock: VirtualClock) -> None:
     engine.counts = {STEPS: 7.0}
-    reports = Reports(engine, 3.5, clock)
+    reporter = ReplicaReporter(engine, 3.5, clock)
     for _ in range(3):
-        reports.began()
+        reporter.job_started()
         clock.now += 1.0
     for _ in range(2):
-        reports.ended()
+        reporter.job_finished()
         clock.now += 1.0
-    report = reports.due()
+    report = reporter.report()
     assert report is not None
     assert report.counts == {BUSY_S: 5.0, LOADS: 1, LOAD_S: 3.5}, "what came before the first job is no work"
 
 
-def test_while_others_go_on_reports_come_once_a_second(reports: Reports, clock: VirtualClock) -> None:
+def test_while_others_go_on_reports_come_once_a_second(reporter: ReplicaReporter, clock: VirtualClock) -> None:
     for _ in range(2):
-        reports.began()
-    assert reports.due() is not None
-    clock.now += REPORTS_EVERY_S / 2
-    assert reports.due() is None
-    clock.now += REPORTS_EVERY_S / 2
-    assert reports.due() is not None
-    reports.ended()
-    assert reports.due() is not None, "nobody comes behind the last one to tell what it did"
+        reporter.job_started()
+    assert reporter.report() is not None
+    clock.now += REPORT_INTERVAL_S / 2
+    assert reporter.report() is None
+    clock.now += REPORT_INTERVAL_S / 2
+    assert reporter.report() is not None
+    reporter.job_finished()
+    assert reporter.report() is not None, "nobody comes behind the last one to tell what it did"
 
 
 COST = StepCost(fixed=0.002, per_token=1e-5, per_square=0.0)
@@ -210,18 +205,17 @@ def test_a_store_out_of_reach_keeps_nobody_from_serving(store: ObjectStore, monk
 
 def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None:
     clock, learned = VirtualClock(), dict[str, StepCost]()
-    costs = StepCostStore(store, "a/model", SETUP)
-    keeper = CostKeeper(costs, lambda: learned, clock)
-    clock.now += COSTS_EVERY_S
-    assert keeper.keep() is None, "nothing was learned"
+    costs = StepCostStore(store, "a/model", SETUP, clock)
+    clock.now += WRITE_INTERVAL_S
+    assert costs.write_in_background(lambda: learned) is None, "nothing was learned"
     learned["None"] = COST
-    writing = keeper.keep()
+    writing = costs.write_in_background(lambda: learned)
     assert writing is not None
     writing.join(10)
     assert costs.read() == learned
-    assert keeper.keep() is None
-    clock.now += COSTS_EVERY_S
-    assert keeper.keep() is not None
+    assert costs.write_in_background(lambda: learned) is None
+    clock.now += WRITE_INTERVAL_S
+    assert costs.write_in_background(lambda: learned) is not None
 
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -235,13 +229,15 @@ class RecordingTracer:
         self.attributes: list[Any] = []
 
     def span(
-        self, name: str, parent: str, attributes: Attributes | None = None, kind: Kind = "internal"
+        self, name: str, parent: str, attributes: Attributes | None = None, span_type: SpanType = "internal"
     ) -> AbstractContextManager[Span]:
         raise AssertionError("the work is over")
 
-    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes | None = None) -> None:
+    def record(
+        self, name: str, parent: str, started_at: float, finished_at: float, attributes: Attributes | None = None
+    ) -> None:
         assert parent == PARENT
-        self.spans[name] = (began, ended)
+        self.spans[name] = (started_at, finished_at)
         self.attributes.append(attributes)
 
     def close(self) -> None:

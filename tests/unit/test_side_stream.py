@@ -40,18 +40,18 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_made_beside_the_steps_is_ready_at_the_end(events: list[str]) -> None:
-    with SideStream(torch.device("cuda")).beside_the_steps():
+    with SideStream(torch.device("cuda")).activate():
         events.append("worked")
     assert events == ["entered", "worked", "left", "recorded on its own", "waited asleep"]
 
 
 def test_an_error_is_not_waited_for(events: list[str]) -> None:
-    with pytest.raises(ZeroDivisionError), SideStream(torch.device("cuda")).beside_the_steps():
+    with pytest.raises(ZeroDivisionError), SideStream(torch.device("cuda")).activate():
         raise ZeroDivisionError
     assert events == ["entered"]
 
 
 def test_other_devices_have_none(events: list[str]) -> None:
-    with SideStream(torch.device("cpu")).beside_the_steps():
+    with SideStream(torch.device("cpu")).activate():
         pass
     assert events == []

@@ -1,4 +1,4 @@
-"""How people's prompts are put before a checkpoint that learnt few sentences of its own."""
+"""Grammar of the bundled checkpoints: rewrites people's prompts into the few sentences that these have learnt."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Final
 
 from deployments.bundled.grammar import edits, image, items, words
 
-_LONGEST: Final = 300  # words of a prompt that is read; no image here needs more
+_MAX_WORDS: Final = 300
+"""Words of a prompt that is parsed; no image here needs more."""
 
 
 def read(prompt: str, images: int, *, placed: bool = False, tuned: bool = False) -> str:
-    """What the checkpoint gets: never empty, as text encoders can't read a text without any tokens.
+    """Returns the prompt for the checkpoint; never empty, as text encoders can't read a text without tokens.
 
-    `images` are the given ones that it speaks of; 0: it tells a new one. Where things are `placed` by something else,
-    as a mask, outlines or boxes, words are taken to say what they are alone. A `tuned` model may have learnt words and
-    sentences of its own. What can't be read goes on in known words.
+    `images` is the number of input images; 0 for a new image. With `placed`, a mask, outlines or boxes give the
+    positions, and words are only translated. A `tuned` model may know other words and sentences. A prompt that can't be
+    parsed is returned in known words.
     """
     sentence, table = "", words.split(prompt)[1]
-    pieces = words.known(prompt, keep_unknown=tuned)
-    if images <= 2 and len(pieces) <= _LONGEST and not (placed or tuned or table):
-        row = items.of(pieces)
-        drawing = image.read(row) if images == 0 else None
-        sentence = (
-            (drawing.said() if drawing else "") if images == 0 else (edits.change if images == 1 else edits.join)(row)
-        )
+    pieces = words.normalize(prompt, keep_unknown=tuned)
+    if images <= 2 and len(pieces) <= _MAX_WORDS and not (placed or tuned or table):
+        row = items.parse(pieces)
+        if images == 0:
+            scene = image.read(row)
+            sentence = scene.describe() if scene else ""
+        else:
+            sentence = (edits.change if images == 1 else edits.join)(row)
     return sentence or f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,") or " "

@@ -1,4 +1,4 @@
-"""What the words of a prompt are, one by one, each with a letter: what is looked for in a row of them is an expression.
+"""Items of a prompt: each word or phrase as a letter, so that regular expressions match rows of them.
 
 C colour  S shape  Z size  P place  N count  R first, second  I image  B background  T striped  K checkered
 D dotted  G gradient  W way of a gradient  h behind  o on  w with  & and  , stop  ^ above  _ below  n next to
@@ -39,13 +39,13 @@ _ITEM: Final = re.compile(
 
 
 class Item(NamedTuple):
-    """`value` is the name of a colour, shape, size, place or way, a number, or the word itself."""
+    """A letter with its value: the name of a colour, shape, size, position or way, a number, or the word itself."""
 
     letter: str
     value: str = ""
 
 
-def of(pieces: Sequence[str]) -> list[Item]:
+def parse(pieces: Sequence[str]) -> list[Item]:
     return [_item(match.lastgroup or "", match[0]) for match in _ITEM.finditer(" ".join(pieces))]
 
 
@@ -53,12 +53,12 @@ def letters(row: Iterable[Item]) -> str:
     return "".join(item.letter for item in row)
 
 
-def first(row: Iterable[Item]) -> Mapping[str, str]:
-    """By letters, what is said first."""
+def first_values(row: Iterable[Item]) -> Mapping[str, str]:
+    """Returns the value of the first item of each letter."""
     return {item.letter: item.value for item in reversed(list(row))}
 
 
-def without(row: Sequence[Item], form: re.Pattern[str]) -> list[Item]:
+def remove(row: Sequence[Item], form: re.Pattern[str]) -> list[Item]:
     remaining = form.sub(lambda match: " " * len(match[0]), letters(row))
     return [item for item, letter in zip(row, remaining, strict=True) if letter != " "]
 

@@ -1,7 +1,6 @@
-"""Packed forwards: the tokens of images of any shape lie in one sequence, and each image attends to itself.
+"""Packed forwards: one sequence holds the tokens of images of any shape, and each image attends to itself.
 
-Sizes, lengths of text, references and adapters may differ from image to image; only the network is shared. What is
-here calls the layers of diffusers' transformer in the transformer's order. What differs is that modulation comes per
-token, positions per image, and that attention keeps to the image. One image gives what the transformer's own
-forward gives, but for roundings.
+Images may differ in size, length of text, references and adapter; they share the network. These forwards call the
+layers of diffusers' transformer in its own order. They differ in modulation per token, positions per image, and
+attention within the image. A single image gives the result of the transformer's own forward, but for rounding.
 """

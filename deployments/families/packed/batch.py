@@ -14,86 +14,86 @@ from torch import Tensor
 
 
 class PackedSequence:
-    """Tokens of several images one after the other, (1, T, D): first all of image 0, then all of image 1, ..."""
+    """Tokens of several images one after the other, (1, T, D): all of image 0, then all of image 1, ..."""
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        """`lengths[k]` tokens are image k's; it may have none."""
+        """`lengths[k]` is the number of tokens of image k; 0 is allowed."""
         self.lengths = list(lengths)
         self.offsets = [0, *accumulate(lengths)]
-        """The first token of each image, and the end of the last."""
+        """First token of each image, and the end of the last."""
         self.cu_seqlens = torch.tensor(self.offsets, dtype=torch.int32).to(device)
-        """`starts` as kernels take them, (B + 1,)."""
-        whose = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
-        self.seq_index = whose.to(device)
-        """Whose each token is, (T,)."""
+        """`offsets` for kernels, (B + 1,)."""
+        image_of_token = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
+        self.seq_index = image_of_token.to(device)
+        """Image of each token, (T,)."""
         self.block_mask: Any = None
-        """xformers' mask of the sequence, once one was made: every block of every step needs it."""
+        """Cached mask of xformers, which every block of every step needs."""
 
     @property
     def total(self) -> int:
         return self.offsets[-1]
 
     def expand_to_tokens(self, per_image: Tensor) -> Tensor:
-        """(B, D), a line for each image, to (1, T, D), a line for each token."""
+        """Repeats (B, D), a row per image, to (1, T, D), a row per token."""
         return per_image.index_select(0, self.seq_index)[None]
 
     def split(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """(1, T, ...) to (1, T_k, ...) per image."""
+        """Splits (1, T, ...) into (1, T_k, ...) per image."""
         return tokens.split(self.lengths, dim=1)
 
 
 class InterleavedSequence(PackedSequence):
-    """The tokens of two sequences of the same images, image by image: the first sequence's, then the second's."""
+    """Tokens of two sequences of the same images, image by image: those of the first, then those of the second."""
 
     def __init__(self, first: PackedSequence, second: PackedSequence) -> None:
         device = first.seq_index.device
         super().__init__([a + b for a, b in zip(first.lengths, second.lengths, strict=True)], device)
         self._totals = [first.total, second.total]
-        places = [
+        indexes = [
             torch.arange(offset + sequence.offsets[image], offset + sequence.offsets[image + 1])
             for image in range(len(self.lengths))
             for sequence, offset in ((first, 0), (second, first.total))
         ]
-        order = torch.cat(places)
+        order = torch.cat(indexes)
         self._order = order.to(device)
-        self._back = torch.argsort(order).to(device)
+        self._inverse = torch.argsort(order).to(device)
 
     def interleave(self, first: Tensor, second: Tensor | None) -> Tensor:
-        """The tokens of both, (n, T_1, ...) and (n, T_2, ...), in this sequence's order; None for no tokens."""
+        """Orders the tokens of both, (n, T_1, ...) and (n, T_2, ...), for this sequence. None stands for no tokens."""
         if second is None:
             return first
         return torch.cat([first, second], dim=1).index_select(1, self._order)
 
     def deinterleave(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """What `interleave` brought together, by sequence again."""
+        """Reverses `interleave`."""
         if not self._totals[1]:
             return tokens, tokens[:, :0]
-        first, second = tokens.index_select(1, self._back).split(self._totals, dim=1)
+        first, second = tokens.index_select(1, self._inverse).split(self._totals, dim=1)
         return first, second
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Of an image, or of all images of a sequence."""
+    """Values of an image, or of all images of a sequence, that are the same in every step."""
 
     text: Tensor
-    """(1, L, D), as the first block sees it."""
+    """Input of the first block, (1, L, D)."""
     references: Tensor | None
-    """(1, M, D), likewise."""
+    """Input of the first block, (1, M, D)."""
     channels: Tensor | None
-    """(1, N, K): what is joined to every token of the image."""
+    """Channels added to every token of the image, (1, N, K)."""
     pooled: Tensor | None
-    """(B, P): the prompt as a whole."""
+    """Pooled embedding of the prompt, (B, P)."""
     text_positions: Tensor
-    """Cosines and sines, (2, L, width of a head)."""
+    """Cosines and sines, (2, L, head width)."""
     image_positions: Tensor
     reference_positions: Tensor
-    """Of no length where there are no references."""
+    """Empty without references."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
-    """Images in a sequence, and where in it what is."""
+    """A sequence of images with the layout of its tokens."""
 
     text: PackedSequence
     image: PackedSequence
@@ -137,17 +137,17 @@ class PackedBatch:
 
 
 def _concat(parts: Sequence[Tensor | None], dim: int = 1) -> Tensor | None:
-    """Those that there are; None if there is none."""
-    there = [part for part in parts if part is not None]
-    return torch.cat(there, dim=dim) if there else None
+    """Joins the parts that are not None; None if there are none."""
+    present = [part for part in parts if part is not None]
+    return torch.cat(present, dim=dim) if present else None
 
 
 Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor, PackedSequence], Tensor]
-"""Queries, keys and values of a sequence, (1, T, heads, width) each, to what was attended to, of the same shape."""
+"""Maps queries, keys and values of a sequence, (1, T, heads, width) each, to attended values of the same shape."""
 
 
 def sdpa_loop(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
-    """A call for each image, or one for images of one length; on every device and in every precision."""
+    """Calls torch's attention per image, or once for images of equal length. For every device and precision."""
     if len(set(sequence.lengths)) == 1:
         q, k, v = (x.unflatten(1, (-1, sequence.lengths[0]))[0] for x in (q, k, v))
         return _attend(q, k, v).flatten(0, 1)[None]
@@ -156,7 +156,7 @@ def sdpa_loop(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tens
 
 
 def varlen(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
-    """One call, by the flash kernels that torch brings: on CUDA, in half precision."""
+    """Calls torch's flash kernels once. For CUDA in half precision."""
     from torch.nn.attention.varlen import varlen_attn
 
     longest = max(sequence.lengths)
@@ -166,7 +166,7 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
 
 
 def xformers(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
-    """One call, by xformers' kernels: on CUDA, in every precision."""
+    """Calls xformers' kernels once. For CUDA in every precision."""
     from xformers.ops import fmha  # pyright: ignore[reportMissingImports]
 
     if sequence.block_mask is None:
@@ -175,7 +175,7 @@ def xformers(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tenso
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
-    """One call, by the flash-attn package: on CUDA, in half precision."""
+    """Calls the flash-attn package once. For CUDA in half precision."""
     from flash_attn import flash_attn_varlen_func  # pyright: ignore[reportMissingImports]
 
     longest = max(sequence.lengths)
@@ -183,7 +183,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, sequence: PackedSequence) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """(B, T, heads, width) each."""
+    """Attends within each row; all are (B, T, heads, width)."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
@@ -191,16 +191,16 @@ def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 ATTENTIONS: Final[Mapping[str, Attention]] = MappingProxyType(
     {"varlen": varlen, "xformers": xformers, "flash": flash, "sdpa_loop": sdpa_loop}
 )
-"""By the names that configurations have for them."""
+"""Attention backends by their names in configurations."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """One number for each image, (B,) float32, on the network's device."""
+    """Inputs of a step, one number per image, (B,) float32, on the network's device."""
 
     t: Tensor
-    """Flow time, 1 for noise alone."""
+    """Flow time; 1 is pure noise."""
     t_next: Tensor
-    """The time that this step goes to."""
+    """Flow time after the step."""
     guidance: Tensor | None = None
-    """How strongly the prompt acts; None for models that aren't told."""
+    """Embedded guidance; None for models without."""

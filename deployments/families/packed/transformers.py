@@ -26,28 +26,28 @@ class PackedForward(ABC):
         self._adapted_layers = AdaptedLayers({"transformer": transformer})
 
     def __call__(self, x: Tensor, states: Sequence[State], inputs: StepInputs) -> Tensor:
-        """The tokens of the images of `states` in a sequence, (1, T, C) float32, to their velocities, likewise.
+        """Returns the velocities of a sequence of images, (1, T, C) float32 for tokens of that shape.
 
-        Images of one adapter should lie beside each other.
+        Images with the same adapter should be adjacent.
         """
         batch = self._pack(states)
         with self._adapted_layers.apply([state.adapter for state in states]):
             return self._velocities(x.to(self._net.dtype), batch, inputs).float()
 
     def with_adapter(self, adapter: AppliedAdapter | None) -> AbstractContextManager[None]:
-        """Within it the transformer's own forward of a single image has that adapter."""
+        """Applies an adapter to the transformer's own forward of a single image."""
         return self._adapted_layers.apply([adapter])
 
     @abstractmethod
     def _constants(self, state: State) -> Constants:
-        """What of an image is the same in every step."""
+        """Returns the values that are the same in every step of an image."""
 
     @abstractmethod
     def _velocities(self, x: Tensor, batch: PackedBatch, inputs: StepInputs) -> Tensor:
-        """As `__call__`, in the network's precision."""
+        """Computes `__call__` in the network's precision."""
 
     def _pack(self, states: Sequence[State]) -> PackedBatch:
-        """Kept with the first image until the batch has other members."""
+        """Returns the batch of `states`, cached on the first state until the members change."""
         first, *others = states
         if first.packed_batch is not None and first.packed_batch[0] == others:
             return first.packed_batch[1]
@@ -63,18 +63,18 @@ class PackedForward(ABC):
         return batch
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sequence: PackedSequence) -> Tensor:
-        """Queries and keys, normed, and values, (1, T, heads, width) each, to (1, T, heads x width)."""
+        """Maps normed queries and keys, and values, (1, T, heads, width) each, to (1, T, heads x width)."""
         q, k = (_rotate(x, positions).to(v.dtype) for x in (q, k))
         return self.attention(q, k, v, sequence).flatten(2)
 
 
 def _rotate(x: Tensor, positions: Tensor) -> Tensor:
-    rotate: Any = apply_rotary_emb  # its types are narrower than what it takes
+    rotate: Any = apply_rotary_emb  # its annotated types are too narrow
     return rotate(x, positions.unbind(), sequence_dim=1)
 
 
 _TEXT, _IMAGE, _REFERENCES = "txt", "image", "image_cond"
-"""The transformer's names of its kinds of tokens."""
+"""Names of token types in the transformer."""
 
 
 class PackedFlux3(PackedForward):
@@ -95,17 +95,17 @@ class PackedFlux3(PackedForward):
         return torch.stack(self._net.pos_embed(ids))
 
     def _velocities(self, x: Tensor, batch: PackedBatch, inputs: StepInputs) -> Tensor:
-        net, same = self._net, batch.constants
+        net, constants = self._net, batch.constants
         image_time, context_time = self._times(inputs)
         with self._adapted_layers.over(batch.image):
             image = net.x_embedders[_IMAGE](x)
         modes = {
-            _TEXT: (same.text, context_time, batch.text, same.text_positions, net.txt_mode_blocks),
-            _IMAGE: (image, image_time, batch.image, same.image_positions, net.mode_blocks[_IMAGE]),
+            _TEXT: (constants.text, context_time, batch.text, constants.text_positions, net.txt_mode_blocks),
+            _IMAGE: (image, image_time, batch.image, constants.image_positions, net.mode_blocks[_IMAGE]),
         }
-        if same.references is not None:
-            blocks = net.mode_blocks[_REFERENCES]
-            modes[_REFERENCES] = (same.references, context_time, batch.references, same.reference_positions, blocks)
+        if constants.references is not None:
+            blocks, positions = net.mode_blocks[_REFERENCES], constants.reference_positions
+            modes[_REFERENCES] = (constants.references, context_time, batch.references, positions, blocks)
         tokens, modulations = {}, {}
         for mode, (h, time, sequence, positions, blocks) in modes.items():
             early = sequence.expand_to_tokens(net.early_stream_modulations[mode](time))
@@ -122,7 +122,7 @@ class PackedFlux3(PackedForward):
             return net.proj_out(net.norm_out.norm(h) * (1 + scale) + shift)
 
     def _times(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
-        """What modulates the images' tokens, and all others: (B, D) each, activated."""
+        """Returns the modulation inputs of image tokens and of all others, (B, D) each, activated."""
         net = self._net
         image_time = net.timestep_embedder(self._sines(inputs.t))
         context_time = net.timestep_embedder(self._sines(torch.zeros_like(inputs.t)))
@@ -138,7 +138,7 @@ class PackedFlux3(PackedForward):
     def _run(
         self, blocks: Iterable[Any], h: Tensor, modulation: Tensor, positions: Tensor, sequence: PackedSequence
     ) -> Tensor:
-        """Through blocks of attention and feed-forward beside each other; joint ones and those of a kind are alike."""
+        """Runs blocks of parallel attention and feed-forward, whether joint or of one token type."""
         shift, scale, gate = modulation.chunk(3, dim=-1)
         with self._adapted_layers.over(sequence):
             for block in blocks:
@@ -166,7 +166,7 @@ class DualForward(PackedForward):
         )
 
     def _image(self, x: Tensor, batch: PackedBatch) -> Tensor:
-        """Images and references as the first block sees them."""
+        """Returns images and references as input of the first block."""
         channels = batch.constants.channels
         with self._adapted_layers.over(batch.image):
             image = self._net.x_embedder(x if channels is None else torch.cat([x, channels], dim=2))
@@ -181,8 +181,8 @@ class DualForward(PackedForward):
         norms: tuple[Any, Any],
         batch: PackedBatch,
     ) -> tuple[Tensor, Tensor]:
-        """Text and image through one of the first blocks. `modulations` of text and image, (1, T, 6 D) each; `norms`
-        are those before attention."""
+        """Runs text and image through one of the first blocks. `modulations` of text and image are (1, T, 6 D) each,
+        `norms` those before attention."""
         attn, joint, over = block.attn, batch.joint, self._adapted_layers.over
         text_mod, image_mod = (modulation.chunk(6, dim=-1) for modulation in modulations)
         with over(batch.text):
@@ -206,7 +206,7 @@ class DualForward(PackedForward):
         return text, image
 
     def _image_velocities(self, h: Tensor, time: Tensor, batch: PackedBatch) -> Tensor:
-        """The joint sequence after all blocks to the images' velocities. `time` is (B, D)."""
+        """Returns the images' velocities for the joint sequence after all blocks. `time` is (B, D)."""
         image = batch.visual.deinterleave(batch.joint.deinterleave(h)[1])[0]
         norm = self._net.norm_out
         scale, shift = batch.image.expand_to_tokens(norm.linear(norm.silu(time).to(h.dtype))).chunk(2, dim=-1)
@@ -215,7 +215,7 @@ class DualForward(PackedForward):
 
 
 def heads(tokens: Tensor, attn: Any) -> Tensor:
-    """(1, T, heads x width) to (1, T, heads, width)."""
+    """Converts (1, T, heads x width) to (1, T, heads, width)."""
     return tokens.unflatten(-1, (-1, attn.head_dim))
 
 
@@ -240,7 +240,7 @@ class PackedFlux1(DualForward):
         return self._image_velocities(h, time, batch)
 
     def _time(self, batch: PackedBatch, inputs: StepInputs) -> Tensor:
-        """(B, D). Beside the time it says the guidance and what CLIP made of the prompt."""
+        """Returns the embedding of time, guidance and pooled prompt, (B, D)."""
         net, dtype, pooled = self._net, self._net.dtype, batch.constants.pooled
         arguments = [inputs.t.to(dtype) * 1000]
         if inputs.guidance is not None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
-from deployments.bundled.grammar.words import unknown
+from deployments.bundled.grammar.words import find_unknown
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.api.auth import CreditReader, MoneyReader
 from serve_app.api.bodies import FilesRoute
@@ -98,7 +98,7 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
     resolved, warnings = prepared.payload.request, list(prepared.payload.warnings)
     prompt: str = getattr(body, "prompt", None) or ""  # without the endpoint's instruction
     is_demo = served_endpoint.defaults[body.chosen_mode()].demo
-    if is_demo and prepared.payload.adapter is None and (words := unknown(prompt)):
+    if is_demo and prepared.payload.adapter is None and (words := find_unknown(prompt)):
         unknown_words = ", ".join(words[:_MAX_WORDS])
         warnings.append(f"The demo model draws coloured shapes only. It does not know: {unknown_words}")
     return Price(

@@ -169,8 +169,8 @@ def test_equal_jobs_share_a_call_under_steady_load(
     """One job comes with every step: the first has a call of its own, and those that come meanwhile share the next."""
     pipeline = load(folder, "z-image").pipeline
     backend, sizes = DiffusersBackend(pipeline, store, max_batch=8), list[int]()
-    begin = backend._begin
-    monkeypatch.setattr(backend, "_begin", lambda jobs: (sizes.append(len(jobs)), begin(jobs))[1])
+    begin = backend._start
+    monkeypatch.setattr(backend, "_start", lambda jobs: (sizes.append(len(jobs)), begin(jobs))[1])
     engine = Engine(backend, max_running=16, max_batch=8, batching=backend)
     events: list[Event] = []
     for number in range(16):
@@ -279,7 +279,7 @@ def test_flagged_result_is_withheld(folder: Path, store: ObjectStore, monkeypatc
     monkeypatch.setattr(pipeline.safety_checker, "forward", lambda clip_input, images: (images, [True]))
     last = result(backend, replace(job, id="flagged"))[-1]
     assert isinstance(last, Failed)
-    assert last.was_moderated
+    assert last.moderated
 
 
 def test_kandinsky_answers_with_one_image(folder: Path, store: ObjectStore) -> None:
@@ -373,14 +373,14 @@ def test_batch_that_can_not_be_decoded_is_made_singly(folder: Path, store: Objec
             raise torch.OutOfMemoryError("CUDA out of memory")
         return decode(latents, *arguments, **options)
 
-    beside, begin = [False], backend._begin
+    beside, begin = [False], backend._start
     loaded.pipeline.vae._decode = short_of_memory
 
     def begun(jobs: Any) -> Any:
         beside[0] = len(jobs) > 1
         return begin(jobs)
 
-    backend._begin = begun
+    backend._start = begun
     assert made_together(backend, store, jobs) == alone
 
 
@@ -413,7 +413,7 @@ def test_result_that_cosmos_guards_is_withheld(
     monkeypatch.setattr(pipeline.image_processor, "postprocess", guard)
     last = result(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=2, size=64))[-1]
     assert isinstance(last, Failed)
-    assert last.was_moderated
+    assert last.moderated
 
 
 def test_dropped_run_of_a_pipeline_without_callback_is_freed(folder: Path) -> None:

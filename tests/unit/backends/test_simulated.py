@@ -10,7 +10,7 @@ from support.jobs import change_job, make_job
 from support.virtual_backend import Listener
 from video_inspection import inspect
 
-from deployments.backends.simulated import SimulatedBackend, Simulation
+from deployments.backends.simulated import SimulatedBackend, SimulatedModel
 from deployments.contract.events import Done, Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 def engine(store: ObjectStore) -> Engine:
-    return Engine(SimulatedBackend(Simulation(0.0), store), max_running=8, max_batch=8)
+    return Engine(SimulatedBackend(SimulatedModel(0.0), store), max_running=8, max_batch=8)
 
 
 def last(engine: Engine, job: GenerationJob) -> Event:
@@ -38,21 +38,21 @@ def last(engine: Engine, job: GenerationJob) -> Event:
 @pytest.mark.parametrize(
     ("checkpoint", "simulation"),
     [
-        ("simulated/25ms", Simulation(0.025)),
-        ("simulated/25ms?breaks=/tmp/now", Simulation(0.025, Path("/tmp/now"))),
+        ("simulated/25ms", SimulatedModel(0.025)),
+        ("simulated/25ms?breaks=/tmp/now", SimulatedModel(0.025, Path("/tmp/now"))),
         ("simulated/25ms?breaks=", None),
         ("simulated/25", None),
         ("bundled/flux3", None),
     ],
 )
-def test_the_checkpoint_says_how_it_is_simulated(checkpoint: str, simulation: Simulation | None) -> None:
-    assert Simulation.from_checkpoint(checkpoint) == simulation
+def test_the_checkpoint_says_how_it_is_simulated(checkpoint: str, simulation: SimulatedModel | None) -> None:
+    assert SimulatedModel.from_checkpoint(checkpoint) == simulation
 
 
 def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, store: ObjectStore) -> None:
     breaks = tmp_path / "breaks"
     broken, healthy = (
-        Engine(SimulatedBackend(Simulation(0.0, breaks), store), max_running=8, max_batch=8) for _ in range(2)
+        Engine(SimulatedBackend(SimulatedModel(0.0, breaks), store), max_running=8, max_batch=8) for _ in range(2)
     )
     breaks.touch()
     for name, engine, outcome in (("a", broken, Interrupted), ("b", broken, Interrupted), ("c", healthy, Done)):

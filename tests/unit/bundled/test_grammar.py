@@ -38,7 +38,7 @@ def read_sentence(prompt: str, images: int = 0) -> str:
     ],
 )
 def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
-    assert " ".join(words.known(prompt)) == known
+    assert " ".join(words.normalize(prompt)) == known
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_image_is_told_as_it_was_learnt(prompt: str, said: str | None) -> Non
 
 def test_things_are_told_in_any_order() -> None:
     parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
-    drawings = [image.read(items.of(words.known(", ".join(order)))) for order in permutations(parts)]
+    drawings = [image.read(items.parse(words.normalize(", ".join(order)))) for order in permutations(parts)]
     assert len({frozenset(one.things) for one in drawings if one}) == 1
 
 
@@ -133,8 +133,8 @@ def test_what_comes_from_where_is_told_as_it_was_learnt(prompt: str, said: str |
 
 
 def test_words_that_say_nothing_are_named_once() -> None:
-    assert words.unknown("A Lighthouse, a CRIMSON star and a lighthouse; cat") == ["lighthouse", "cat"]
-    assert words.unknown("two crimson discs on navy") == []
+    assert words.find_unknown("A Lighthouse, a CRIMSON star and a lighthouse; cat") == ["lighthouse", "cat"]
+    assert words.find_unknown("two crimson discs on navy") == []
 
 
 def test_what_stands_beside_the_prompt_says_where_things_are() -> None:

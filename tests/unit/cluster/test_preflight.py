@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.hub_files import Kind
+from deployments.contract.hub_files import CheckpointKind
 from serve_app.cluster import gpu_memory
 from serve_app.cluster.finding import Finding, Verdict, fine, refusal, together
 from serve_app.cluster.gpu_memory import check_weights
@@ -117,6 +117,8 @@ def test_what_can_not_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, fraction: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
     findings = list(
-        check_weights([RequiredCheckpoint("model", str(tmp_path), kind=Kind.PRETRAINED, gpus=fraction)], "here")
+        check_weights(
+            [RequiredCheckpoint("model", str(tmp_path), kind=CheckpointKind.PRETRAINED, gpus=fraction)], "here"
+        )
     )
     assert next(each.verdict for each in findings if each.what == "GPU memory") is verdict

@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve._private.build_app import build_app
 
 from deployments.contract.checkpoint_layout import TEXT_ENCODERS
-from deployments.contract.hub_files import CONFIGURATION_FILES, Kind
+from deployments.contract.hub_files import CONFIGURATION_FILES, CheckpointKind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
@@ -43,33 +43,33 @@ def bound(application: serve.Application) -> Iterator[object]:
         yield from deployment.init_args
 
 
-def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind]]:
+def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, CheckpointKind]]:
     for spec in specs:
         match spec:
             case ModelSpec(backend=backend):
                 if backend == DIFFUSION:
-                    yield spec.checkpoint, spec.revision, Kind.PIPELINE
+                    yield spec.checkpoint, spec.revision, CheckpointKind.PIPELINE
                     if spec.matting.backend in NETWORKS:
-                        yield spec.matting.checkpoint or "", spec.matting.revision, Kind.NETWORK
+                        yield spec.matting.checkpoint or "", spec.matting.revision, CheckpointKind.NETWORK
                 elif backend in NETWORKS:
-                    yield spec.checkpoint, spec.revision, Kind.NETWORK
+                    yield spec.checkpoint, spec.revision, CheckpointKind.NETWORK
                 if spec.redux:
-                    yield spec.redux, None, Kind.PIPELINE
+                    yield spec.redux, None, CheckpointKind.PIPELINE
             case TextEncoderSpec():
-                yield spec.checkpoint, spec.revision, Kind.PIPELINE
+                yield spec.checkpoint, spec.revision, CheckpointKind.PIPELINE
             case RewriterSpec():
-                yield spec.checkpoint, spec.revision, Kind.PRETRAINED
+                yield spec.checkpoint, spec.revision, CheckpointKind.PRETRAINED
             case ModeratorSpec():
                 for classifier in (*spec.text, *spec.images):
                     if classifier.checkpoint:
-                        yield classifier.checkpoint, classifier.revision, Kind.PRETRAINED
+                        yield classifier.checkpoint, classifier.revision, CheckpointKind.PRETRAINED
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_all_that_replicas_are_bound_with_is_on_the_list(load_settings: Any, name: str) -> None:
     settings = load_settings(name)
     hub_files = set(checkpoints(bound(build(settings))))
-    replica_checkpoints = [each for each in list_checkpoints(settings) if each.kind is not Kind.CONFIGURATION]
+    replica_checkpoints = [each for each in list_checkpoints(settings) if each.kind is not CheckpointKind.CONFIGURATION]
     assert {(each.checkpoint, each.revision, each.kind) for each in replica_checkpoints} == hub_files
 
 
@@ -127,8 +127,8 @@ def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool)
 
 
 PIPELINE = RequiredCheckpoint("model", "owner/name", "v1")
-UPLOADS = RequiredCheckpoint("uploads for queue", "owner/name", "v1", Kind.CONFIGURATION)
-OTHERS_UPLOADS = RequiredCheckpoint("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
+UPLOADS = RequiredCheckpoint("uploads for queue", "owner/name", "v1", CheckpointKind.CONFIGURATION)
+OTHERS_UPLOADS = RequiredCheckpoint("uploads for other", "owner/name", "v2", CheckpointKind.CONFIGURATION)
 
 
 def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configuration_alone() -> None:

@@ -56,7 +56,7 @@ def test_it_follows_a_machine_that_became_slower() -> None:
 def test_what_is_known_holds_until_steps_here_tell_more() -> None:
     model, slower = CostModel(TRUE), 1.4
     assert model.cost == TRUE
-    assert model.telling
+    assert model.separates_fixed
     for _ in range(100):
         model.observe(352, 352**2, slower * TRUE.seconds(352, 352**2))
     assert not model.measured

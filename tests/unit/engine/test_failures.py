@@ -14,7 +14,7 @@ from support.virtual_backend import VirtualBackend
 from deployments.backend import DeviceBroken, JobError, NotFinite, OutOfMemory
 from deployments.contract.counts import OUT_OF_MEMORY
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.engine.requests import BROKEN, DEVICE_BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE
+from deployments.engine.requests import BROKEN, DEVICE_BROKEN, MEMORY_BUSY, NO_MEMORY, NOTHING_USABLE
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,11 +58,11 @@ def test_an_image_that_does_not_fit_alone_fails() -> None:
 @pytest.mark.parametrize("crowded", [False, True])
 def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: str, crowded: bool) -> None:
     """It is tried again, without blame: on this device another time, or on another device."""
-    bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(others_hold_memory=crowded)}))
+    bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(shared_gpu_memory=crowded)}))
     if not crowded:
         bench.run(make_job("a", width=1024))
     bench.run(make_job("b"))
-    assert bench.last("b") == NO_ROOM
+    assert bench.last("b") == MEMORY_BUSY
 
 
 def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:

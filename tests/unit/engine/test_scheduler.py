@@ -9,25 +9,23 @@ from support.jobs import make_job
 from support.virtual_backend import VirtualState
 
 from deployments.contract.job import GenerationJob
-from deployments.engine import scheduler
+from deployments.engine.previews import passes_share
 from deployments.engine.scheduler import (
-    MEMORY_PATIENCE,
-    OVERDUE,
-    PATIENCE,
+    POLICY,
+    BatchPolicy,
     MemoryLimit,
     StepCosts,
     TokenLimit,
     admit,
-    preview_due,
+    infeasible_s,
     select_batch,
-    too_long,
 )
 
 
 @dataclass(eq=False)
 class Image:
     state: VirtualState
-    submitted: float
+    submitted_at: float
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,10 @@ def test_overdue_goes_by_arrival_before_all_others() -> None:
     running = [
         image("a", "long", 10, submitted=0.0),
         image("b", "long", 10, submitted=1.0),
-        image("c", "short", 1, submitted=10 * OVERDUE),
+        image("c", "short", 1, submitted=10 * POLICY.overdue_factor),
     ]
-    assert names(select_batch(running, 10 * OVERDUE - 0.1, times)) == "c"
-    assert names(select_batch(running, 10 * OVERDUE + 0.1, times)) == "a"
+    assert names(select_batch(running, 10 * POLICY.overdue_factor - 0.1, times)) == "c"
+    assert names(select_batch(running, 10 * POLICY.overdue_factor + 0.1, times)) == "a"
 
 
 def test_a_stream_of_short_work_starves_no_key() -> None:
@@ -97,7 +95,7 @@ def test_a_stream_of_short_work_starves_no_key() -> None:
         (chosen,) = select_batch([long, short], now, times)
         chosen.state.done_steps += 1
         now += 1.0 if chosen is long else 0.1
-    assert now <= 3 * OVERDUE + 3.2
+    assert now <= 3 * POLICY.overdue_factor + 3.2
 
 
 def test_the_oldest_goes_first_where_that_is_the_order() -> None:
@@ -117,20 +115,20 @@ def test_who_should_be_done_first_goes_first_where_deadlines_are_the_order() -> 
 
 def test_admission_is_first_in_first_out_within_the_room() -> None:
     waiting = [Waiting(make_job(name)) for name in "abcd"]
-    assert admit(waiting, [make_job("x")], room=2) == waiting[:2]
-    assert admit(waiting, [], room=9) == waiting
-    assert admit(waiting, [], room=0) == []
+    assert admit(waiting, [make_job("x")], capacity=2) == waiting[:2]
+    assert admit(waiting, [], capacity=9) == waiting
+    assert admit(waiting, [], capacity=0) == []
     fetching = [Waiting(make_job(name), fetched=name in "bd") for name in "abcd"]
-    assert admit(fetching, [], room=2) == [fetching[1], fetching[3]], "who still fetches is passed"
+    assert admit(fetching, [], capacity=2) == [fetching[1], fetching[3]], "who still fetches is passed"
 
 
 def test_exclusive_waits_alone_and_is_not_passed() -> None:
     first, alone, last = (Waiting(make_job(name, exclusive=name == "b")) for name in "abc")
-    assert admit([first, alone, last], [], room=8) == [first]
-    assert admit([alone, last], [first.job], room=8) == []
-    assert admit([alone, last], [], room=8) == [alone]
-    assert admit([last], [alone.job], room=8) == []
-    assert admit([Waiting(alone.job, fetched=False), last], [], room=8) == []
+    assert admit([first, alone, last], [], capacity=8) == [first]
+    assert admit([alone, last], [first.job], capacity=8) == []
+    assert admit([alone, last], [], capacity=8) == [alone]
+    assert admit([last], [alone.job], capacity=8) == []
+    assert admit([Waiting(alone.job, fetched=False), last], [], capacity=8) == []
 
 
 class _Measured(StepCosts):
@@ -157,7 +155,7 @@ def test_an_image_is_given_up_only_where_it_surely_takes_longer_than_is_left(
 ) -> None:
     """Ten steps in ten seconds."""
     state = VirtualState(make_job("a"), "k", 12, 2)
-    assert too_long(state, 10.0, _Measured(alone, at_least)) == needed
+    assert infeasible_s(state, 10.0, _Measured(alone, at_least)) == needed
 
 
 @pytest.mark.parametrize(
@@ -165,12 +163,12 @@ def test_an_image_is_given_up_only_where_it_surely_takes_longer_than_is_left(
     [(4, 0.25, [1, 2, 3]), (10, 0.1, list(range(1, 10))), (8, 0.5, [4]), (3, 0.5, [2]), (1, 0.1, []), (5, 1.0, [])],
 )
 def test_previews_are_spread_over_the_steps(total: int, every: float, expected: list[int]) -> None:
-    assert [done for done in range(1, total + 1) if preview_due(done, total, every, done - 1)] == expected
+    assert [done for done in range(1, total + 1) if passes_share(done, total, every, done - 1)] == expected
 
 
 def test_a_preview_that_was_passed_over_is_due_at_the_next_step() -> None:
-    assert [preview_due(done, 8, 0.5, last=0) for done in range(1, 9)] == [*[False] * 3, *[True] * 4, False]
-    assert not preview_due(7, 8, 0.5, last=4)
+    assert [passes_share(done, 8, 0.5, last=0) for done in range(1, 9)] == [*[False] * 3, *[True] * 4, False]
+    assert not passes_share(7, 8, 0.5, last=4)
 
 
 def images(*tokens: int, kind: str = "k") -> list[VirtualState]:
@@ -239,7 +237,7 @@ def test_running_out_of_memory_halves_what_goes_together() -> None:
 
 def test_an_edge_of_memory_is_found_by_few_failures() -> None:
     limit, failures = TokenLimit(), 0
-    for _ in range(100 * PATIENCE):
+    for _ in range(100 * POLICY.memory_patience):
         tokens = int(min(limit.tokens, 2000))
         if tokens > 700:
             failures += 1
@@ -250,9 +248,8 @@ def test_an_edge_of_memory_is_found_by_few_failures() -> None:
     assert limit.tokens > 600
 
 
-def test_memory_of_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "MAX_KEYS", 3)
-    costs = StepCosts(max_batch=4)
+def test_memory_of_step_keys_is_bounded() -> None:
+    costs = StepCosts(max_batch=4, policy=BatchPolicy(max_step_keys=3))
     for kind in ("a", "b", "c", "a", "d"):
         costs.observe(images(100, kind=kind), 0.01)
     assert [kind for kind in "abcd" if costs.solo_step_s(images(100, kind=kind)[0]) is not None] == ["a", "c", "d"]
@@ -262,7 +259,7 @@ def test_another_replica_begins_with_what_was_learned() -> None:
     costs, seconds = StepCosts(max_batch=8), linear(0.009, 0.00003)
     learnt(costs, seconds, [100] * 8, 50)
     assert costs.learned() == {}, "too little to tell others"
-    learnt(costs, seconds, [100] * 8, scheduler.WORTH_TELLING)
+    learnt(costs, seconds, [100] * 8, POLICY.min_learned_steps)
     other = StepCosts(max_batch=8, initial=costs.learned())
     assert len(other.choose_batch(images(*[100] * 8))) == 8
     assert len(StepCosts(max_batch=8).choose_batch(images(*[100] * 8))) == 1
@@ -273,7 +270,7 @@ def test_memory_halves_what_failed_and_grows_back_by_one() -> None:
     memory = MemoryLimit(8)
     memory.record_failure(6)
     assert memory.size == 3
-    for _ in range(MEMORY_PATIENCE - 1):
+    for _ in range(POLICY.memory_patience - 1):
         memory.record_success(3)
     memory.record_success(2)
     assert memory.size == 3, "a batch that was not full says nothing"
@@ -294,7 +291,7 @@ def test_a_size_that_failed_twice_is_not_tried_again() -> None:
     memory = MemoryLimit(8)
     for _ in range(2):
         memory.record_failure(4)
-        for _ in range(10 * MEMORY_PATIENCE):
+        for _ in range(10 * POLICY.memory_patience):
             if memory.size == 4:
                 break
             memory.record_success(memory.size)

@@ -15,7 +15,7 @@ from deployments.backend import JobError, OutOfMemory, Unavailable
 from deployments.contract.events import Done, Event, Failed, Preview
 from deployments.engine import workers
 from deployments.engine.device import DeviceGate
-from deployments.engine.requests import NO_ROOM, STORAGE_UNREACHABLE
+from deployments.engine.requests import MEMORY_BUSY, STORAGE_UNREACHABLE
 
 
 @dataclass
@@ -144,14 +144,14 @@ def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
                 order.append("step")
 
     def alone() -> None:
-        with device.alone():
+        with device.exclusive():
             order.append("alone")
 
     stepper, other = threading.Thread(target=steps), threading.Thread(target=alone)
     stepper.start()
     assert stepping.wait(WAIT)
     other.start()
-    while not device._alone:  # it has said that it wants to
+    while not device._exclusive:  # it has said that it wants to
         pass
     wanted.set()
     for thread in (stepper, other):
@@ -215,7 +215,7 @@ def test_what_a_job_needs_on_the_device_is_fetched_again_without_steps_beside_it
     assert bench.done() == {"a"}
     full = Bench(VirtualBackend(errors={("fetch", "a"): OutOfMemory()}))
     full.run(make_job("a"))
-    assert full.last("a") == NO_ROOM
+    assert full.last("a") == MEMORY_BUSY
 
 
 def test_who_waited_for_the_device_steps_with_those_that_are_there_then() -> None:
@@ -239,16 +239,16 @@ def test_a_step_alone_waits_for_other_work_and_goes_before_what_comes() -> None:
     inside, leave, waiting = threading.Event(), threading.Event(), threading.Event()
 
     def work(name: str) -> None:
-        with device.beside():
+        with device.shared():
             order.append(name)
             inside.set()
             leave.wait(WAIT)
 
     def step() -> None:
         waiting.set()
-        with device.step(alone=True) as accompanied:
+        with device.step(exclusive=True) as overlapped:
             order.append("step")
-            assert not accompanied()
+            assert not overlapped()
 
     first = threading.Thread(target=work, args=("first",))
     first.start()
@@ -256,7 +256,7 @@ def test_a_step_alone_waits_for_other_work_and_goes_before_what_comes() -> None:
     alone = threading.Thread(target=step)
     alone.start()
     assert waiting.wait(WAIT)
-    while not device._solitary:
+    while not device._exclusive_step:
         pass
     second = threading.Thread(target=work, args=("second",))
     second.start()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deployments.contract.request import FPS
 from deployments.families.canvas import (
+    MAX_ELONGATION,
     MAX_LEAD,
-    MOST_ELONGATED,
     Scale,
     VideoShape,
     canvas_for,
@@ -33,7 +33,7 @@ def test_sides_are_even_and_the_ratio_is_as_near_as_can_be(size: tuple[int, int]
 
 def test_the_shorter_side_has_8_tokens_and_the_longer_only_so_many() -> None:
     assert (grid_for(16, 9, 8), grid_for(9, 16, 8), grid_for(1, 4, 8)) == ((8, 14), (14, 8), (32, 8))
-    assert grid_for(6256, 64, 8) == (8, 8 * MOST_ELONGATED)
+    assert grid_for(6256, 64, 8) == (8, 8 * MAX_ELONGATION)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 128), (1000, 1000), (2048, 2048)])

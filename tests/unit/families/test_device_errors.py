@@ -67,4 +67,4 @@ def test_whoever_ran_out_of_memory_finds_more_the_next_time(
     with pytest.raises(OutOfMemory) as raised:
         translate(error)
     assert emptied == [True]
-    assert raised.value.others_hold_memory == crowded
+    assert raised.value.shared_gpu_memory == crowded

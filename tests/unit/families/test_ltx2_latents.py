@@ -86,9 +86,9 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
     shape = a_shape(videos, lead, frames)
     whole_shape = a_shape(videos, 0, shape.decoded_frames)
     tokens = condition_tokens(videos, whole_shape, waves(shape.decoded_frames))
-    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", whole_shape.latents)
+    monkeypatch.setattr(ltx2_latents, "_MAX_CHUNK", whole_shape.latents)
     [whole] = videos.decode_frames(whole_shape, tokens)
-    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", chunk)
+    monkeypatch.setattr(ltx2_latents, "_MAX_CHUNK", chunk)
     parts = list(videos.decode_frames(shape, tokens))
     assert len(parts) == videos.chunks(shape)
     assert all(len(part) for part in parts)
@@ -153,12 +153,12 @@ def test_a_later_keyframe_lies_behind_the_video_at_its_own_moment(
     shape, [video] = a_shape(videos, lead, 25), waves(1)
     stream = videos.stream(shape, waves(lead) if lead else None, [(seconds, video)])
     area = shape.grid[1] * shape.grid[2]
-    assert stream.x.shape[1] == stream.conditioning_mask.shape[1] == stream.places.shape[2] == shape.tokens + area
+    assert stream.x.shape[1] == stream.conditioning_mask.shape[1] == stream.positions.shape[2] == shape.tokens + area
     assert (stream.conditioning_mask[:, -area:] == 1).all()
-    begin, end = stream.places[0, 0, -area:].unbind(-1)
+    begin, end = stream.positions[0, 0, -area:].unbind(-1)
     assert torch.allclose(begin, torch.tensor(frame / FPS))
     assert torch.allclose(end, torch.tensor((frame + 1) / FPS))
-    assert torch.equal(stream.places[:, 1:, -area:], stream.places[:, 1:, :area])
+    assert torch.equal(stream.positions[:, 1:, -area:], stream.positions[:, 1:, :area])
     alone = videos.stream(a_shape(videos, 0, 1), None, [(0.0, video)])
     assert torch.equal(stream.x[:, -area:], alone.x)
 
@@ -328,7 +328,7 @@ def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
     assert (stream.x[:, lead_tokens:] == 0).all()
     assert torch.isfinite(stream.x).all()
     assert not torch.allclose(stream.x[:, :lead_tokens], silent.x[:, :lead_tokens], atol=0.01)
-    assert stream.places.shape == (1, 1, shape.audio_latents, 2)
+    assert stream.positions.shape == (1, 1, shape.audio_latents, 2)
 
 
 def test_a_lead_that_reads_as_nothing_the_model_knows_is_not_given() -> None:

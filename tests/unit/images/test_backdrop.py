@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.images import Backdrop, recompress
-from deployments.video.writer import VideoError
+from deployments.video.writer import VideoFileError
 
 Pixels = npt.NDArray[np.uint8]
 SIZE = (160, 240)
@@ -72,5 +72,5 @@ def test_the_larger_the_crf_the_less_is_left_of_an_image(height: int, width: int
 
 
 def test_an_image_without_a_pair_of_rows_is_refused() -> None:
-    with pytest.raises(VideoError, match="compressed"):
+    with pytest.raises(VideoFileError, match="compressed"):
         recompress(np.zeros((1, 64, 3), np.uint8), 33)

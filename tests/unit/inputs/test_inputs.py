@@ -246,7 +246,7 @@ def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None
 def test_reading_has_bounds_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     large = make_video("testsrc=s=4096x4096:d=0.05:r=24", "-preset", "ultrafast")
     assert read_video(large).width == 4096
-    monkeypatch.setattr("deployments.video.reader._MOST_ADDRESSES", 200 * 2**20)
+    monkeypatch.setattr("deployments.video.reader._MAX_ADDRESSES", 200 * 2**20)
     with pytest.raises(BadVideo, match="no video that can be read"):
         read_video(large)
 

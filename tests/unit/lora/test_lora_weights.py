@@ -21,7 +21,7 @@ from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.lora import weights
 from deployments.lora.check import check
-from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header
+from deployments.lora.formats import MAX_HEADER_BYTES, MAX_TENSORS, read_header
 from deployments.lora.weights import AdapterCache, AdapterError, read_weights
 
 
@@ -167,7 +167,7 @@ def file(header: bytes, length: int | None = None) -> io.BytesIO:
     return io.BytesIO(struct.pack("<Q", len(header) if length is None else length) + header)
 
 
-@pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
+@pytest.mark.parametrize("length", [MAX_HEADER_BYTES + 1, 2**64 - 1])
 def test_a_long_header_is_not_read(length: int) -> None:
     stream = file(b"{}", length)
     with pytest.raises(AdapterError, match="longer than 8 MiB"):
@@ -185,8 +185,8 @@ def test_what_is_no_header_is_refused(header: bytes) -> None:
 
 
 def test_tensors_are_counted() -> None:
-    many = {f"t{n}": 0 for n in range(MOST_TENSORS)}
-    assert len(read_header(file(json.dumps(many).encode()))) == MOST_TENSORS
+    many = {f"t{n}": 0 for n in range(MAX_TENSORS)}
+    assert len(read_header(file(json.dumps(many).encode()))) == MAX_TENSORS
     with pytest.raises(AdapterError, match="more than 20000 tensors"):
         read_header(file(json.dumps(many | {"one": 0}).encode()))
 
@@ -217,12 +217,12 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
     cache = AdapterCache({"transformer": transformer}, fill(Slow("memory:///"), transformer), limit=1_000_000)
     with ThreadPoolExecutor(8) as threads:
         futures = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
-        while cache._turns.get("a", (None, 0))[1] < 8:
+        while cache._loading.get("a", (None, 0))[1] < 8:
             pass
         others_wait.set()
         assert len({id(each.result(10)) for each in futures}) == 1
     assert loads == ["adapters/a"]
-    assert cache._turns == {}
+    assert cache._loading == {}
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error")])

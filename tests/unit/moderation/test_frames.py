@@ -9,7 +9,7 @@ from video_making import make_video
 from deployments.images import Pixels
 from deployments.moderation import frames
 from deployments.moderation.frames import UnreadableError, decode_images, is_video
-from deployments.video.writer import FRAME_SIDE, MOST_FRAMES, frame_indices
+from deployments.video.writer import FRAME_SIDE, MAX_SAMPLES, frame_indices
 
 
 def make_colour_video(*colours: str) -> bytes:
@@ -47,7 +47,7 @@ def test_a_video_cut_short_is_not_moderated(index_first: bool) -> None:
 
 def test_a_video_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_colour_video("red")
-    monkeypatch.setattr(frames, "_VIDEO_SECONDS", 0.0)
+    monkeypatch.setattr(frames, "_VIDEO_TIMEOUT_S", 0.0)
     with pytest.raises(UnreadableError, match="can't be read in 0 s"):
         decode_images(data, "video/mp4")
 
@@ -83,7 +83,7 @@ def test_an_image_on_its_side_is_turned_upright() -> None:
 def test_animations_are_looked_at_from_first_to_last(kind: str, count: int) -> None:
     first, *more = [Image.new("RGB", (600, 30), (0, 5 * index, 0)) for index in range(count)]
     frames = decode_images(encode_image(first, kind, save_all=True, append_images=more), f"image/{kind.lower()}")
-    assert len(frames) == min(count, MOST_FRAMES)
+    assert len(frames) == min(count, MAX_SAMPLES)
     assert {image.shape for image in frames} == {(26, FRAME_SIDE, 3)}
     greens = [mean(image)[1] for image in frames]
     assert greens == sorted(greens)
@@ -116,14 +116,14 @@ def test_one_frame_a_second_and_the_last(count: int, expected: list[int]) -> Non
 @pytest.mark.parametrize("count", [746, 2880])
 def test_of_long_videos_frames_from_all_over_them(count: int) -> None:
     indices = frame_indices(count)
-    assert len(indices) == MOST_FRAMES
+    assert len(indices) == MAX_SAMPLES
     assert (indices[0], indices[-1]) == (0, count - 1)
     gaps = np.diff(indices)
     assert gaps.max() - gaps.min() <= 1
 
 
 def test_a_video_that_is_too_long_is_not_moderated_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_LONGEST_S", 1.0)
+    monkeypatch.setattr(frames, "_MAX_VIDEO_S", 1.0)
     assert decode_images(make_colour_video("red"), "video/mp4")
     with pytest.raises(UnreadableError, match="longer than 1 s"):
         decode_images(make_colour_video("red", "red"), "video/mp4")

@@ -17,8 +17,8 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, ClassifierSpec
 from deployments.images import Pixels
 from deployments.moderation.known_images import (
-    HIGHEST,
-    LEAST_QUALITY,
+    MAX_SCORE,
+    MIN_QUALITY,
     KnownImages,
     SkinClassifier,
     fingerprint,
@@ -69,7 +69,7 @@ def test_an_image_is_found_again(change: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("plain", [np.full((300, 300, 3), 90, np.uint8), np.zeros((3, 400, 3), np.uint8)])
 def test_plain_images_match_nothing(plain: Pixels, tmp_path: Path) -> None:
     digest = fingerprint(plain)
-    assert digest.quality < LEAST_QUALITY
+    assert digest.quality < MIN_QUALITY
     assert load_list(tmp_path, f"{digest.text} violence\n").classify([plain]) == [{}]
 
 
@@ -162,10 +162,10 @@ def body(tone: tuple[int, int, int], fraction: float) -> Pixels:
 
 @pytest.mark.parametrize("tone", TONES)
 def test_much_skin_of_any_tone_scores_high_and_little_does_not(tone: tuple[int, int, int]) -> None:
-    assert 0.4 < score(body(tone, 0.45)) <= HIGHEST
+    assert 0.4 < score(body(tone, 0.45)) <= MAX_SCORE
     assert score(body(tone, 0.25)) < 0.25
     assert score(body(tone, 0.06)) == 0
-    assert score(body(TONES[1], 0.6)) == HIGHEST == 0.6
+    assert score(body(TONES[1], 0.6)) == MAX_SCORE == 0.6
 
 
 def test_drawn_scenes_are_no_skin_nor_are_they_after_compression() -> None:

@@ -87,7 +87,7 @@ async def test_what_can_not_be_moderated_has_not_passed(deployment: Moderator, s
 async def test_a_classifier_that_hangs_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment._texts.busy_since = time.monotonic() - 1
     await deployment.check_health()
-    monkeypatch.setattr(moderator, "_LIMIT_S", 0.5)
+    monkeypatch.setattr(moderator, "_MAX_BATCH_S", 0.5)
     with pytest.raises(RuntimeError, match="in work"):
         await deployment.check_health()
 
@@ -101,7 +101,7 @@ async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_th
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(deployment._images, "_work", broken)
-    for _ in range(moderator._FAULTS):
+    for _ in range(moderator._MAX_FAULTS):
         await deployment.check_health()
         with pytest.raises(RuntimeError, match="CUDA"):
             await deployment.moderate_object("inputs/1.png")

@@ -25,7 +25,7 @@ def reported(fixed_s: float, per_megapixel_s: float, sizes: tuple[float, ...] = 
         counts.STEP_SIZE_SQUARED: sum(size * size for size, _ in steps),
         counts.STEP_SIZE_SECONDS: sum(size * took for size, took in steps),
         sum_field(counts.STEP): 1000 * sum(took for _, took in steps),
-        counts.seconds("encode"): 5.0,
+        counts.seconds_field("encode"): 5.0,
         counts.LOADS: 2,
         counts.LOAD_S: 60,
     }

@@ -15,7 +15,7 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import BUNDLED, RewriterSpec
 from deployments.rewriting import deployment as prompt_rewriter
 from deployments.rewriting.deployment import PromptRewriter
-from deployments.rewriting.rewriter import LONGEST, RATIO_TOKENS, Rewriter, clean_answer, split_table, whole_phrases
+from deployments.rewriting.rewriter import MAX_LENGTH, RATIO_TOKENS, Rewriter, clean_answer, cut_to_phrase, split_table
 
 CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")
 PROMPT = "a red circle on a blue background"
@@ -111,9 +111,9 @@ def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
     assert full.startswith(f"{cut},")
 
 
-@pytest.mark.parametrize("length", [LONGEST - 5, LONGEST + 100])
+@pytest.mark.parametrize("length", [MAX_LENGTH - 5, MAX_LENGTH + 100])
 def test_a_prompt_without_room_for_more_stays(rewriter: Rewriter, length: int) -> None:
-    prompt = ("a cat and a dog " * LONGEST)[:length]
+    prompt = ("a cat and a dog " * MAX_LENGTH)[:length]
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
@@ -121,7 +121,7 @@ def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter
     prompt = "a cat and a dog, " * 100 + "a fox in the snow"
     rewritten = rewriter.rewrite(prompt, seed=1)
     assert prompt in rewritten
-    assert len(prompt) <= len(rewritten) <= LONGEST
+    assert len(prompt) <= len(rewritten) <= MAX_LENGTH
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_answers_are_cleaned(answer: str, cleaned: str) -> None:
     [(", soft light, fine gr", ", soft light"), ("A cat. It sle", "A cat."), (", soft", ""), ("soft", ""), ("", "")],
 )
 def test_cut_texts_lose_their_last_phrase(text: str, whole: str) -> None:
-    assert whole_phrases(text) == whole
+    assert cut_to_phrase(text) == whole
 
 
 @pytest.mark.parametrize("name", ["bundled/nothing", "bundled/flux3"])
@@ -280,7 +280,7 @@ async def test_one_prompt_at_a_time_and_the_loop_stays_free(
 async def test_a_hung_prompt_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment._busy_since = time.monotonic() - 1
     await deployment.check_health()
-    monkeypatch.setattr(prompt_rewriter, "_LIMIT_S", 0.5)
+    monkeypatch.setattr(prompt_rewriter, "_MAX_PROMPT_S", 0.5)
     with pytest.raises(RuntimeError, match="in work"):
         await deployment.check_health()
 

@@ -45,10 +45,10 @@ def lines(file: Path) -> list[dict[str, object]]:
 
 
 def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None:
-    logs.begin(LogSpec("json"))
+    logs.configure_replica(LogSpec("json"))
 
     async def attempt(task: str) -> None:
-        logs.about(task=task, project="shop", model="flux3-klein", attempt=2, trace="")
+        logs.bind(task=task, project="shop", model="flux3-klein", attempt=2, trace="")
         await asyncio.sleep(0)  # the other one has its turn
         OURS.warning("gave back %s", task)
 
@@ -67,14 +67,14 @@ def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None
 
 
 def test_a_replica_that_begins_twice_logs_once(file: Path) -> None:
-    logs.begin(LogSpec())
-    logs.begin(LogSpec())
+    logs.configure_replica(LogSpec())
+    logs.configure_replica(LogSpec())
     OURS.info("once")
     assert [line["message"] for line in lines(file)] == ["once"]
 
 
 def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: Path) -> None:
-    logs.begin(LogSpec(levels={"serve_app.webhooks": "error"}))
+    logs.configure_replica(LogSpec(levels={"serve_app.webhooks": "error"}))
 
     def list_levels() -> list[object]:
         file.write_text("")
@@ -101,14 +101,14 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
 )
 def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        logs.checked_level(module, level)
+        logs.check_level(module, level)
 
 
 def test_a_process_that_is_no_replica_writes_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin_on_stderr(LogSpec("json"))
+    logs.configure_stderr(LogSpec("json"))
 
     async def failing() -> None:
-        logs.about(task="t", attempt=1)
+        logs.bind(task="t", attempt=1)
         try:
             raise KeyError("what")
         except KeyError:

@@ -84,6 +84,6 @@ async def test_a_thread_is_answered_while_the_loop_asks() -> None:
 async def test_a_process_that_is_gone_or_silent_is_no_fault_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TextEncoderUnavailable, match="ActorDiedError"):
         await call(ActorDiedError())
-    monkeypatch.setattr(text_encoding, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(text_encoding, "_ENCODE_TIMEOUT_S", 0.01)
     with pytest.raises(TextEncoderUnavailable, match="no answer"):
         await call(None)

@@ -14,7 +14,7 @@ from video_making import make_video, remux
 
 from deployments.video import reader
 from deployments.video.reader import Frames, VideoInfo, audio, frames, last_frames, probe
-from deployments.video.writer import Audio, VideoError, VideoWriter, command
+from deployments.video.writer import Audio, VideoFileError, VideoWriter, command
 
 SIZE = (48, 32)
 TURNED = ("-display_rotation", "90")
@@ -181,8 +181,8 @@ def claims_to_last(seconds: int) -> bytes:
 
 def test_a_small_file_cannot_be_endless(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     file = store_file(claims_to_last(100_000))
-    assert probe(file, longest_s=2.0).frames == 2 * 24 + 1
-    monkeypatch.setattr(reader, "LONGEST_S", 1.0)
+    assert probe(file, max_s=2.0).frames == 2 * 24 + 1
+    monkeypatch.setattr(reader, "MAX_VIDEO_S", 1.0)
     assert len(read_frames(file)) == 24
     endless = audio(store_file(make_video("testsrc=s=64x64:d=0.2:r=24", audio="sine=d=5")))
     assert endless is not None
@@ -190,14 +190,14 @@ def test_a_small_file_cannot_be_endless(store_file: Callable[[bytes], Path], mon
 
 
 def test_time_is_limited(store_file: Callable[[bytes], Path]) -> None:
-    with pytest.raises(VideoError, match="can't be read in 0 s"):
+    with pytest.raises(VideoFileError, match="can't be read in 0 s"):
         probe(store_file(make_video("testsrc=s=64x64:d=0.2:r=24")), timeout_s=0.0)
 
 
 def test_processor_time_is_limited(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_CPU_SECONDS", 1)
-    monkeypatch.setattr(reader, "LONGEST_S", 1e5)
-    with pytest.raises(VideoError, match=r"to its end|within a frame"):  # noqa: PT012
+    monkeypatch.setattr(reader, "MAX_VIDEO_S", 1e5)
+    with pytest.raises(VideoFileError, match=r"to its end|within a frame"):  # noqa: PT012
         for piece in frames(store_file(claims_to_last(100_000)), (256, 256), chunk=100):
             assert len(piece)
 
@@ -273,16 +273,16 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 def test_what_cannot_be_read_to_its_end(name: str, store_file: Callable[[bytes], Path]) -> None:
     file = store_file(HOSTILE[name]())
     for look in (lambda: probe(file), lambda: read_frames(file), lambda: last_frames(file, SIZE, 3)):
-        with pytest.raises(VideoError) as failure:
+        with pytest.raises(VideoFileError) as failure:
             look()
         message = str(failure.value)
         assert not [leak for leak in (file.name, str(file.parent), "@ 0x", "\n") if leak in message]
-    with pytest.raises(VideoError, match=f"{REASONS.get(name, '')}$"):
+    with pytest.raises(VideoFileError, match=f"{REASONS.get(name, '')}$"):
         probe(file)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for look in (lambda: probe(tmp_path / "none.mp4"), lambda: audio(tmp_path / "none.mp4")):
-        with pytest.raises(VideoError, match="No such file") as failure:
+        with pytest.raises(VideoFileError, match="No such file") as failure:
             look()
         assert str(tmp_path) not in str(failure.value)

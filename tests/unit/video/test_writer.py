@@ -11,7 +11,7 @@ import pytest
 from video_inspection import AUDIO_RATE, decode_audio, decode_frames, inspect
 
 from deployments.contract.request import FPS
-from deployments.video.writer import Audio, VideoError, VideoWriter
+from deployments.video.writer import Audio, VideoFileError, VideoWriter
 
 pytestmark = pytest.mark.slow
 
@@ -107,13 +107,13 @@ def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
 def test_too_few_and_too_many_frames_make_no_video(tmp_path: Path) -> None:
     short, long = (writer(tmp_path / f"{name}.mp4", 24, tone(1.0)) for name in ("short", "long"))
     short.write(gradient(24)[:23])
-    with pytest.raises(VideoError, match="23 frames instead of 24"):
+    with pytest.raises(VideoFileError, match="23 frames instead of 24"):
         short.close()
     long.write(gradient(24))
-    with pytest.raises(VideoError, match="more than the 24 frames"):
+    with pytest.raises(VideoFileError, match="more than the 24 frames"):
         long.write(gradient(1))
     assert not list(tmp_path.iterdir())
-    with pytest.raises(VideoError, match="no longer"):
+    with pytest.raises(VideoFileError, match="no longer"):
         long.close()
 
 
@@ -137,7 +137,7 @@ def test_a_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> N
     assert encoders() == before
     assert not list(tmp_path.iterdir())
     for late in (video.close, lambda: video.write(gradient(1))):
-        with pytest.raises(VideoError, match="no longer"):
+        with pytest.raises(VideoFileError, match="no longer"):
             late()
 
 
@@ -148,7 +148,7 @@ def test_a_video_that_another_thread_discards(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(video.write, gradient(1000))
         video.discard()
-        with pytest.raises(VideoError, match=r"discarded|no longer"):
+        with pytest.raises(VideoFileError, match=r"discarded|no longer"):
             writing.result()
     assert not list(tmp_path.iterdir())
 
@@ -168,7 +168,7 @@ def test_a_closed_video_stays(tmp_path: Path) -> None:
     video.write(gradient(8))
     video.close()
     video.discard()
-    with pytest.raises(VideoError, match="no longer"):
+    with pytest.raises(VideoFileError, match="no longer"):
         video.close()
     del video
     gc.collect()
@@ -177,7 +177,7 @@ def test_a_closed_video_stays(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     video = writer(tmp_path / "missing" / "video.mp4", 200)
-    with pytest.raises(VideoError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
+    with pytest.raises(VideoFileError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
         for _ in range(200):
             video.write(gradient(1))
         video.close()

@@ -96,7 +96,7 @@ def test_a_video_to_go_on_from_is_fetched_once(family: VideoFamily, store: Objec
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that videos are written in several steps."""
-    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", 1)
+    monkeypatch.setattr(ltx2_latents, "_MAX_CHUNK", 1)
 
 
 def while_exporting(
