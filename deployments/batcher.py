@@ -60,7 +60,8 @@ class Batcher(Generic[In, Out]):
             results = await self._call([item for item, _ in batch])
         except Exception as problem:
             if len(batch) == 1:
-                _fail(batch[0][1], problem)
+                if not batch[0][1].done():
+                    batch[0][1].set_exception(problem)
                 return
             for each in batch:  # one by one, so that only a bad item fails
                 await self._answer([each])
@@ -89,8 +90,3 @@ class Batcher(Generic[In, Out]):
             raise RuntimeError(f"a batch has been running for more than {limit_s:g} s")
         if self.faults >= faults:
             raise RuntimeError(f"{self.faults} batches in a row failed")
-
-
-def _fail(answer: asyncio.Future[Out], problem: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(problem)

@@ -131,7 +131,6 @@ class DiffusionBackend:
         return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
-        """Returns the subject as RGBA."""
         with self._background_lock:  # two images may be finished at once; one network is enough
             if self._background_remover is None:
                 self._background_remover = self._load_background_remover()

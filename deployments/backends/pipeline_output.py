@@ -23,8 +23,6 @@ _CHUNK_VALUES: Final = 2**26
 
 
 class PipelineOutput:
-    """The output of a call for one or several jobs."""
-
     def __init__(self, output: Any) -> None:
         self._output = output
 
@@ -61,7 +59,6 @@ class PipelineOutput:
 
 
 def _sampling_rate(pipeline: Any) -> int | None:
-    """Returns the sampling rate of a pipeline's sound in Hz."""
     rate = getattr(pipeline, "audio_sample_rate", None)
     for name, field in (("vocoder", "output_sampling_rate"), ("sound_tokenizer", "sampling_rate")):
         config = getattr(getattr(pipeline, name, None), "config", {})

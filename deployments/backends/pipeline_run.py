@@ -54,7 +54,6 @@ class PipelineRun:
         self.latents: Tensor | None = None
         """Latents after the last step, in the pipeline's own layout."""
         self.output: Any = None
-        """Return value of the call."""
         self.error: Exception | None = None
         self.has_sections = has_sections(type(pipeline))
         self.to_the_end = to_the_end or self.has_sections
@@ -248,7 +247,6 @@ def has_sections(pipeline_class: type) -> bool:
 
 
 def call_body(pipeline_class: type) -> list[ast.stmt]:
-    """Returns the statements of a pipeline's `__call__`."""
     [function] = ast.parse(textwrap.dedent(inspect.getsource(pipeline_class.__call__))).body
     assert isinstance(function, ast.FunctionDef)
     return function.body

@@ -242,7 +242,9 @@ class VideoBackend:
             pixels = self._family.preview_frame(state.video)
         if pixels is None:
             return None
-        small = fit(pixels, *_small(state.job), "smooth")
+        request = state.job.request
+        scale = min(1.0, PREVIEW_SIDE / max(request.width, request.height))
+        small = fit(pixels, max(1, round(request.width * scale)), max(1, round(request.height * scale)), "smooth")
         return partial(self._outputs.store_preview, state.job, small, state.done_steps, state.total_steps)
 
     def _store(
@@ -323,7 +325,7 @@ class VideoBackend:
         height, width = state.video.shape.canvas.frame
         rendered = (width, height)
         if start is not None or self._enlarge == "sharp":
-            parts, rendered = (self._enlarge_frames(part, size) for part in parts), size
+            parts, rendered = (np.stack([fit(frame, *size, self._enlarge) for frame in part]) for part in parts), size
         audio = self._family.decode_audio(state.video).resample(AUDIO_RATE) if video.audio else None
         if start is not None:
             parts, count = chain(start.frames(size), parts), start.count + count
@@ -332,9 +334,6 @@ class VideoBackend:
             file = folder / "video.mp4"
             writer = VideoWriter(file, rendered=rendered, size=size, frames=count, audio=audio, threads=self._threads)
             return VideoExport(parts, writer, file, folder)
-
-    def _enlarge_frames(self, part: Pixels, size: tuple[int, int]) -> Pixels:
-        return np.stack([fit(frame, *size, self._enlarge) for frame in part])
 
 
 def _video(job: GenerationJob) -> VideoParams:
@@ -348,9 +347,3 @@ def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:
     if audio is None:
         return start.audio
     return (start.audio or Audio.silence(start.count / FPS, AUDIO_RATE)).concat(audio)
-
-
-def _small(job: GenerationJob) -> tuple[int, int]:
-    """Returns width and height of a preview."""
-    scale = min(1.0, PREVIEW_SIDE / max(job.request.width, job.request.height))
-    return max(1, round(job.request.width * scale)), max(1, round(job.request.height * scale))

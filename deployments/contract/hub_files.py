@@ -101,12 +101,14 @@ class HubFiles:
         tree = self._tree(self.revision)
         if tree is None:
             return None
-        index = next(filter(None, (self._cached_file(name) for name in INDEXES)), None)
-        return sum(tree[name] for name in self._matching(tree, index and index.parent))
+        cached = (try_to_load_from_cache(self.repository, name, revision=self.revision) for name in INDEXES)
+        folder = next((Path(file).parent for file in cached if isinstance(file, str)), None)
+        return sum(tree[name] for name in self._matching(tree, folder))
 
     def clear(self) -> None:
         """Deletes incomplete files of the repository that a killed process left: no download resumes them."""
-        for file in _incomplete_files(self.repository):
+        blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=self.repository, repo_type="model") / "blobs"
+        for file in blobs.glob("*.incomplete"):
             with suppress(FileNotFoundError):  # completed meanwhile
                 if time.time() - file.stat().st_mtime > _STALE_S:
                     file.unlink()
@@ -140,10 +142,6 @@ class HubFiles:
             return {each.path: each.size for each in get_cached_repo_tree(self.repository, revision=revision)}
         except (CachedRepoTreeNotFoundError, HFValidationError):
             return None
-
-    def _cached_file(self, name: str) -> Path | None:
-        file = try_to_load_from_cache(self.repository, name, revision=self.revision)
-        return Path(file) if isinstance(file, str) else None
 
     def _matching(self, names: Collection[str], folder: Path | None) -> list[str]:
         """Returns the names that belong to these files. `folder` has the pipeline's index."""
@@ -208,7 +206,3 @@ def _network(checkpoint: str, revision: str | None) -> HubFiles | None:
     name = "/".join(parts[2:])
     # Large networks have their weights in a file beside them.
     return HubFiles("/".join(parts[:2]), revision, (name, f"{name}_data", f"{name}.data"))
-
-
-def _incomplete_files(repository: str) -> Iterator[Path]:
-    return (Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model") / "blobs").glob("*.incomplete")

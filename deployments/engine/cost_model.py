@@ -87,7 +87,6 @@ class CostModel:
 
     @property
     def steps(self) -> int:
-        """Number of steps observed."""
         return self._steps
 
     @property

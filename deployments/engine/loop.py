@@ -188,7 +188,6 @@ class Engine(Generic[P, S]):
             pass
 
     def _run(self, worker: _Worker) -> None:
-        """Works in a thread whenever the requests change."""
         while not self._context.requests.closed:
             changes = self._context.requests.changes
             try:

@@ -39,8 +39,6 @@ PROGRESS_INTERVAL = 0.25
 
 
 class Milestone(Enum):
-    """A point that a job has passed."""
-
     ADMITTED = auto()
     ENCODED = auto()
     LAST_STEP = auto()
@@ -117,8 +115,6 @@ class Stage(Enum):
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest(Generic[P]):
-    """A request that is not admitted yet."""
-
     handle: RequestHandle
     fetching: bool = False
     """Its inputs are being fetched, or have been."""
@@ -135,8 +131,6 @@ class WaitingRequest(Generic[P]):
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest(Generic[S]):
-    """An admitted and encoded job."""
-
     handle: RequestHandle
     state: S
     stage: Stage = Stage.STEPPING
@@ -304,7 +298,6 @@ class RequestTable(Generic[P, S]):
             self._condition.wait_for(lambda: self._closed or reason())
 
     def wake(self) -> None:
-        """Wakes sleeping threads."""
         with self._condition:
             self._notify()
 

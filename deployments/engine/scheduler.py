@@ -47,8 +47,6 @@ POLICY: Final = BatchPolicy()
 
 
 class BatchMember(Protocol):
-    """An image in a step."""
-
     @property
     def key(self) -> Hashable: ...
     @property
@@ -198,8 +196,6 @@ def _amount(members: Sequence[BatchMember]) -> tuple[int, int]:
 
 
 class Progressing(BatchMember, Protocol):
-    """An image and its progress."""
-
     @property
     def done_steps(self) -> int: ...
     @property

@@ -34,9 +34,7 @@ class Family(Velocity, Protocol):
         """Statistics of the caches by name."""
         ...
 
-    def forget(self) -> None:
-        """Empties the caches."""
-        ...
+    def forget(self) -> None: ...
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:

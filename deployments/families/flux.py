@@ -47,6 +47,8 @@ class Flux(ABC, Generic[Embeds]):
     """
 
     text_parts: ClassVar[Sequence[str]]
+    prompt_type: ClassVar[Any]
+    """Named tuple of an encoded prompt, `Embeds`."""
     reads_empty_prompts: ClassVar[bool] = True
     """True when the text encoder reads an empty prompt, which CFG needs."""
 
@@ -137,11 +139,6 @@ class Flux(ABC, Generic[Embeds]):
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Embeds]:
         """Loads only the prompt encoder of the checkpoint in `folder`. Raises CheckpointError."""
 
-    @classmethod
-    @abstractmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Embeds:
-        """Returns a prompt from its tensors in order."""
-
     @abstractmethod
     def _state(self, request: PreparedRequest, prompt: Embeds) -> State:
         """Returns the state before the first step. Raises JobError."""
@@ -151,7 +148,7 @@ class Flux(ABC, Generic[Embeds]):
         """Returns the parts of `State.per` and `State.ids` that depend on the prompt alone."""
 
     def _prompt_from_bytes(self, data: bytes) -> Embeds:
-        return self._prompt_from_tensors(from_bytes(data, self._device, self.transformer.dtype))
+        return self.prompt_type(*from_bytes(data, self._device, self.transformer.dtype))
 
     def _encode_prompts(self, prompts: Sequence[str]) -> list[Embeds]:
         """Returns one result per prompt. Encodes equal prompts once, and cached ones not at all."""
@@ -165,7 +162,6 @@ class Flux(ABC, Generic[Embeds]):
         return [entry for prompt in prompts if (entry := embeds[prompt]) is not None]
 
     def _read(self, request: PreparedRequest) -> str:
-        """Returns the prompt for the checkpoint."""
         job, images = request.job, len(request.references)
         if self._read_prompt is None:
             return job.request.prompt

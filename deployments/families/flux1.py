@@ -65,11 +65,10 @@ TEXT_PARTS = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
 
 
 class Flux1PromptEncoder:
-    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
-        """`pipeline` has both tokenizers and text encoders, on `device`."""
+    def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
+        """`pipeline` has both tokenizers and text encoders, on its device."""
         self._pipeline = pipeline
-        self._dtype = dtype
-        self._device = device
+        self._dtype, self._device = load_options.dtype, load_options.device
 
     def encode(self, prompts: Sequence[str]) -> list[Flux1Prompt]:
         """Encodes all prompts in one pass. Truncates those longer than the tokenizers' maximum."""
@@ -135,6 +134,7 @@ class Flux1State(State):
 
 class Flux1(Flux[Flux1Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+    prompt_type: ClassVar[Any] = Flux1Prompt
 
     def __init__(
         self, pipeline: Any, load_options: LoadOptions, redux: Any | None = None, *, guidance_intervals: bool = False
@@ -152,7 +152,7 @@ class Flux1(Flux[Flux1Prompt]):
             channels=4 * latents.channels,
             references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
-            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else Flux1PromptEncoder(pipeline, load_options),
         )
         self._latents = latents
         self._guidance_intervals = guidance_intervals
@@ -171,7 +171,7 @@ class Flux1(Flux[Flux1Prompt]):
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux1PromptEncoder:
-        return _build_prompt_encoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
+        return Flux1PromptEncoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:
@@ -197,10 +197,6 @@ class Flux1(Flux[Flux1Prompt]):
         pixels = super().finish(state)
         backdrop = state.backdrop if isinstance(state, Flux1State) else None
         return pixels if backdrop is None else backdrop.under(pixels)
-
-    @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux1Prompt:
-        return Flux1Prompt(*tensors)
 
     def _text_conditioning(self, prompt: Flux1Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text, "pooled": prompt.pooled}, {"text_ids": self._text_ids(prompt.text)}
@@ -266,7 +262,3 @@ class Flux1(Flux[Flux1Prompt]):
             config.get("base_shift", 0.5),
             config.get("max_shift", 1.15),
         )
-
-
-def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux1PromptEncoder:
-    return Flux1PromptEncoder(pipeline, load_options.dtype, load_options.device)

@@ -49,11 +49,10 @@ class Flux2Prompt(NamedTuple):
 
 
 class Flux2PromptEncoder:
-    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
-        """`pipeline` is a `Flux2KleinPipeline` or `Flux2Pipeline` with its text components, on `device`."""
+    def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
+        """`pipeline` is a `Flux2KleinPipeline` or `Flux2Pipeline` with its text components, on its device."""
         self._pipeline = pipeline
-        self._dtype = dtype
-        self._device = device
+        self._dtype, self._device = load_options.dtype, load_options.device
         [*_, last] = signature(pipeline.encode_prompt).parameters["text_encoder_out_layers"].default
         trim_language_model(pipeline.text_encoder, last)
         self._length = prompt_length(getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer), MAX_TEXT)
@@ -79,6 +78,7 @@ class EncodedReference(NamedTuple):
 
 class Flux2(Flux[Flux2Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+    prompt_type: ClassVar[Any] = Flux2Prompt
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
@@ -100,7 +100,7 @@ class Flux2(Flux[Flux2Prompt]):
             channels=channels,
             references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
             decode=decode,
-            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else Flux2PromptEncoder(pipeline, load_options),
         )
 
     @classmethod
@@ -111,7 +111,7 @@ class Flux2(Flux[Flux2Prompt]):
 
     @classmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux2PromptEncoder:
-        return _build_prompt_encoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
+        return Flux2PromptEncoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:
@@ -129,10 +129,6 @@ class Flux2(Flux[Flux2Prompt]):
             return_dict=False,
         )
         return velocity[0][:, : state.x.shape[1]].float()
-
-    @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux2Prompt:
-        return Flux2Prompt(*tensors)
 
     def _text_conditioning(self, prompt: Flux2Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": prompt.ids}
@@ -195,10 +191,6 @@ class Flux2(Flux[Flux2Prompt]):
         image = _widen(processor._resize_if_exceeds_area(_widen(image), REFERENCE_PIXELS))
         width, height = (side // TOKEN * TOKEN for side in image.size)
         return processor.preprocess(image, height=height, width=width, resize_mode="crop")
-
-
-def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux2PromptEncoder:
-    return Flux2PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
 def _decode(pipeline: Any, latents: Tensor) -> Tensor:

@@ -47,13 +47,12 @@ class Flux3Prompt(NamedTuple):
 
 
 class Flux3PromptEncoder:
-    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
-        """`pipeline` is a `Flux3DistilledModularPipeline` with its text components, on `device`."""
+    def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
+        """`pipeline` is a `Flux3DistilledModularPipeline` with its text components, on its device."""
         self._text_encoder: Any = pipeline.text_encoder
         trim_language_model(self._text_encoder, TEXT_STATES[-1])
         self._processor: Any = pipeline.tokenizer
-        self._dtype = dtype
-        self._device = device
+        self._dtype, self._device = load_options.dtype, load_options.device
 
     def encode(self, prompts: Sequence[str]) -> list[Flux3Prompt]:
         """Encodes prompts of equal padded length in one pass."""
@@ -101,6 +100,7 @@ POSITION_SCALE = 0.5
 
 class Flux3(Flux[Flux3Prompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+    prompt_type: ClassVar[Any] = Flux3Prompt
     reads_empty_prompts = False
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
@@ -126,7 +126,7 @@ class Flux3(Flux[Flux3Prompt]):
             channels=channels,
             references=references,
             decode=decode,
-            prompts=None if load_options.shared_encoder else _build_prompt_encoder(pipeline, load_options),
+            prompts=None if load_options.shared_encoder else Flux3PromptEncoder(pipeline, load_options),
         )
 
     @classmethod
@@ -142,7 +142,7 @@ class Flux3(Flux[Flux3Prompt]):
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux3PromptEncoder:
         pipeline = _init_pipeline(folder)
         _load(folder, pipeline, TEXT_PARTS, load_options)
-        return _build_prompt_encoder(pipeline, load_options)
+        return Flux3PromptEncoder(pipeline, load_options)
 
     @torch.inference_mode()
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:
@@ -159,10 +159,6 @@ class Flux3(Flux[Flux3Prompt]):
             return_dict=False,
         )
         return velocity[0].float()
-
-    @classmethod
-    def _prompt_from_tensors(cls, tensors: Sequence[Tensor]) -> Flux3Prompt:
-        return Flux3Prompt(*tensors)
 
     def _text_conditioning(self, prompt: Flux3Prompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1]).to(self._device)}
@@ -203,7 +199,6 @@ class Flux3(Flux[Flux3Prompt]):
 
 
 def _init_pipeline(folder: Path) -> Any:
-    """Returns the pipeline without its networks."""
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before
     return blocks.init_pipeline(str(folder))
@@ -215,10 +210,6 @@ def _load(folder: Path, pipeline: Any, names: Sequence[str], load_options: LoadO
     if missing := sorted(name for name in names if getattr(pipeline, name) is None):
         raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
     pipeline.to(load_options.device)
-
-
-def _build_prompt_encoder(pipeline: Any, load_options: LoadOptions) -> Flux3PromptEncoder:
-    return Flux3PromptEncoder(pipeline, load_options.dtype, load_options.device)
 
 
 def _with_vae(block: Any, pipeline: Any) -> Any:

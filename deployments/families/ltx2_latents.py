@@ -118,14 +118,10 @@ class VideoLatents:
             with torch.inference_mode():  # a generator runs in its caller's mode
                 frames = self._decode(latents[:, :, start - before : stop + _CONTEXT])
             # The first latent decoded stands for a single frame.
-            begin, end = (self._frame_count(latents) for latents in (before, before + stop - start))
+            begin, end = ((count - 1) * self.time + 1 if count else 0 for count in (before, before + stop - start))
             yield frames[begin:end]
 
-    def _frame_count(self, latents: int) -> int:
-        return (latents - 1) * self.time + 1 if latents else 0
-
     def _chunk(self, shape: VideoShape) -> int:
-        """Returns the number of latents to decode at a time."""
         height, width = shape.canvas.size
         return max(1, min(_MAX_CHUNK, _CHUNK_PIXELS // (height * width * self.time)))
 

@@ -71,16 +71,12 @@ def _apply_cfg(family: Velocity, states: Sequence[State], cond: Sequence[Tensor]
     branches = [(k, s.uncond) for k, s in enumerate(states) if s.uncond and s.scale != 1]
     if not branches:
         return cond
-    batch = [_uncond_state(states[k], branch) for k, branch in branches]
+    for k, branch in branches:
+        branch.state.x, branch.state.i, branch.state.adapter = states[k].x, states[k].i, states[k].adapter
+    batch = [branch.state for _, branch in branches]
     inputs, _ = _step_inputs(batch, batch[0].x.device)
     uncond = dict(zip((k for k, _ in branches), _velocities(family, batch, inputs), strict=True))
     return [v if k not in uncond else uncond[k] + states[k].scale * (v - uncond[k]) for k, v in enumerate(cond)]
-
-
-def _uncond_state(state: State, branch: UncondBranch) -> State:
-    uncond = branch.state
-    uncond.x, uncond.i, uncond.adapter = state.x, state.i, state.adapter
-    return uncond
 
 
 def _sort_key(state: State) -> tuple[str, str]:

@@ -101,7 +101,6 @@ class Kronecker(Delta):
     right: Tensor
     inner: Tensor | None = None
     rows: slice = field(default_factory=lambda: slice(None))
-    """The rows of the product that belong to the layer."""
 
     @property
     def rank(self) -> int:

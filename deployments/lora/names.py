@@ -219,7 +219,11 @@ class NetworkLayers:
     """The layers of one network that adapters may change."""
 
     def __init__(self, network: nn.Module) -> None:
-        self.modules = {name: module for name, module in network.named_modules() if _is_adaptable(module)}
+        self.modules = {
+            name: module
+            for name, module in network.named_modules()
+            if isinstance(module, nn.Linear) or (isinstance(module, _ConvNd) and module.groups == 1) or is_norm(module)
+        }
         self._network = network
         self._by_flat_name = {flat(name): name for name in self.modules}
         self._converter = _CONVERTERS.get(type(network).__name__, Converter())
@@ -290,10 +294,6 @@ class NetworkLayers:
             if not torch.equal(torch.cat(taken[name]).sort().values, torch.arange(sizes[name])):
                 raise ValueError("rows are dropped")
         return dict(locations)
-
-
-def _is_adaptable(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or (isinstance(module, _ConvNd) and module.groups == 1) or is_norm(module)
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -18,16 +18,12 @@ from deployments.lora.weights import Networks
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
-    """An adapter with its strength for one image."""
-
     layers: Mapping[str, tuple[Delta, ...]]
     """Deltas by component and layer."""
     strength: float
 
 
 class TokenLayout(Protocol):
-    """Positions of the images' tokens in a sequence."""
-
     @property
     def offsets(self) -> Sequence[int]:
         """First token of each image, and the end of the last."""

@@ -22,7 +22,6 @@ from deployments.contract.moderation import (
     IMAGE_CLASSIFIERS,
     TEXT_CLASSIFIERS,
     WEIGHTLESS,
-    ClassifierSpec,
     ModeratorSpec,
     Scores,
     highest,
@@ -91,7 +90,8 @@ class Moderator(LocalModerator):
         started_at = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="classifier")
         super().__init__(spec, thread, await asyncio.get_running_loop().run_in_executor(thread, _load, spec))
-        logger.info("moderation with %s after %.1f s", _names(spec), time.monotonic() - started_at)
+        names = [f"{each.backend} {each.checkpoint or ''}".strip() for each in spec.text + spec.images]
+        logger.info("moderation with %s after %.1f s", ", ".join(names) or "nothing", time.monotonic() - started_at)
 
     async def check_health(self) -> None:
         """Raises RuntimeError if a new process would help: a classifier hangs, or classifies nothing any more."""
@@ -119,10 +119,3 @@ def _combine(all_classifiers: Sequence[Any]) -> Any:
         return [highest([scores[index] for scores in all_scores]) for index in range(len(items))]
 
     return classify
-
-
-def _names(spec: ModeratorSpec) -> str:
-    def describe(classifier: ClassifierSpec) -> str:
-        return f"{classifier.backend} {classifier.checkpoint or ''}".strip()
-
-    return ", ".join(describe(classifier) for classifier in spec.text + spec.images) or "nothing"

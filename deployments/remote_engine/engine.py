@@ -203,7 +203,8 @@ class RemoteEngine:
                 fail(handle, error, self._health)
             else:
                 self._health.record_success(job)
-                self._learn(job, time.monotonic() - started_at)
+                is_video, pace = job.request.video is not None, (time.monotonic() - started_at) / _work(job)
+                self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
                 handle.device_s = self._share.since(mark)
                 handle.end(Done(output))
             finally:
@@ -355,10 +356,6 @@ class RemoteEngine:
             yield progress
         finally:
             task.cancel()
-
-    def _learn(self, job: GenerationJob, elapsed_s: float) -> None:
-        is_video, pace = job.request.video is not None, elapsed_s / _work(job)
-        self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
 
     async def _watch(self, server: _Server) -> None:
         """Checks the server's health. When it is gone, interrupts its jobs and restarts its command."""

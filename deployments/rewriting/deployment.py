@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from deployments.batcher import Batcher
 from deployments.contract.model import RewriterSpec
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
@@ -30,43 +31,25 @@ class PromptRewriter:
     async def __init__(self, spec: RewriterSpec) -> None:
         logs.configure_replica(spec.logs)
         apply_proxy(spec.proxy)
-        self._busy_since: float | None = None
-        self._faults = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rewriter")
         started_at = time.monotonic()
         self._rewriter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
+        self._calls: Batcher[Callable[[], str], str] = Batcher(
+            lambda calls: [call() for call in calls], self._thread, max_batch=1
+        )
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - started_at)
 
     async def rewrite(self, prompt: str, seed: int, edit: bool = False) -> str:
         """Returns the new prompt, the same for equal seeds. A call cancelled while it waits costs nothing."""
-        return await self._run(lambda: self._rewriter.rewrite(prompt, seed, edit=edit))
+        return await self._calls(lambda: self._rewriter.rewrite(prompt, seed, edit=edit))
 
     async def ratio(self, prompt: str, seed: int) -> str:
         """Returns a text with the ratio that suits the prompt."""
-        return await self._run(lambda: self._rewriter.ratio(prompt, seed))
+        return await self._calls(lambda: self._rewriter.ratio(prompt, seed))
 
     async def check_health(self) -> None:
         """Raises RuntimeError if a new process would help: a prompt hangs, or only errors occur."""
-        busy_since = self._busy_since
-        if busy_since is not None and time.monotonic() - busy_since > _MAX_PROMPT_S:
-            raise RuntimeError(f"a prompt has been running for more than {_MAX_PROMPT_S} s")
-        if self._faults >= _MAX_FAULTS:
-            raise RuntimeError(f"{self._faults} prompts in a row failed")
-
-    async def _run(self, write: Callable[[], str]) -> str:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, write)
-
-    def _write(self, write: Callable[[], str]) -> str:
-        self._busy_since = time.monotonic()
-        try:
-            result = write()
-        except Exception:
-            self._faults += 1
-            raise
-        finally:
-            self._busy_since = None
-        self._faults = 0
-        return result
+        self._calls.check_health(_MAX_PROMPT_S, _MAX_FAULTS)
 
 
 def _load(spec: RewriterSpec) -> Rewriter:

@@ -181,7 +181,6 @@ def cut_to_phrase(text: str) -> str:
 
 
 def _load(spec: RewriterSpec, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Returns the tokenizer and the model."""
     folder = pretrained_folder(spec.checkpoint, spec.revision)
     transformers_logging.disable_progress_bar()  # useless in a replica's log
     try:

@@ -80,20 +80,9 @@ def probe(path: Path, *, max_s: float = MAX_VIDEO_S, timeout_s: float | None = N
     Of a video longer than `max_s`, one frame more is counted, which tells it from a shorter one.
     """
     max_frames = round(max_s * FPS) + 1
-    streams = [
-        "-map",
-        "0:V:0",
-        "-map",
-        "0:a:0?",
-        "-vf",
-        _fps_filter(FPS),
-        "-frames:v",
-        str(max_frames),
-        "-t",
-        str(max_s + 1),
-    ]
-    output_options = ["-fps_mode", "passthrough", "-f", "framecrc"]
-    report = _output(path, *streams, *output_options, timeout_s=timeout_s).decode(errors="replace")
+    streams = ["-map", "0:V:0", "-map", "0:a:0?", "-vf", _fps_filter(FPS)]
+    limits = ["-frames:v", str(max_frames), "-t", str(max_s + 1), "-fps_mode", "passthrough", "-f", "framecrc"]
+    report = _output(path, *streams, *limits, timeout_s=timeout_s).decode(errors="replace")
     size = re.search(r"^#dimensions 0: (\d+)x(\d+)", report, re.MULTILINE)
     frames = len(re.findall(r"^0,", report, re.MULTILINE))
     if size is None or not frames:

@@ -65,7 +65,6 @@ class InterleavedSequence(PackedSequence):
         return torch.cat([first, second], dim=1).index_select(1, self._order)
 
     def deinterleave(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Reverses `interleave`."""
         if not self._totals[1]:
             return tokens, tokens[:, :0]
         first, second = tokens.index_select(1, self._inverse).split(self._totals, dim=1)

@@ -28,6 +28,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.model import BUNDLED
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.flux1 import Flux1, Flux1PromptEncoder, guidance_per_step, guided_steps
+from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
 from deployments.images import Pixels
 from deployments.native_loading import load
@@ -148,5 +149,5 @@ def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(
     for tokenizer, longest in zip((stock.tokenizer_2, stock.tokenizer), max_lengths, strict=True):
         monkeypatch.setattr(tokenizer, "model_max_length", longest)
     with torch.inference_mode():
-        [(text, _)] = Flux1PromptEncoder(stock, torch.float32, torch.device("cpu")).encode(["word " * 90])
+        [(text, _)] = Flux1PromptEncoder(stock, LoadOptions(torch.device("cpu"), torch.float32)).encode(["word " * 90])
     assert text.shape[1] == length

@@ -278,10 +278,10 @@ async def test_one_prompt_at_a_time_and_the_loop_stays_free(
 
 
 async def test_a_hung_prompt_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment._busy_since = time.monotonic() - 1
+    deployment._calls.busy_since = time.monotonic() - 1
     await deployment.check_health()
     monkeypatch.setattr(prompt_rewriter, "_MAX_PROMPT_S", 0.5)
-    with pytest.raises(RuntimeError, match="in work"):
+    with pytest.raises(RuntimeError, match="running"):
         await deployment.check_health()
 
 

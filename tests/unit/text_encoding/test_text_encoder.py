@@ -49,7 +49,7 @@ async def test_it_says_whose_weights_it_has(encoder: TextEncoder) -> None:
 
 async def test_a_hung_batch_is_unhealthy(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder._prompts, "busy_since", 0.0)
-    with pytest.raises(RuntimeError, match="in work"):
+    with pytest.raises(RuntimeError, match="running"):
         await encoder.check_health()
 
 
