@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from deployments.contract.checkpoint_layout import ANY_WEIGHTS, INDEXES, WeightsChoice, load_index
@@ -114,17 +113,6 @@ def fingerprint(folder: Path, parts: Iterable[str]) -> str:
                     weights.seek(piece * max(0, size - _SAMPLE) // (_SAMPLES - 1))
                     digest.update(weights.read(_SAMPLE))
     return digest.hexdigest()
-
-
-def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path:
-    """Returns the file `name` of a checkpoint; from the hub, fetches nothing else. Raises CheckpointError."""
-    folder = local_folder(checkpoint)
-    if folder is not None:
-        return folder / name
-    try:
-        return Path(hf_hub_download(checkpoint, name, revision=revision))
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
 
 
 def _fetch(files: HubFiles | None, checkpoint: str) -> Path:

@@ -171,11 +171,7 @@ class DiffusersBackend:
         self._adapters = AdapterCache(networks, store, adapters_mb * MB) if denoisers else None
         self._limit = MemoryLimit(max_batch)
         self._threads = threads
-        self._setup = dict(setup or {})
-
-    @property
-    def setup(self) -> Mapping[str, str]:
-        return self._setup
+        self.setup: Mapping[str, str] = dict(setup or {})
 
     @property
     def current_call(self) -> PipelineCall | None:

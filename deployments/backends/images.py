@@ -66,13 +66,9 @@ class DiffusionBackend:
         self._fetcher = InputFetcher(store)
         self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
         self._matting = _resolve_matting(matting)
-        self._setup = dict(setup or {})
+        self.setup: Mapping[str, str] = dict(setup or {})
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
-
-    @property
-    def setup(self) -> Mapping[str, str]:
-        return self._setup
 
     def counts(self) -> Mapping[str, float]:
         result: dict[str, float] = {}

@@ -75,7 +75,8 @@ class PipelineRun:
         elif getattr(self._pipeline, "scheduler", None) is not None:
             self._steps_are_watched = True
             self._stop_after(self._pipeline.scheduler)
-        self._prepared = False
+        self.is_prepared = False
+        """True when prompts and images are encoded."""
         self._aborted = False
         self._pause: Exception | None = None
         self._resume, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
@@ -100,14 +101,9 @@ class PipelineRun:
         return max(self._expected_steps or self._section_steps * self._sections, self.done_steps + 1)
 
     @property
-    def is_prepared(self) -> bool:
-        """True when prompts and images are encoded."""
-        return self._prepared
-
-    @property
     def is_denoising(self) -> bool:
         """True when the networks that take steps run until the next stop."""
-        return self._prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)
+        return self.is_prepared and not self.ended and (self.to_the_end or self.done_steps < self.total_steps)
 
     def advance(self) -> None:
         """Runs to the next stop: before the first step, after a step, or at the end of the call.
@@ -143,8 +139,8 @@ class PipelineRun:
 
     def before_forward(self) -> None:
         """Stops before the first step. Called by the networks that take steps."""
-        if not self._prepared:
-            self._prepared = True
+        if not self.is_prepared:
+            self.is_prepared = True
             self._section_steps = max(1, getattr(self._pipeline, "_num_timesteps", None) or self._section_steps)
             self._stop()
 
@@ -191,7 +187,7 @@ class PipelineRun:
             self._stopped.release()
 
     def _after_step(self, pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        self._prepared = True
+        self.is_prepared = True
         self.done_steps += 1
         self.latents = tensors.get("latents")
         self._stop()

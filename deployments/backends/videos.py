@@ -188,14 +188,10 @@ class VideoBackend:
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
-        self._setup = dict(setup or {})
+        self.setup: Mapping[str, str] = dict(setup or {})
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
         self._checkpoints = VideoCheckpoints(store, model)
-
-    @property
-    def setup(self) -> Mapping[str, str]:
-        return self._setup
 
     def counts(self) -> Mapping[str, float]:
         return {}

@@ -74,20 +74,13 @@ class CostModel:
         """`initial` was measured by another replica on such a device. It is used, scaled to this machine's speed, until
         there are enough measurements here."""
         self._initial = initial
-        self._cost = initial
+        self.cost = initial
+        """Present estimate; None before the first measurement, without an initial cost."""
         self._fitted: StepCost | None = None
         self._windows: OrderedDict[tuple[int, int], deque[Measurement]] = OrderedDict()
         self._recent: deque[Measurement] = deque(maxlen=_RECENT)
-        self._steps = 0
-
-    @property
-    def cost(self) -> StepCost | None:
-        """The present estimate; None before the first measurement, without an initial cost."""
-        return self._cost
-
-    @property
-    def steps(self) -> int:
-        return self._steps
+        self.steps = 0
+        """Number of observed steps."""
 
     @property
     def separates_fixed(self) -> bool:
@@ -97,7 +90,7 @@ class CostModel:
     @property
     def measured(self) -> bool:
         """True when measurements made here replace the initial cost. Thread-safe."""
-        return self._is_varied and self._steps >= _RECENT
+        return self._is_varied and self.steps >= _RECENT
 
     def min_seconds(self, tokens: int, squares: int) -> float | None:
         """Returns the seconds of a step at the fastest recent speed, or the usual speed if that is faster. None without
@@ -126,9 +119,9 @@ class CostModel:
         measurement = tokens, squares, max(seconds, _MIN_STEP_S)
         self._record(measurement)
         self._recent.append(measurement)
-        self._steps += 1
+        self.steps += 1
         cost = self._fitted
-        if cost is None or self._steps <= _FIRST_FITS or self._steps % _FIT_INTERVAL == 0:
+        if cost is None or self.steps <= _FIRST_FITS or self.steps % _FIT_INTERVAL == 0:
             cost = self._fit_windows()
             if len(self._recent) == _RECENT and not 1 / _RESTART_DRIFT < self._drift(cost) < _RESTART_DRIFT:
                 self._windows.clear()
@@ -136,7 +129,7 @@ class CostModel:
                     self._record(recent)
                 cost = self._fit_windows()
         self._fitted, drift = cost, self._drift(cost)
-        self._cost = cost.times(drift) if abs(drift - 1) > _MIN_DRIFT else cost
+        self.cost = cost.times(drift) if abs(drift - 1) > _MIN_DRIFT else cost
 
     def _fit_windows(self) -> StepCost:
         if self._initial is not None and not self.measured:

@@ -58,17 +58,13 @@ class RequestHandle:
         self.reached: dict[Milestone, float] = {}
         """Seconds of the engine's clock by milestone, for the spans of a traced job."""
         self._emit = emit
-        self._ended = False
+        self.ended = False
+        """True after the last event, or when the job was cancelled."""
         self._fraction = 0.0
         self._progress_at: float | None = None
         # Held while `emit` runs, so that no event is on its way when `end` returns. Reentrant, as `emit` may cancel its
         # own job.
         self._lock = threading.RLock()
-
-    @property
-    def ended(self) -> bool:
-        """True after the last event, or when the job was cancelled."""
-        return self._ended
 
     def remaining(self, now: float) -> float | None:
         """Returns the seconds until the deadline at `now`, by the engine's clock; None without a deadline, or before
@@ -78,14 +74,14 @@ class RequestHandle:
 
     def send(self, event: Event) -> None:
         with self._lock:
-            if self._ended:
+            if self.ended:
                 return
             try:
                 self._emit(event)
             except Exception:
                 # The listener is gone: more work would only take the batch from others.
                 log.exception("listener of job %s failed; the job is dropped", self.job.id)
-                self._ended = True
+                self.ended = True
 
     def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
         """Sends `Progress`, unless the last one was a moment ago or said as much. `now`: the engine's clock."""
@@ -103,7 +99,7 @@ class RequestHandle:
         with self._lock:
             if event is not None:
                 self.send(replace(event, device_s=self.device_s))
-            self._ended = True
+            self.ended = True
 
 
 class Stage(Enum):
@@ -157,17 +153,9 @@ class RequestTable(Generic[P, S]):
         self._active: list[ActiveRequest[S]] = []
         self._storing: list[RequestHandle] = []
         self._condition = threading.Condition()
-        self._changes = 0
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
-    def changes(self) -> int:
+        self.changes = 0
         """Counter that grows whenever a sleeping thread may have something to do."""
-        return self._changes
+        self.closed = False
 
     @property
     def waiting(self) -> int:
@@ -181,7 +169,7 @@ class RequestTable(Generic[P, S]):
     def add(self, handle: RequestHandle) -> None:
         """Raises RuntimeError once closed."""
         with self._condition:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the engine is stopped")
             self._waiting.append(WaitingRequest(handle))
             self._notify()
@@ -189,7 +177,7 @@ class RequestTable(Generic[P, S]):
     def close(self) -> list[RequestHandle]:
         """Refuses further requests, wakes sleepers and returns all requests that have not ended."""
         with self._condition:
-            self._closed = True
+            self.closed = True
             self._notify()
         return self.handles()
 
@@ -295,14 +283,14 @@ class RequestTable(Generic[P, S]):
     def wait_for(self, reason: Callable[[], bool]) -> None:
         """Sleeps until `reason` holds or the table is closed. `reason` is called with the lock held."""
         with self._condition:
-            self._condition.wait_for(lambda: self._closed or reason())
+            self._condition.wait_for(lambda: self.closed or reason())
 
     def wake(self) -> None:
         with self._condition:
             self._notify()
 
     def _notify(self) -> None:
-        self._changes += 1
+        self.changes += 1
         self._condition.notify_all()
 
 
@@ -322,10 +310,12 @@ class Health:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._calls: list[float | None] = [None for _ in Worker]
-        self._faults = 0
+        self.faults = 0
+        """Unexpected errors since the last success."""
         self._faulty_jobs: set[str] = set()
         """Ids of the jobs that failed unexpectedly since the last success."""
-        self._broken = False
+        self.broken = False
+        """True when the device failed: nothing more runs in this process."""
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._completed: list[tuple[int, int]] = []
         """Largest memory demands of finished jobs; none includes another."""
@@ -339,16 +329,6 @@ class Health:
     def busy_since(self) -> float | None:
         """Start of the longest backend call in progress, in seconds of the engine's clock; None without a call."""
         return min((started_at for started_at in list(self._calls) if started_at is not None), default=None)
-
-    @property
-    def faults(self) -> int:
-        """Unexpected errors since the last success."""
-        return self._faults
-
-    @property
-    def broken(self) -> bool:
-        """True when the device failed: nothing more runs in this process."""
-        return self._broken
 
     @contextmanager
     def call(self, worker: Worker, handles: Sequence[RequestHandle]) -> Iterator[None]:
@@ -380,7 +360,7 @@ class Health:
 
     def record_success(self, job: GenerationJob) -> None:
         """Counts a finished job and resets the faults. A step proves nothing: NaN passes through steps unnoticed."""
-        self._faults = 0
+        self.faults = 0
         self._faulty_jobs.clear()
         self._counts[counts.JOBS] += 1
         demand = _memory_demand(job)
@@ -396,12 +376,9 @@ class Health:
 
         It may if it is the first to fail since the last success, or since loading, which has shown that the model runs;
         and at every third of its failures in a row while no other job fails."""
-        self._faults += 1
+        self.faults += 1
         self._faulty_jobs.add(job.id if job else "")
-        return len(self._faulty_jobs) == 1 and self._faults % 3 == 1
-
-    def mark_broken(self) -> None:
-        self._broken = True
+        return len(self._faulty_jobs) == 1 and self.faults % 3 == 1
 
 
 def _memory_demand(job: GenerationJob) -> tuple[int, int]:

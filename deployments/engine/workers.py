@@ -61,7 +61,7 @@ class EngineContext(Generic[P, S]):
 
     def give_up(self, error: DeviceBroken) -> None:
         """Ends every request without blame, as the device broke."""
-        self.health.mark_broken()
+        self.health.broken = True
         log.critical("the device is broken; nothing more can run in this process", exc_info=error)
         self.end_all(self.requests.handles(), DEVICE_BROKEN)
 

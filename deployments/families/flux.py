@@ -27,11 +27,11 @@ from deployments.families.conditioning import (
 )
 from deployments.families.packed.batch import Attention, StepInputs
 from deployments.families.packed.transformers import PackedForward
-from deployments.families.pipeline import LoadOptions
+from deployments.families.pipeline import LoadOptions, load_pipeline
 from deployments.families.previews import LinearPreview
 from deployments.families.state import State, tensor_bytes
 from deployments.families.step import with_cfg
-from deployments.families.vae import finite
+from deployments.families.vae import finite, place_vae
 from deployments.images import Pixels, fit
 from deployments.lru_cache import MB, ByteCache, CacheStats
 
@@ -49,38 +49,46 @@ class Flux(ABC, Generic[Embeds]):
     text_parts: ClassVar[Sequence[str]]
     prompt_type: ClassVar[Any]
     """Named tuple of an encoded prompt, `Embeds`."""
+    encoder_type: ClassVar[Any]
+    """PromptEncoder, made from a pipeline and its LoadOptions."""
+    packed_type: ClassVar[type[PackedForward]]
+    max_references: ClassVar[int]
     reads_empty_prompts: ClassVar[bool] = True
     """True when the text encoder reads an empty prompt, which CFG needs."""
 
     def __init__(
         self,
-        transformer: Any,
-        packed_forward: type[PackedForward],
+        pipeline: Any,
         load_options: LoadOptions,
         *,
         channels: int,
-        references: ReferenceCache[Any],
         decode: Callable[[Tensor], Tensor],
-        prompts: PromptEncoder[Embeds] | None,
+        solo_differs: bool = False,
     ) -> None:
-        """`packed_forward` is the transformer's forward over a batch of images. `channels` is C, the channels of an
-        image token. `decode` takes tokens (1, C, rows, columns) to an image (1, 3, 16 rows, 16 columns) in [0, 1],
-        float32. `prompts` may be None with a shared encoder. Raises CheckpointError for CFG without empty prompts."""
-        if load_options.config.cfg is not None and not self.reads_empty_prompts:
+        """`pipeline` is loaded, on its device. `channels` is C, the channels of an image token. `decode` takes tokens
+        (1, C, rows, columns) to an image (1, 3, 16 rows, 16 columns) in [0, 1], float32. `solo_differs` is that of the
+        ReferenceCache. Raises CheckpointError for CFG without empty prompts."""
+        config = load_options.config
+        if config.cfg is not None and not self.reads_empty_prompts:
             raise CheckpointError(f"cfg must be null for {type(self).__name__}, which reads no empty prompt")
-        self.transformer: Any = transformer
-        self._encoder = prompts
+        place_vae(pipeline.vae, load_options)
+        self.transformer: Any = pipeline.transformer
         self._shared_encoder: SharedEncoder | None = load_options.shared_encoder
-        self._packed_forward = packed_forward(transformer)
+        self._encoder: PromptEncoder[Embeds] | None = None
+        if load_options.shared_encoder is None:
+            self._encoder = self.encoder_type(pipeline, load_options)
+        self._packed_forward = self.packed_type(pipeline.transformer)
         self._device = load_options.device
-        self._render_side = load_options.config.render_side
+        self._render_side = config.render_side
         self._read_prompt = load_options.read_prompt
-        self._enlarge: Enlarge = load_options.config.enlarge
+        self._enlarge: Enlarge = config.enlarge
         self._channels = channels
         self._decode = decode
-        self._prompts: ByteCache[str, Embeds] = ByteCache(load_options.config.caches.prompts_mb * MB, tensor_bytes)
-        self._references = references
-        self._cfg = load_options.config.cfg
+        self._prompts: ByteCache[str, Embeds] = ByteCache(config.caches.prompts_mb * MB, tensor_bytes)
+        self._references: ReferenceCache[Any] = ReferenceCache(
+            self.max_references, config.caches, solo_differs=solo_differs
+        )
+        self._cfg = config.cfg
         self._empty_prompt: Embeds | None = None
         with torch.inference_mode():
             self._preview = LinearPreview.fit(decode, channels, load_options.device)
@@ -135,9 +143,9 @@ class Flux(ABC, Generic[Embeds]):
         return self._preview.image(to_grid(denoised, state.grid), state.job.request.width, state.job.request.height)
 
     @classmethod
-    @abstractmethod
     def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> PromptEncoder[Embeds]:
         """Loads only the prompt encoder of the checkpoint in `folder`. Raises CheckpointError."""
+        return cls.encoder_type(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @abstractmethod
     def _state(self, request: PreparedRequest, prompt: Embeds) -> State:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
@@ -26,7 +26,7 @@ from deployments.backend import JobError
 from deployments.checkpoint_files import read_index
 from deployments.contract.model import REDUX
 from deployments.families.canvas import Canvas
-from deployments.families.conditioning import PreparedRequest, ReferenceCache
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.flux import Flux
 from deployments.families.flux1_conditions import (
     CHANNELS,
@@ -44,7 +44,6 @@ from deployments.families.packed.transformers import PackedFlux1
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import State, split_batch
 from deployments.families.step import schedule
-from deployments.families.vae import place_vae
 from deployments.images import Backdrop, Pixels, open_image
 
 MAX_TEXT = 512
@@ -133,8 +132,11 @@ class Flux1State(State):
 
 
 class Flux1(Flux[Flux1Prompt]):
-    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
-    prompt_type: ClassVar[Any] = Flux1Prompt
+    text_parts = TEXT_PARTS
+    prompt_type = Flux1Prompt
+    encoder_type = Flux1PromptEncoder
+    packed_type = PackedFlux1
+    max_references = MAX_REFERENCES
 
     def __init__(
         self, pipeline: Any, load_options: LoadOptions, redux: Any | None = None, *, guidance_intervals: bool = False
@@ -143,16 +145,12 @@ class Flux1(Flux[Flux1Prompt]):
         `guidance_intervals`: the checkpoint was trained with some steps unguided."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
-        place_vae(pipeline.vae, load_options)
         latents = Latents(pipeline.vae, load_options.device)
         super().__init__(
-            pipeline.transformer,
-            PackedFlux1,
+            pipeline,
             load_options,
             channels=4 * latents.channels,
-            references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
-            prompts=None if load_options.shared_encoder else Flux1PromptEncoder(pipeline, load_options),
         )
         self._latents = latents
         self._guidance_intervals = guidance_intervals
@@ -168,10 +166,6 @@ class Flux1(Flux[Flux1Prompt]):
         return cls(
             load_pipeline(folder, load_options, without=absent), load_options, redux, guidance_intervals=intervals
         )
-
-    @classmethod
-    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux1PromptEncoder:
-        return Flux1PromptEncoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:

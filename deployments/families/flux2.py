@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline, compute_empirical_mu
@@ -25,14 +25,13 @@ from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.conditioning import PreparedRequest, ReferenceCache, trim_language_model
+from deployments.families.conditioning import PreparedRequest, trim_language_model
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux2
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import State, split_batch
 from deployments.families.step import schedule
-from deployments.families.vae import place_vae
 from deployments.images import stretch
 
 MAX_TEXT = 512
@@ -77,8 +76,11 @@ class EncodedReference(NamedTuple):
 
 
 class Flux2(Flux[Flux2Prompt]):
-    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
-    prompt_type: ClassVar[Any] = Flux2Prompt
+    text_parts = TEXT_PARTS
+    prompt_type = Flux2Prompt
+    encoder_type = Flux2PromptEncoder
+    packed_type = PackedFlux2
+    max_references = MAX_REFERENCES
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
@@ -88,30 +90,16 @@ class Flux2(Flux[Flux2Prompt]):
         base = isinstance(pipeline, Flux2KleinPipeline) and not pipeline.config["is_distilled"]
         if base and load_options.config.cfg is None:
             raise CheckpointError("a Klein base model needs cfg (docs/settings.md); or use a distilled one")
-        place_vae(pipeline.vae, load_options)
         self._pipeline: Any = pipeline
         self._guidance_embeds = isinstance(pipeline, Flux2Pipeline)
         channels = int(pipeline.transformer.config.in_channels)
-        decode = partial(_decode, pipeline)
-        super().__init__(
-            pipeline.transformer,
-            PackedFlux2,
-            load_options,
-            channels=channels,
-            references=ReferenceCache(MAX_REFERENCES, load_options.config.caches),
-            decode=decode,
-            prompts=None if load_options.shared_encoder else Flux2PromptEncoder(pipeline, load_options),
-        )
+        super().__init__(pipeline, load_options, channels=channels, decode=partial(_decode, pipeline))
 
     @classmethod
     def load(cls, folder: Path, load_options: LoadOptions) -> Self:
         return cls(
             load_pipeline(folder, load_options, without=TEXT_PARTS if load_options.shared_encoder else ()), load_options
         )
-
-    @classmethod
-    def prompt_encoder(cls, folder: Path, load_options: LoadOptions) -> Flux2PromptEncoder:
-        return Flux2PromptEncoder(load_pipeline(folder, load_options, without=("transformer", "vae")), load_options)
 
     @torch.inference_mode()
     def velocity(self, state: State, inputs: StepInputs) -> Tensor:

@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
@@ -23,14 +23,13 @@ from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import canvas_for
-from deployments.families.conditioning import PreparedRequest, ReferenceCache, trim_language_model
+from deployments.families.conditioning import PreparedRequest, trim_language_model
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.packed.batch import StepInputs
 from deployments.families.packed.transformers import PackedFlux3
 from deployments.families.pipeline import LoadOptions, shared_components
 from deployments.families.state import State, draw_noise, split_batch
 from deployments.families.step import schedule
-from deployments.families.vae import place_vae
 from deployments.images import stretch
 
 TEXT_MULTIPLE = 80
@@ -99,13 +98,15 @@ POSITION_SCALE = 0.5
 
 
 class Flux3(Flux[Flux3Prompt]):
-    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
-    prompt_type: ClassVar[Any] = Flux3Prompt
+    text_parts = TEXT_PARTS
+    prompt_type = Flux3Prompt
+    encoder_type = Flux3PromptEncoder
+    packed_type = PackedFlux3
+    max_references = MAX_REFERENCES
     reads_empty_prompts = False
 
     def __init__(self, pipeline: Any, load_options: LoadOptions) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
-        place_vae(pipeline.vae, load_options)
         self._scheduler: Any = pipeline.scheduler
         self._image_processor = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
         self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
@@ -115,18 +116,12 @@ class Flux3(Flux[Flux3Prompt]):
         def decode(latents: Tensor) -> Tensor:
             return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
 
-        channels = int(transformer.config.in_channels)
-        references: ReferenceCache[Tensor] = ReferenceCache(
-            MAX_REFERENCES, load_options.config.caches, solo_differs=load_options.config.render_side is None
-        )
         super().__init__(
-            transformer,
-            PackedFlux3,
+            pipeline,
             load_options,
-            channels=channels,
-            references=references,
+            channels=int(transformer.config.in_channels),
             decode=decode,
-            prompts=None if load_options.shared_encoder else Flux3PromptEncoder(pipeline, load_options),
+            solo_differs=load_options.config.render_side is None,
         )
 
     @classmethod

@@ -112,7 +112,8 @@ class RemoteEngine:
         """Seconds per unit of work (pixels of all frames times steps); the key is True for videos."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
-        self._broken = False
+        self.broken = False
+        """True when the command could not be restarted: only a new process helps."""
         self._process: EngineProcess | None = None
         if config.command is not None:
             self._process = EngineProcess(config.command)
@@ -141,11 +142,6 @@ class RemoteEngine:
     @property
     def faults(self) -> int:
         return self._health.faults
-
-    @property
-    def broken(self) -> bool:
-        """True when the command could not be restarted: only a new process helps."""
-        return self._broken
 
     @property
     def busy_since(self) -> float | None:
@@ -380,7 +376,7 @@ class RemoteEngine:
                     await _wait_until_healthy(self._config, server.process)
                 except (OSError, RuntimeError) as error:
                     logger.critical("the inference server can't be started again: %s", error)
-                    self._broken = True
+                    self.broken = True
                     return
             server.healthy_at = time.monotonic()
 

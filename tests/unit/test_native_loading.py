@@ -19,7 +19,7 @@ from torch import Tensor
 
 from deployments import native_loading
 from deployments.backend import NotFinite, OutOfMemory
-from deployments.checkpoint_files import CheckpointError, fingerprint, local_folder, pipeline_folder, single_file
+from deployments.checkpoint_files import CheckpointError, fingerprint, local_folder, pipeline_folder
 from deployments.contract import model
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import BUNDLED, ModelConfig
@@ -310,7 +310,6 @@ def test_what_is_compiled_meets_two_numbers_of_tokens(monkeypatch: pytest.Monkey
 def test_a_name_is_that_of_a_bundled_checkpoint_or_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_folder("bundled/flux3") == BUNDLED / "flux3"
     assert pipeline_folder("bundled/flux3") == (BUNDLED / "flux3", True)
-    assert single_file("bundled/flux3", "transformer/config.json") == BUNDLED / "flux3/transformer/config.json"
     with pytest.raises(CheckpointError, match="bundled/flux3"):
         pipeline_folder("bundled/nothing")
     (tmp_path / "mine").mkdir()
@@ -320,8 +319,6 @@ def test_a_name_is_that_of_a_bundled_checkpoint_or_of_a_folder(tmp_path: Path, m
     for name in ("no such name", "no/such/name"):
         with pytest.raises(CheckpointError, match="no folder here"):
             pipeline_folder(name)
-        with pytest.raises(CheckpointError, match="no folder here"):
-            single_file(name, "config.json")
 
 
 def test_the_fingerprint_of_weights_is_that_of_their_content(tmp_path: Path) -> None:
