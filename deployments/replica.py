@@ -128,19 +128,19 @@ class MediaModel:
         row, and until then its router prefers this one, as refusing is quick. It replaces a dead actor at the first
         check. (`RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS` shortens what follows the three checks, not the checks.)
         """
-        if self._engine.broken:
+        if self._engine.health.broken:
             logger.critical("the device is broken: this process exits and Serve starts another")
             await asyncio.sleep(_DRAIN_TIMEOUT_S)
             # No cleanup: that would use the device and may hang.
             os._exit(_EX_SOFTWARE)
         if self._hangs:
             raise RuntimeError(f"a step has been running for more than {self._spec.step_limit_s} s")
-        if self._engine.faults >= _MAX_FAULTS:
-            raise RuntimeError(f"{self._engine.faults} jobs in a row failed unexpectedly")
+        if self._engine.health.faults >= _MAX_FAULTS:
+            raise RuntimeError(f"{self._engine.health.faults} jobs in a row failed unexpectedly")
 
     @property
     def _hangs(self) -> bool:
-        busy_since = self._engine.busy_since
+        busy_since = self._engine.health.busy_since
         return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
 
 

@@ -29,7 +29,7 @@ from deployments.contract.request import FPS, VideoParams
 from deployments.families.canvas import lead_frames
 from deployments.families.device_errors import translate_device_errors
 from deployments.families.previews import LONG_SIDE as PREVIEW_SIDE
-from deployments.families.video_family import DraftLatents, VideoFamily, VideoInputs, VideoState
+from deployments.families.video_family import DraftLatents, VideoFamily, VideoInputs, VideoState, video_params
 from deployments.images import Pixels, fit, open_image
 from deployments.outputs import Outputs
 from deployments.video import reader
@@ -199,7 +199,7 @@ class VideoBackend:
     def fetch(self, job: GenerationJob) -> FetchedVideo:
         """Fetches the inputs, reads the start video and an earlier attempt's checkpoint: none of it needs the
         device."""
-        video, inputs = _video(job), self._fetcher.fetch_all(job.inputs.keys)
+        video, inputs = video_params(job), self._fetcher.fetch_all(job.inputs.keys)
         checkpoint = self._checkpoints.read(job.checkpoint)
         if job.inputs.start_video is None:
             return FetchedVideo(job, video, inputs, None, None, checkpoint)
@@ -309,13 +309,13 @@ class VideoBackend:
 
     def _draft_latents(self, state: ActiveVideo) -> bytes | None:
         """Returns the latents that a draft is enhanced from; None for other videos."""
-        if not _video(state.job).draft:
+        if not video_params(state.job).draft:
             return None
         draft = self._family.draft(state.video)
         return pack_latents({"video": draft.video, "audio": draft.audio}, {"model": self._model})
 
     def _start_export(self, state: ActiveVideo) -> VideoExport:
-        job, video, start = state.job, _video(state.job), state.start
+        job, video, start = state.job, video_params(state.job), state.start
         size = (job.request.width, job.request.height)
         parts, count = self._family.frames(state.video), video.frames
         height, width = state.video.shape.canvas.frame
@@ -330,12 +330,6 @@ class VideoBackend:
             file = folder / "video.mp4"
             writer = VideoWriter(file, rendered=rendered, size=size, frames=count, audio=audio, threads=self._threads)
             return VideoExport(parts, writer, file, folder)
-
-
-def _video(job: GenerationJob) -> VideoParams:
-    if job.request.video is None:
-        raise JobError("this model makes videos, not images")
-    return job.request.video
 
 
 def _concat_audio(start: StartVideo, audio: Audio | None) -> Audio | None:

@@ -64,7 +64,8 @@ class Engine(Generic[P, S]):
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
         requests = RequestTable[P, S]()
-        self._context = EngineContext(backend, requests, Health(clock), DeviceGate(), IoPool(_IO_THREADS), clock)
+        self.health = Health(clock)
+        self._context = EngineContext(backend, requests, self.health, DeviceGate(), IoPool(_IO_THREADS), clock)
         self._costs = StepCosts(max_batch, goal_s=step_goal_s, initial=initial_costs)
         self._fetcher = JobFetcher(self._context, ahead=max_running)
         self._encoder = Encoder(self._context, max_running=max_running, max_batch=max_batch, batching=batching)
@@ -90,33 +91,18 @@ class Engine(Generic[P, S]):
         return self._context.requests.running
 
     @property
-    def busy_since(self) -> float | None:
-        """Start of the longest backend call in progress, in seconds of the engine's clock; None without a call."""
-        return self._context.health.busy_since
-
-    @property
     def setup(self) -> Mapping[str, str]:
         return self._context.backend.setup
 
     @property
     def counts(self) -> Mapping[str, float]:
         """Counters by the names of `contract/counts.py`."""
-        return {**self._context.health.counts, **self._context.backend.counts()}
+        return {**self.health.counts, **self._context.backend.counts()}
 
     @property
     def learned(self) -> Mapping[str, StepCost]:
         """Measured costs by step key, for other engines on such a device. Thread-safe."""
         return self._costs.learned()
-
-    @property
-    def faults(self) -> int:
-        """Unexpected errors since the last success. Many mean that the model is broken, not the jobs."""
-        return self._context.health.faults
-
-    @property
-    def broken(self) -> bool:
-        """True when the device failed: every job ends without blame, and only a new process helps."""
-        return self._context.health.broken
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
         """Queues `job`. Thread-safe. The caller bounds the queue (`max_ongoing_requests`).
@@ -128,7 +114,7 @@ class Engine(Generic[P, S]):
         """
         handle = RequestHandle(job, emit, self._context.clock())
         self._context.requests.add(handle)
-        if self._context.health.broken:  # checked after adding, so that no job slips past the end of all others
+        if self.health.broken:  # checked after adding, so that no job slips past the end of all others
             handle.end(DEVICE_BROKEN)
             self._context.requests.drop_ended()
         return handle
@@ -171,7 +157,7 @@ class Engine(Generic[P, S]):
         """
         if self._threads:
             raise RuntimeError("the engine's threads do this")
-        if self._context.health.broken:
+        if self.health.broken:
             return False
         try:
             worked = [self._fetcher.work(), self._encoder.work(), self._stepper.work()]
@@ -191,7 +177,7 @@ class Engine(Generic[P, S]):
         while not self._context.requests.closed:
             changes = self._context.requests.changes
             try:
-                worked = not self._context.health.broken and worker.work()
+                worked = not self.health.broken and worker.work()
             except DeviceBroken as error:
                 self._context.give_up(error)
                 continue
@@ -201,7 +187,7 @@ class Engine(Generic[P, S]):
                 log.exception("the engine's loop failed; its jobs are given up")
                 handles = self._context.requests.unfinished()
                 only = handles[0].job if len(handles) == 1 else None
-                event = failure_event(error, blame=self._context.health.record_fault(only) and only is not None)
+                event = failure_event(error, blame=self.health.record_fault(only) and only is not None)
                 self._context.end_all(handles, event)
                 continue
             if not worked:

@@ -311,11 +311,11 @@ class Health:
         self._clock = clock
         self._calls: list[float | None] = [None for _ in Worker]
         self.faults = 0
-        """Unexpected errors since the last success."""
+        """Unexpected errors since the last success. Many mean that the model is broken, not the jobs."""
         self._faulty_jobs: set[str] = set()
         """Ids of the jobs that failed unexpectedly since the last success."""
         self.broken = False
-        """True when the device failed: nothing more runs in this process."""
+        """True when only a new process helps, as when the device failed: every job ends without blame."""
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._completed: list[tuple[int, int]] = []
         """Largest memory demands of finished jobs; none includes another."""

@@ -33,7 +33,7 @@ from deployments.families.ltx2_latents import AudioLatents, VideoLatents
 from deployments.families.pipeline import LoadOptions, load_pipeline, prompt_length
 from deployments.families.state import draw_noise, tensor_bytes
 from deployments.families.vae import finite
-from deployments.families.video_family import DraftLatents, PromptEmbeds, Stream, VideoInputs, VideoState
+from deployments.families.video_family import DraftLatents, PromptEmbeds, Stream, VideoInputs, VideoState, video_params
 from deployments.images import Pixels
 from deployments.lru_cache import MB, ByteCache
 from deployments.torch_process import wait_for
@@ -129,7 +129,7 @@ class Ltx2:
 
     def shape(self, job: GenerationJob, lead: int) -> VideoShape:
         """Returns the shape. With `render_side`, a draft has half the side of other videos, but a minimum."""
-        video = _video(job)
+        video = video_params(job)
         side = self._render_side
         if side is not None and video.draft:
             side = max(side // 2, min(side, _MIN_DRAFT_SIDE * self.scale.space))
@@ -140,7 +140,7 @@ class Ltx2:
     @torch.inference_mode()
     def encode(self, job: GenerationJob, inputs: VideoInputs) -> VideoState:
         """Returns the video before its first step. Raises JobError for a draft of another model."""
-        video = _video(job)
+        video = video_params(job)
         shape = self.shape(job, 0 if inputs.lead is None else len(inputs.lead))
         generator = torch.Generator("cpu").manual_seed(job.request.seed)
         draft = self._enlarge_draft(inputs.draft, shape) if inputs.draft is not None else None
@@ -315,12 +315,6 @@ def _load_upsampler(folder: Path, load_options: LoadOptions) -> Any:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return upsampler.to(load_options.device)
-
-
-def _video(job: GenerationJob) -> VideoParams:
-    if job.request.video is None:
-        raise JobError("this model makes videos, not images")
-    return job.request.video
 
 
 def _audio_times(state: VideoState, time: Tensor) -> Tensor:

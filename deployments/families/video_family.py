@@ -9,7 +9,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
+from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
+from deployments.contract.request import VideoParams
 from deployments.families.canvas import Scale, VideoShape
 from deployments.families.pipeline import LoadOptions
 from deployments.images import Pixels
@@ -140,3 +142,10 @@ class VideoFamily(Protocol):
     def probe(self) -> Tensor:
         """Takes one step of a tiny video and returns its tokens. Raises any error."""
         ...
+
+
+def video_params(job: GenerationJob) -> VideoParams:
+    """Raises JobError for an image."""
+    if job.request.video is None:
+        raise JobError("this model makes videos, not images")
+    return job.request.video

@@ -106,14 +106,12 @@ class RemoteEngine:
         self._config = config
         self._store, self._outputs, self._fetcher = store, Outputs(store), InputFetcher(store)
         self._slots = asyncio.Semaphore(max_running)
-        self._health = Health(time.monotonic)
+        self.health = Health(time.monotonic)
         self._share = DeviceShare()
         self._pace: dict[bool, float] = {}
         """Seconds per unit of work (pixels of all frames times steps); the key is True for videos."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
-        self.broken = False
-        """True when the command could not be restarted: only a new process helps."""
         self._process: EngineProcess | None = None
         if config.command is not None:
             self._process = EngineProcess(config.command)
@@ -133,20 +131,11 @@ class RemoteEngine:
 
     @property
     def counts(self) -> Mapping[str, float]:
-        return self._health.counts
+        return self.health.counts
 
     @property
     def learned(self) -> Mapping[str, StepCost]:
         return NO_COSTS
-
-    @property
-    def faults(self) -> int:
-        return self._health.faults
-
-    @property
-    def busy_since(self) -> float | None:
-        """Always None, as health checks find servers that hang."""
-        return None
 
     def start(self) -> None:
         for server in self._servers:
@@ -186,7 +175,7 @@ class RemoteEngine:
                 if deadline.expired():
                     handle.end(DEADLINE_PASSED)
                 else:
-                    fail(handle, error, self._health)
+                    fail(handle, error, self.health)
             except EngineLost as error:
                 logger.warning("job %s was lost by its inference server: %s", job.id, error)
                 handle.end(ENGINE_LOST)
@@ -196,9 +185,9 @@ class RemoteEngine:
                 handle.end(ENGINE_LOST)  # without effect if the caller has cancelled it
                 raise
             except Exception as error:
-                fail(handle, error, self._health)
+                fail(handle, error, self.health)
             else:
-                self._health.record_success(job)
+                self.health.record_success(job)
                 is_video, pace = job.request.video is not None, (time.monotonic() - started_at) / _work(job)
                 self._pace[is_video] = 0.8 * self._pace.get(is_video, pace) + 0.2 * pace
                 handle.device_s = self._share.since(mark)
@@ -376,7 +365,7 @@ class RemoteEngine:
                     await _wait_until_healthy(self._config, server.process)
                 except (OSError, RuntimeError) as error:
                     logger.critical("the inference server can't be started again: %s", error)
-                    self.broken = True
+                    self.health.broken = True
                     return
             server.healthy_at = time.monotonic()
 

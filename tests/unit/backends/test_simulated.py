@@ -57,7 +57,7 @@ def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, stor
     breaks.touch()
     for name, engine, outcome in (("a", broken, Interrupted), ("b", broken, Interrupted), ("c", healthy, Done)):
         assert isinstance(last(engine, make_job(name)), outcome), name
-    assert (broken.broken, healthy.broken) == (True, False)
+    assert (broken.health.broken, healthy.health.broken) == (True, False)
 
 
 def test_images_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:

@@ -35,7 +35,7 @@ class Bench:
     def run(self, *jobs: GenerationJob) -> None:
         self.submit(*jobs)
         self.engine.run_until_idle()
-        assert (self.engine.running, self.engine.waiting, self.engine.busy_since) == (0, 0, None)
+        assert (self.engine.running, self.engine.waiting, self.engine.health.busy_since) == (0, 0, None)
 
     def learn(self, size: int = 64, steps: int = 40) -> None:
         """Lets the batch limit of `size` grow to where it stays, and forgets the calls that took."""

@@ -88,7 +88,7 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
     bench = Threaded(VirtualBackend(before=hang))
     bench.submit(make_job("a"))
     assert entered.wait(WAIT)
-    assert bench.engine.busy_since is not None
+    assert bench.engine.health.busy_since is not None
     assert bench.engine.stop(timeout=0.0) is False
     release.set()
     bench.stop()

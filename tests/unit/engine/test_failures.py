@@ -50,7 +50,7 @@ def test_an_image_that_does_not_fit_alone_fails() -> None:
     bench.run(make_job("a"), make_job("huge", width=4096), make_job("b"))
     assert bench.last("huge") == NO_MEMORY
     assert bench.done() == {"a", "b"}
-    assert bench.engine.faults == 0
+    assert bench.engine.health.faults == 0
     assert bench.engine.counts[OUT_OF_MEMORY] == 1
 
 
@@ -107,7 +107,7 @@ def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
     assert bench.last("bad") == Failed("the mask is empty")
     assert bench.done() == {"a", "b"}
     assert len(bench.backend.batches("encode")) == 1
-    assert bench.engine.faults == 0
+    assert bench.engine.health.faults == 0
 
 
 @pytest.mark.parametrize("call", ["encode", "step", "finish"])
@@ -142,10 +142,10 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     monkeypatch.setattr(bench.backend, "encode", lambda jobs: [])
     bench.run(make_job("a"), make_job("b"))
     assert (bench.last("a"), bench.last("b")) == (BROKEN, replace(BROKEN, blame=False))
-    assert bench.engine.faults == 2
+    assert bench.engine.health.faults == 2
     monkeypatch.undo()
     bench.run(make_job("c"))
-    assert bench.engine.faults == 0
+    assert bench.engine.health.faults == 0
 
 
 def test_a_second_error_without_a_success_between_blames_nobody() -> None:
@@ -163,9 +163,9 @@ def test_results_that_are_not_finite_are_errors_though_every_step_goes_well() ->
     for name in ("a", "b"):
         bench.run(make_job(name))
     assert (bench.last("a"), bench.last("b")) == (NOTHING_USABLE, replace(NOTHING_USABLE, blame=False))
-    assert bench.engine.faults == 2
+    assert bench.engine.health.faults == 2
     bench.run(make_job("c"))
-    assert bench.engine.faults == 0
+    assert bench.engine.health.faults == 0
 
 
 @pytest.mark.parametrize("call", ["fetch", "encode", "step", "preview", "finish"])
@@ -177,7 +177,7 @@ def test_a_device_that_breaks_ends_every_job_at_once_and_blames_none(call: str) 
     assert {event for event in ended.values() if not isinstance(event, Done)} == {DEVICE_BROKEN}
     assert ended["2"] == DEVICE_BROKEN
     assert bench.backend.calls[-1][0] == call, "nothing is tried on the device after that"
-    assert bench.engine.broken
+    assert bench.engine.health.broken
 
 
 def test_a_broken_engine_refuses_at_once_and_leaves_the_device_alone() -> None:
@@ -198,7 +198,7 @@ def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
     for client in clients:
         client.start()
     bench.await_ends(40)
-    assert bench.engine.broken
+    assert bench.engine.health.broken
     bench.stop()
     last = [bench.last(job.id) for job in jobs]
     assert last[20] == DEVICE_BROKEN
@@ -221,7 +221,7 @@ def test_an_error_of_the_engine_itself_blames_no_job_among_several_and_is_outliv
     submitted.set()
     bench.await_ends(3)
     assert {bench.last(name) for name in bench.heard} == {replace(BROKEN, blame=False)}
-    assert bench.engine.faults == 1
+    assert bench.engine.health.faults == 1
     bench.submit(make_job("later"))
     bench.await_ends(1)
     bench.stop()

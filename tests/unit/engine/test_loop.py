@@ -212,7 +212,7 @@ def test_busy_since_is_the_beginning_of_the_call_in_progress() -> None:
     seen: list[tuple[str, bool]] = []
     backend = VirtualBackend()
     bench = Bench(backend)
-    backend.before = lambda call, names: seen.append((call, bench.engine.busy_since == backend.clock()))
+    backend.before = lambda call, names: seen.append((call, bench.engine.health.busy_since == backend.clock()))
     bench.run(make_job("a", steps=1))
     assert seen == [("fetch", False), ("encode", True), ("step", True), ("finish", True), ("store", False)]
 

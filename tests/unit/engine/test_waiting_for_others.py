@@ -114,7 +114,7 @@ def test_a_job_that_cannot_be_fetched_never_starts(error: Exception, told: Event
     assert bench.heard["bad"].kinds == [type(told).__name__]
     assert bench.last("bad") == told
     assert bench.done() == {"good"}
-    assert bench.engine.faults == 0
+    assert bench.engine.health.faults == 0
 
 
 def test_an_image_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
