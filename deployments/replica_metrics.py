@@ -83,7 +83,7 @@ def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
         "gen.steps": job.request.steps,
         "gen.outcome": outcome,
     }
-    spans = [("wait", handle.submitted, milestones.get(Milestone.ADMITTED, now))]
+    spans = [("wait", handle.submitted_at, milestones.get(Milestone.ADMITTED, now))]
     latest = max(milestones.values(), default=now)
     for name, start, end in _STAGES:
         # A video that resumes after its last step skips a stage, which then has a start and no end.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
@@ -132,7 +132,7 @@ class Flux1State(State):
 
 
 class Flux1(Flux[Flux1Prompt]):
-    text_parts = TEXT_PARTS
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
     prompt_type = Flux1Prompt
     encoder_type = Flux1PromptEncoder
     packed_type = PackedFlux1

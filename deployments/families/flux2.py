@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline, compute_empirical_mu
@@ -76,7 +76,7 @@ class EncodedReference(NamedTuple):
 
 
 class Flux2(Flux[Flux2Prompt]):
-    text_parts = TEXT_PARTS
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
     prompt_type = Flux2Prompt
     encoder_type = Flux2PromptEncoder
     packed_type = PackedFlux2

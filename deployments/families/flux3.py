@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
@@ -98,7 +98,7 @@ POSITION_SCALE = 0.5
 
 
 class Flux3(Flux[Flux3Prompt]):
-    text_parts = TEXT_PARTS
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
     prompt_type = Flux3Prompt
     encoder_type = Flux3PromptEncoder
     packed_type = PackedFlux3
