@@ -88,7 +88,7 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     short.get_by_text("Last errors").click()
     for words in ("60 s of work", "2 running, 1 starting, target 3", "4, 125 ms a step", "out of memory (gen-2-max)"):
         expect(short).to_contain_text(words)
-    expect(page.get_by_role("article", name="new")).to_contain_text("How long is not known yet")
+    expect(page.get_by_role("article", name="new")).to_contain_text("Duration not known yet")
     expect(page.get_by_role("region", name="In all")).to_contain_text("1.0 MiB")
     page.unroute("**/v1/admin/fleet")
     page.route("**/v1/admin/fleet", lambda route: route.abort())

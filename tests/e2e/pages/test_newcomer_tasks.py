@@ -66,7 +66,7 @@ def newcomer(page: Page) -> Newcomer:
 
 def deliver_newest(newcomer: Newcomer, behind: Behind) -> None:
     expect(newcomer.page.get_by_role("article").first).to_be_visible()
-    (task_id, *_) = newcomer.page.evaluate("JSON.parse(sessionStorage.getItem('request:shown'))")
+    (task_id, *_) = newcomer.page.evaluate("JSON.parse(sessionStorage.getItem('request:recent'))")
     behind(lambda worker: worker.deliver(task_id, JPEG, thumbnail=JPEG))
 
 

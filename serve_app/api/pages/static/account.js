@@ -1,16 +1,12 @@
-// What the project and its organization have: each section for those who may see it.
-import { open } from "./shell.js";
-import { credits, usage } from "./account_credits.js";
-import { keys } from "./account_keys.js";
-import { licences } from "./account_licences.js";
-import { members } from "./account_members.js";
-import { finetunes } from "./account_models.js";
-import { password } from "./account_password.js";
-import { programs } from "./account_programs.js";
-import { projects } from "./account_projects.js";
+// The account page: sections on the project and the organization, as far as the person may see them.
+import { keysSection, membersSection, oauthClientsSection, passwordSection } from "./account_access.js";
+import { creditsSection, licencesSection, limitsSection, usageSection } from "./account_billing.js";
+import { tunedModelsSection } from "./account_models.js";
+import { Session } from "./session.js";
 
-const session = await open();
-const sections = [credits, members, finetunes, keys, programs, projects, usage, licences, password];
-const holder = document.getElementById("sections");
-const elements = await Promise.all(sections.map((section) => section(session)));
-holder.append(...elements.filter(Boolean));
+const SECTIONS = [creditsSection, membersSection, tunedModelsSection, keysSection, oauthClientsSection, limitsSection,
+  usageSection, licencesSection, passwordSection];
+
+const session = await Session.open();
+const elements = await Promise.all(SECTIONS.map((section) => section(session)));
+document.getElementById("sections").append(...elements.filter(Boolean));

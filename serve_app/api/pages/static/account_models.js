@@ -1,75 +1,101 @@
+// The section of the account page on tuned models: upload, samples, deletion.
 import { get, post } from "./api.js";
-import { day, section, sure, table } from "./account_parts.js";
-import { el } from "./dom.js";
-import { endpoints } from "./schema.js";
-import { samples } from "./samples.js";
-import { may } from "./shell.js";
+import { button, confirmButton, el, errorText, formatDate, fromTemplate, onSubmit, panel, table } from "./dom.js";
+import { listEndpoints } from "./schema.js";
+import { TaskFollower, isFinal } from "./task_follower.js";
 
-const TUNED = "-finetuned";
-const FILLED_FIELDS = new Set(["prompt", "finetune_id"]); // by samples
+const TUNED_SUFFIX = "-finetuned";
+const SAMPLE_FIELDS = ["prompt", "finetune_id"];
+const SAMPLE_PROMPTS = [
+  "a large yellow star on a black background",
+  "a red circle on a white background",
+  "a large pink heart on a light blue background",
+];
 
-// Tuned models of the project: uploaded with progress, checked by the service.
-export async function finetunes(session) {
-  if (!may(session, "read tasks")) return null;
-  const mayGenerate = may(session, "generate");
-  const tuned = (await endpoints()).filter(({ name }) => name.endsWith(TUNED));
+export async function tunedModelsSection(session) {
+  if (!session.may("read tasks")) return null;
+  const mayGenerate = session.may("generate");
+  const endpoints = (await listEndpoints()).filter(({ name }) => name.endsWith(TUNED_SUFFIX));
+  const endpointByBase = new Map(endpoints.map((endpoint) => [endpoint.name.replace(TUNED_SUFFIX, ""), endpoint]));
   const list = el("div");
-  const refresh = async () => {
-    const { finetunes: entries } = await get("/v1/my_finetunes");
-    list.replaceChildren(...(entries.length ? view(entries) : [el("p", { class: "faint" }, "None yet.")]));
-  };
+  const samples = el("div");
 
-  function view(entries) {
-    const stage = el("div");
-    const rows = entries.map((model) => {
-      const endpoint = tuned.find(({ name }) => name === model.base + TUNED);
-      const forget = () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh);
-      return [model.name, model.base, el("code", {}, model.finetune_id), day(model.created),
-        mayGenerate && endpoint ? el("a", { href: `/?endpoint=${encodeURIComponent(endpoint.name)}&finetune_id=${encodeURIComponent(model.finetune_id)}` }, "Try it") : "",
-        mayGenerate && endpoint && needsPromptAlone(endpoint) ? samples(endpoint.name, model.finetune_id, stage) : "",
-        mayGenerate ? sure("Delete", `Delete ${model.name}?`, forget) : ""];
-    });
-    return [table(["Name", "For", "Id", "Since", "", "", ""], rows), stage];
+  async function refresh() {
+    const { finetunes } = await get("/v1/my_finetunes");
+    samples.replaceChildren();
+    list.replaceChildren(finetunes.length ? table(["Name", "For", "Id", "Since", "", "", ""], finetunes.map(row))
+      : el("p", { class: "faint" }, "No tuned models yet."));
+  }
+
+  function row({ finetune_id: id, name, base, created }) {
+    const facts = [name, base, el("code", {}, id), formatDate(created)];
+    if (!mayGenerate) return [...facts, "", "", ""];
+    const endpoint = endpointByBase.get(base);
+    const query = endpoint && new URLSearchParams({ endpoint: endpoint.name, finetune_id: id });
+    const erase = () => post("/v1/delete_finetune", { finetune_id: id }).then(refresh);
+    return [...facts,
+      endpoint && el("a", { href: `/?${query}` }, "Try it"),
+      endpoint && needsOnlyPrompt(endpoint) && button("Samples", ({ target }) => showSamples(target, endpoint.name, id)),
+      confirmButton("Delete", `Delete ${name}?`, erase)];
+  }
+
+  // Samples cost as much as other images, so they are generated only when asked for.
+  async function showSamples(trigger, endpoint, finetune_id) {
+    const group = el("div", { class: "samples", role: "group", "aria-label": "Samples" });
+    samples.replaceChildren(group);
+    trigger.disabled = true;
+    await Promise.all(SAMPLE_PROMPTS.map((prompt) => generateSample(group, endpoint, { prompt, finetune_id })));
+    trigger.disabled = false;
   }
 
   await refresh();
-  const bases = tuned.map(({ name }) => name.slice(0, -TUNED.length));
-  return section("Tuned models", { wide: true }, mayGenerate ? upload(refresh, bases) : null, list);
+  const upload = mayGenerate && new ModelUpload([...endpointByBase.keys()], refresh).form;
+  return panel("Tuned models", { wide: true }, upload, list, samples);
 }
 
-const needsPromptAlone = ({ forms: [{ fields }] }) => fields.every(({ name, required }) => !required || FILLED_FIELDS.has(name));
-
-function upload(refresh, bases) {
-  const file = el("input", { type: "file", accept: ".safetensors", required: true, "aria-label": "Weights (.safetensors)" });
-  const name = el("input", { placeholder: "Name", required: true, maxLength: 100, "aria-label": "Name" });
-  const base = el("select", { "aria-label": "For which endpoint" }, bases.map((each) => el("option", {}, each)));
-  const bar = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
-  const status = el("p", { role: "status" });
-  const form = el("form", {}, el("div", { class: "row" }, [file, name, base].map((each) => el("div", { class: "grow" }, each)), el("button", { class: "main" }, "Upload")), bar, status);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    // fetch tells nothing of how far an upload is.
-    const request = new XMLHttpRequest();
-    request.open("POST", `/v1/finetunes?name=${encodeURIComponent(name.value)}&base=${encodeURIComponent(base.value)}`);
-    request.upload.addEventListener("progress", (progress) => (bar.value = progress.loaded / progress.total));
-    request.upload.addEventListener("load", () => (status.textContent = "Being checked…"));
-    request.addEventListener("loadend", () => {
-      bar.hidden = true;
-      const answer = safely(request.responseText);
-      status.textContent = request.status === 200 ? "Ready to be used." : `Refused: ${typeof answer.detail === "string" ? answer.detail : answer.detail?.[0]?.msg ?? "no answer"}`;
-      status.className = request.status === 200 ? "good" : "bad";
-      if (request.status === 200) form.reset(), refresh();
-    });
-    bar.hidden = false;
-    request.send(file.files[0]);
-  });
-  return form;
-}
-
-function safely(text) {
+async function generateSample(group, endpoint, body) {
+  const figure = el("figure", {}, el("progress", { "aria-label": body.prompt }));
+  group.append(figure);
   try {
-    return JSON.parse(text);
-  } catch {
-    return {};
+    const { id } = await post(`/v1/${endpoint}`, body);
+    new TaskFollower(id, ({ status, result, details }) => {
+      if (status === "Ready") figure.replaceChildren(el("img", { src: result.sample, alt: body.prompt }));
+      else if (isFinal(status)) figure.replaceChildren(errorText(new Error(details?.error ?? status)));
+    });
+  } catch (error) {
+    figure.replaceChildren(errorText(error));
+  }
+}
+
+const needsOnlyPrompt = ({ forms: [{ fields }] }) =>
+  fields.every(({ name, required }) => !required || SAMPLE_FIELDS.includes(name));
+
+class ModelUpload {
+  constructor(bases, onUpload) {
+    const { element: form, ...parts } = fromTemplate("model-upload");
+    Object.assign(this, parts, { form, onUpload });
+    this.base.append(...bases.map((base) => el("option", {}, base)));
+    onSubmit(form, (values) => this.#upload(values));
+  }
+
+  #upload({ file, ...query }) {
+    const request = new XMLHttpRequest(); // unlike fetch, it reports the progress of an upload
+    request.responseType = "json";
+    request.open("POST", `/v1/finetunes?${new URLSearchParams(query)}`);
+    request.upload.addEventListener("progress", ({ loaded, total }) => (this.bar.value = loaded / total));
+    request.upload.addEventListener("load", () => (this.status.textContent = "Checking the file…"));
+    request.addEventListener("loadend", () => this.#finish(request.status === 200, request.response?.detail));
+    this.bar.hidden = false;
+    request.send(file);
+  }
+
+  #finish(isAccepted, detail) {
+    this.bar.hidden = true;
+    const reason = (Array.isArray(detail) ? detail[0]?.msg : detail) ?? "the service sent no answer";
+    this.status.textContent = isAccepted ? "Uploaded. The model is ready to use." : `Refused: ${reason}`;
+    this.status.className = isAccepted ? "good" : "bad";
+    if (!isAccepted) return;
+    this.form.reset();
+    this.onUpload();
   }
 }

@@ -1,37 +1,39 @@
-// The service, as any client sees it; the browser sends the session's cookie along.
+// The HTTP client of the service. The browser sends the session's cookie along.
 
-// What the service says is wrong: `fields` has messages by field names.
-export class Problem extends Error {
-  constructor(status, detail, retryAfter) {
-    const listed = Array.isArray(detail);
-    super(listed ? detail.map((each) => each.msg).join("; ") : String(detail || "No answer"));
+// `fields` maps the names of invalid fields to messages.
+class ServiceError extends Error {
+  constructor(status, detail, retryAfterS = 0) {
+    const issues = Array.isArray(detail) ? detail : [];
+    super(issues.map(({ msg }) => msg).join("; ") || String(detail || "The service sent no answer"));
     this.status = status;
-    this.retryAfter = retryAfter;
-    this.fields = listed ? Object.fromEntries(detail.map((each) => [each.loc.filter((p) => p !== "body")[0], each.msg])) : {};
+    this.retryAfterS = retryAfterS;
+    this.fields = Object.fromEntries(issues.map(({ loc, msg }) => [loc.find((part) => part !== "body"), msg]));
   }
 }
 
-// `more` are further options of `fetch`.
-export async function call(method, path, body, headers = {}, more = {}) {
-  const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", ...more };
-  if (body instanceof Blob) options.body = body;
-  else if (body !== undefined) {
-    options.headers["content-type"] = "application/json";
-    options.body = JSON.stringify(body);
+async function call(method, path, body, { headers, ...options } = {}) {
+  const request = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", ...options };
+  if (body !== undefined) {
+    request.headers["content-type"] = "application/json";
+    request.body = JSON.stringify(body);
   }
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, request);
   } catch {
-    throw new Problem(0, "The service can't be reached");
+    throw new ServiceError(0, "The service can't be reached");
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Problem(response.status, answer.detail, Number(response.headers.get("retry-after")) || 0);
-  return answer;
+  if (response.ok) return answer;
+  throw new ServiceError(response.status, answer.detail, Number(response.headers.get("retry-after")) || 0);
 }
 
-export const get = (path, more) => call("GET", path, undefined, {}, more);
-export const post = (path, body, headers) => call("POST", path, body, headers);
+export const get = (path, options) => call("GET", path, undefined, options);
+export const post = (path, body, options) => call("POST", path, body, options);
 export const put = (path, body) => call("PUT", path, body);
+export const patch = (path, body) => call("PATCH", path, body);
 export const remove = (path) => call("DELETE", path);
+
+export const taskPath = (id) => `/v1/tasks/${encodeURIComponent(id)}`;
+export const getResult = (id, options) => get(`/v1/get_result?id=${encodeURIComponent(id)}`, options);

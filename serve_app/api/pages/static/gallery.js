@@ -1,252 +1,265 @@
-// What the project has asked for, newest first: images as they come, the queue with them.
-import { get, remove } from "./api.js";
-import { SAID } from "./card.js";
-import { announce, el, moment } from "./dom.js";
-import { isEnd } from "./follow.js";
-import { spoken } from "./layout.js";
-import { endpoints } from "./schema.js";
-import { may, open } from "./shell.js";
-import { taskView } from "./task_view.js";
+// The gallery: the project's tasks by day, newest first, with those that wait.
+import { get, remove, taskPath } from "./api.js";
+import { announce, button, downloadResult, el, formatTime, onSubmit, pageElements, runDialog, setMessage, showErrors } from "./dom.js";
+import { promptWords } from "./layout.js";
+import { listEndpoints } from "./schema.js";
+import { Session } from "./session.js";
+import { STATUS_LABELS, isFinal } from "./task_follower.js";
+import { TaskView } from "./task_view.js";
 
-const EVERY_MS = 3000;
-const LIMIT = 40;
-const TYPED_MS = 300;
-const STATUSES = { active: "active=true", refused: "status=Request+Moderated&status=Content+Moderated" };
+const REFRESH_MS = 3000;
+const TYPING_PAUSE_MS = 300;
+const PAGE_SIZE = 40;
+const DAY_MS = 24 * 3600 * 1000;
+const STATUS_QUERIES = { active: "active=true", refused: "status=Request+Moderated&status=Content+Moderated" };
 
-const session = await open();
-const list = document.getElementById("tasks");
-const filters = document.getElementById("filters");
-const more = document.getElementById("more");
-const problem = document.getElementById("problem");
-const missing = document.getElementById("missing");
-const nothing = document.getElementById("nothing");
-const selection = document.getElementById("selection");
-const entries = new Map(); // by id: what is on the page of it
-const days = new Map(); // by name: a section, and its list
-let following; // the cursor of older ones, null where there are none; undefined before anything is known
+class GalleryItem {
+  constructor(task, { mayGenerate, onSelect, onCancel }) {
+    this.task = task;
+    const { id, status, endpoint, thumbnail, progress, expires } = task;
+    const words = promptWords(task.prompt);
+    const title = words || endpoint;
+    this.isFinal = isFinal(status);
+    const lazyImage = { src: thumbnail, alt: title, loading: "lazy" };
+    this.image = el(thumbnail ? "img" : "span", { class: "thumb", ...(thumbnail && lazyImage) });
+    this.bar = el("progress", { max: 1, value: progress ?? undefined, "aria-label": "Progress" });
+    const label = status === "Ready" ? "" : STATUS_LABELS[status];
+    this.element = el("li", {}, el("figure", {},
+      this.isFinal ? el("a", { href: `#${id}`, "aria-label": `Open: ${title}` }, this.image) : this.image,
+      this.isFinal && el("input", { type: "checkbox", value: id, "aria-label": `Select: ${title}`, onchange: onSelect }),
+      el("figcaption", {}, !this.isFinal && this.bar,
+        el("div", { class: "prompt" }, words),
+        el("div", { class: "row apart faint" }, el("span", {}, endpoint), el("span", { class: this.isFinal && "bad" }, label)),
+        expires !== null && el("div", { class: "faint" }, `Kept until ${formatTime(expires)}`),
+        !this.isFinal && mayGenerate && button("Cancel", () => onCancel(id)))));
+  }
 
-for (const each of await endpoints()) filters.elements.endpoint.append(el("option", { value: each.name }, each.name));
-for (const [name, value] of new URLSearchParams(location.search)) if (filters.elements.namedItem(name)) filters.elements[name].value = value;
-for (const select of filters.elements) if (select.selectedIndex < 0) select.value = "";
-
-function query(cursor) {
-  const { status, endpoint, prompt } = filters.elements;
-  const chosen = new URLSearchParams(status.value ? STATUSES[status.value] ?? { status: status.value } : {});
-  chosen.set("limit", LIMIT);
-  if (endpoint.value) chosen.set("endpoint", endpoint.value);
-  if (prompt.value) chosen.set("prompt", prompt.value);
-  if (cursor) chosen.set("cursor", cursor);
-  return `/v1/tasks?${chosen}`;
-}
-
-async function refresh() {
-  const url = query();
-  try {
-    const page = await get(url);
-    if (url !== query()) return; // other filters by now
-    problem.hidden = true;
-    page.tasks.toReversed().forEach((task) => place(task, true));
-    if (filters.elements.status.value === "active" && !page.next) leave(new Set(page.tasks.map((task) => task.id)));
-    if (following === undefined) following = page.next;
-    more.hidden = !following;
-    nothing.hidden = entries.size > 0;
-  } catch (refusal) {
-    problem.textContent = `${refusal.message}; trying again`;
-    problem.hidden = false;
+  // Changes the element in place, as links are signed anew each time. Returns false if the task needs a new element.
+  update(task) {
+    const { status, thumbnail, progress } = this.task;
+    if (task.status !== status || Boolean(task.thumbnail) !== Boolean(thumbnail)) return false;
+    if (this.isFinal || task.progress === progress) return true;
+    this.task = task;
+    this.bar.value = task.progress ?? 0;
+    if (task.thumbnail) this.image.src = task.thumbnail;
+    return true;
   }
 }
 
-// Links are signed anew each time: an image that is there stays as it is until its task moves on.
-function place(task, first) {
-  const previous = entries.get(task.id);
-  const kind = [task.status, Boolean(task.thumbnail)].join();
-  if (previous?.kind === kind) return previous.update(task);
-  const entry = { kind, task, ...item(task) };
-  if (previous) previous.element.replaceWith(entry.element);
-  else if (first) dayOf(task, first).prepend(entry.element);
-  else dayOf(task, first).append(entry.element);
-  entries.set(task.id, entry);
-}
+class Gallery {
+  #items = new Map(); // by id
+  #days = new Map(); // lists by date
+  #cursor; // of older tasks; null if there are none, undefined before the first page
+  #loadedQuery;
+  #typingTimer = 0;
 
-// The list of the day on which it was submitted.
-function dayOf(task, first) {
-  const name = new Date(task.created * 1000).toDateString();
-  if (!days.has(name)) {
-    const [items, id] = [el("ul", { class: "gallery" }), `day-${name.replaceAll(" ", "-")}`];
-    const section = el("section", { "aria-labelledby": id }, el("h2", { id }, dayNamed(task.created * 1000)), items);
-    if (first) list.prepend(section);
-    else list.append(section);
-    days.set(name, items);
+  constructor(session, endpoints) {
+    this.session = session;
+    Object.assign(this, pageElements("tasks", "filters", "more", "problem", "missing", "nothing", "selection"));
+    this.#restoreFilters(endpoints);
+    this.#listen();
   }
-  return days.get(name);
-}
 
-function dayNamed(ms) {
-  const ago = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(ms).setHours(0, 0, 0, 0)) / 864e5);
-  return ["Today", "Yesterday"][ago] ?? new Date(ms).toLocaleDateString("en", { weekday: "short", month: "short", day: "numeric" });
-}
-
-function drop(id) {
-  entries.get(id)?.element.remove();
-  entries.delete(id);
-  for (const [name, items] of days) {
-    if (items.children.length) continue;
-    items.parentElement.remove();
-    days.delete(name);
+  async start() {
+    await this.#filter();
+    this.#openFromAddress();
+    // The service reads up to a thousand prompts for a search, so searches are not repeated.
+    setInterval(() => document.hidden || this.filters.elements.prompt.value || this.#refresh(), REFRESH_MS);
   }
-  select();
-}
 
-// What has ended is no longer in the queue.
-function leave(waiting) {
-  for (const id of [...entries.keys()]) if (!waiting.has(id)) drop(id);
-}
+  #restoreFilters(endpoints) {
+    const { elements } = this.filters;
+    elements.endpoint.append(...endpoints.map(({ name }) => el("option", { value: name }, name)));
+    for (const [name, value] of new URLSearchParams(location.search)) {
+      if (elements.namedItem(name)) elements[name].value = value;
+    }
+    for (const element of elements) if (element.selectedIndex < 0) element.value = "";
+  }
 
-function item(task) {
-  const said = spoken(task.prompt ?? "");
-  const image = task.thumbnail
-    ? el("img", { class: "thumb", src: task.thumbnail, alt: said || task.endpoint, loading: "lazy" })
-    : el("span", { class: "thumb" });
-  const over = isEnd(task.status);
-  const bar = over ? null : el("progress", { max: 1, value: task.progress ?? undefined, "aria-label": "Progress" });
-  const state = el("span", { class: over && task.status !== "Ready" ? "bad" : "" }, over ? (task.status === "Ready" ? "" : SAID[task.status]) : SAID[task.status]);
-  const element = el("li", {}, el("figure", {},
-    over ? el("a", { href: `#${task.id}`, "aria-label": `Open: ${said || task.endpoint}` }, image) : image,
-    over ? el("input", { type: "checkbox", value: task.id, "aria-label": `Select: ${said || task.endpoint}`, onchange: select }) : null,
-    el("figcaption", {}, bar,
-      el("div", { class: "told" }, said),
-      el("div", { class: "row apart faint" }, el("span", {}, task.endpoint), state),
-      task.expires === null ? null : el("div", { class: "faint" }, `Kept until ${moment(task.expires)}`),
-      over || !may(session, "generate") ? null : el("button", { type: "button", onclick: () => cancel(task.id) }, "Cancel"))));
-  let progress = task.progress;
-  const update = (now) => {
-    if (over || now.progress === progress) return;
-    progress = now.progress;
-    bar.value = progress ?? 0;
-    if (now.thumbnail) image.src = now.thumbnail;
-  };
-  return { element, update };
-}
+  #listen() {
+    const { prompt, status, endpoint } = this.filters.elements;
+    prompt.addEventListener("input", () => this.#filterSoon());
+    for (const select of [status, endpoint]) select.addEventListener("change", () => this.#filter());
+    onSubmit(this.filters, () => {
+      this.#loadedQuery = undefined; // searches again, even if nothing was changed
+      this.#filter();
+    });
+    this.more.addEventListener("click", () => this.#loadMore());
+    const loadVisible = ([{ isIntersecting }]) => isIntersecting && this.more.click();
+    new IntersectionObserver(loadVisible, { rootMargin: "50%" }).observe(this.more);
+    addEventListener("hashchange", () => {
+      document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
+      this.#openFromAddress();
+    });
+  }
 
-async function cancel(id) {
-  await remove(`/v1/tasks/${id}`).catch(() => {});
-  refresh();
-}
+  #query(cursor) {
+    const { status, endpoint, prompt } = this.filters.elements;
+    const query = new URLSearchParams(status.value ? STATUS_QUERIES[status.value] ?? { status: status.value } : {});
+    query.set("limit", PAGE_SIZE);
+    for (const [name, value] of Object.entries({ endpoint: endpoint.value, prompt: prompt.value, cursor })) {
+      if (value) query.set(name, value);
+    }
+    return `/v1/tasks?${query}`;
+  }
 
-const selected = () => [...list.querySelectorAll(":checked")].map((box) => box.value);
+  // Waits while an element of the list is being pressed, as it would vanish under the pointer.
+  #filterSoon() {
+    clearTimeout(this.#typingTimer);
+    const filter = () => (this.tasks.matches(":active") ? this.#filterSoon() : this.#filter());
+    this.#typingTimer = setTimeout(filter, TYPING_PAUSE_MS);
+  }
 
-function select() {
-  const count = selected().length;
-  selection.hidden = count === 0;
-  selection.replaceChildren(el("span", {}, `${count} selected`),
-    el("button", { type: "button", onclick: () => forSelected("Downloaded", download) }, "Download"),
-    may(session, "generate") ? el("button", { type: "button", onclick: () => confirm(`Delete ${count}: results, inputs and prompts?`) && forSelected("Deleted", erase) }, "Delete") : null,
-    el("button", { type: "button", onclick: clear }, "Clear"));
-}
+  #filter() {
+    const query = this.#query();
+    if (this.#loadedQuery === query) return;
+    this.#loadedQuery = query;
+    const filters = new URLSearchParams([...new FormData(this.filters)].filter(([, value]) => value));
+    history.replaceState(null, "", (filters.size ? `?${filters}` : location.pathname) + location.hash);
+    this.#items.clear();
+    this.#days.clear();
+    this.tasks.replaceChildren();
+    this.#showSelection();
+    this.#cursor = undefined;
+    return this.#refresh();
+  }
 
-function clear() {
-  for (const box of list.querySelectorAll(":checked")) box.checked = false;
-  select();
-}
+  async #refresh() {
+    const query = this.#query();
+    try {
+      const { tasks, next } = await get(query);
+      if (query !== this.#query()) return; // the filters have changed
+      setMessage(this.problem);
+      for (const task of tasks.toReversed()) this.#place(task, "prepend");
+      if (this.filters.elements.status.value === "active" && !next) {
+        const waiting = new Set(tasks.map(({ id }) => id));
+        [...this.#items.keys()].filter((id) => !waiting.has(id)).forEach((id) => this.#drop(id));
+      }
+      this.#setCursor(this.#cursor === undefined ? next : this.#cursor);
+      this.nothing.hidden = this.#items.size > 0;
+    } catch (error) {
+      setMessage(this.problem, `${error.message}; trying again`);
+    }
+  }
 
-async function forSelected(done, act) {
-  const ids = selected();
-  try {
-    for (const id of ids) await act(id);
-    announce(`${done}: ${ids.length}`);
-    clear();
-  } catch (refusal) {
-    problem.textContent = refusal.message;
-    problem.hidden = false;
+  async #loadMore() {
+    if (this.more.disabled) return;
+    this.more.disabled = true;
+    const query = this.#query(this.#cursor);
+    const page = await get(query).catch(() => null);
+    this.more.disabled = false;
+    if (!page || query !== this.#query(this.#cursor)) return; // the filters have changed
+    for (const task of page.tasks) this.#place(task, "append");
+    this.#setCursor(page.next);
+  }
+
+  #setCursor(cursor) {
+    this.#cursor = cursor;
+    this.more.hidden = !cursor;
+  }
+
+  // `method` says at which end of its day a new task goes: "prepend" or "append".
+  #place(task, method) {
+    const item = this.#items.get(task.id);
+    if (item?.update(task)) return;
+    const next = new GalleryItem(task, {
+      mayGenerate: this.session.may("generate"),
+      onSelect: () => this.#showSelection(),
+      onCancel: (id) => remove(taskPath(id)).catch(() => {}).then(() => this.#refresh()),
+    });
+    if (item) item.element.replaceWith(next.element);
+    else this.#dayList(task.created * 1000, method)[method](next.element);
+    this.#items.set(task.id, next);
+  }
+
+  #dayList(ms, method) {
+    const date = new Date(ms).toDateString();
+    if (!this.#days.has(date)) {
+      const list = el("ul", { class: "gallery" });
+      const id = `day-${date.replaceAll(" ", "-")}`;
+      this.tasks[method](el("section", { "aria-labelledby": id }, el("h2", { id }, dayTitle(ms)), list));
+      this.#days.set(date, list);
+    }
+    return this.#days.get(date);
+  }
+
+  #drop(id) {
+    this.#items.get(id)?.element.remove();
+    this.#items.delete(id);
+    for (const [date, list] of this.#days) {
+      if (list.children.length) continue;
+      list.parentElement.remove();
+      this.#days.delete(date);
+    }
+    this.#showSelection();
+  }
+
+  get #selected() {
+    return [...this.tasks.querySelectorAll(":checked")];
+  }
+
+  #showSelection() {
+    const count = this.#selected.length;
+    const erase = async (id) => {
+      await remove(`${taskPath(id)}/result`);
+      this.#drop(id);
+    };
+    const confirmErase = () => confirm(`Delete ${count}: results, inputs and prompts?`) && this.#forSelected("Deleted", erase);
+    this.selection.hidden = count === 0;
+    this.selection.replaceChildren(el("span", {}, `${count} selected`),
+      button("Download", () => this.#forSelected("Downloaded", downloadResult)),
+      this.session.may("generate") ? button("Delete", confirmErase) : "",
+      button("Clear", () => this.#clearSelection()));
+  }
+
+  #clearSelection() {
+    for (const box of this.#selected) box.checked = false;
+    this.#showSelection();
+  }
+
+  #forSelected(done, act) {
+    return showErrors(this.problem, async () => {
+      const ids = this.#selected.map((box) => box.value);
+      for (const id of ids) await act(id);
+      announce(`${done}: ${ids.length}`);
+      this.#clearSelection();
+    });
+  }
+
+  // The address names the open task, so going back closes it. The list may lack the task.
+  async #openFromAddress() {
+    const id = location.hash.slice(1);
+    setMessage(this.missing);
+    if (!id || document.getElementById(id)) return; // "#main" is an element of the page
+    await showErrors(this.missing, () => this.#showDialog(id));
+    if (location.hash.slice(1) === id) history.replaceState(null, "", location.pathname + location.search);
+  }
+
+  async #showDialog(id) {
+    const close = () => dialog.close();
+    const { task, element, title } = await TaskView.load(id, this.session, () => {
+      this.#drop(id);
+      close();
+    });
+    if (location.hash.slice(1) !== id) return;
+    const onkeydown = ({ key, target }) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      const links = [...this.tasks.querySelectorAll("figure > a")];
+      const neighbour = links[links.findIndex((link) => link.hash === `#${id}`) + step];
+      if (neighbour && target.tagName !== "VIDEO") location.replace(neighbour.href);
+    };
+    const closeButton = button("✕", close, { "aria-label": "Close" });
+    const dialog = el("dialog", { class: "task", "aria-label": title, onkeydown },
+      el("div", { class: "row apart" }, el("h2", {}, task.endpoint), closeButton), element);
+    await runDialog(dialog);
   }
 }
 
-async function download(id) {
-  const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
-  if (result) el("a", { href: result.sample, download: "" }).click();
+function dayTitle(ms) {
+  const midnight = (time) => new Date(time).setHours(0, 0, 0, 0);
+  const days = Math.round((midnight(Date.now()) - midnight(ms)) / DAY_MS);
+  const format = { weekday: "short", month: "short", day: "numeric" };
+  return ["Today", "Yesterday"][days] ?? new Date(ms).toLocaleDateString("en", format);
 }
 
-const erase = (id) => remove(`/v1/tasks/${encodeURIComponent(id)}/result`).then(() => drop(id));
-
-// The address names the task that is open, so that going back closes it. An older one isn't in the list.
-async function openNamed() {
-  const id = location.hash.slice(1);
-  missing.hidden = true;
-  if (!id || document.getElementById(id)) return; // "#main" is a place on the page
-  try {
-    await showDialog(id);
-  } catch (refusal) {
-    missing.textContent = refusal.message;
-    missing.hidden = false;
-  }
-  if (location.hash.slice(1) === id) history.replaceState(null, "", location.pathname + location.search);
-}
-
-async function showDialog(id) {
-  const { task, element, title } = await taskView(id, session, () => (drop(id), dialog.close()));
-  if (location.hash.slice(1) !== id) return;
-  const close = el("button", { type: "button", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
-  const dialog = el("dialog", { class: "task", "aria-label": title }, el("div", { class: "row apart" }, el("h2", {}, task.endpoint), close), element);
-  dialog.addEventListener("keydown", ({ key, target }) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
-    if (!step || target.tagName === "VIDEO") return;
-    const open = [...list.querySelectorAll("figure > a")];
-    const next = open[open.findIndex((link) => link.hash === `#${id}`) + step];
-    if (next) location.replace(next.href);
-  });
-  document.body.append(dialog);
-  dialog.showModal();
-  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-  dialog.remove();
-}
-
-more.addEventListener("click", async () => {
-  if (more.disabled) return;
-  more.disabled = true;
-  const url = query(following);
-  const page = await get(url).catch(() => null);
-  more.disabled = false;
-  if (!page || url !== query(following)) return; // other filters by now
-  page.tasks.forEach((task) => place(task, false));
-  following = page.next;
-  more.hidden = !following;
-});
-new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && more.click(), { rootMargin: "50%" }).observe(more);
-
-let typed = 0;
-let filtered; // the query that the list is of
-// What is being pressed stays where it is until that is over.
-const refilterSoon = () => (typed = setTimeout(() => (list.matches(":active") ? refilterSoon() : refilter()), TYPED_MS));
-filters.elements.prompt.addEventListener("input", () => {
-  clearTimeout(typed);
-  refilterSoon();
-});
-for (const name of ["status", "endpoint"]) filters.elements[name].addEventListener("change", refilter);
-filters.addEventListener("submit", (event) => {
-  event.preventDefault();
-  filtered = undefined; // once more, where nothing was changed
-  refilter();
-});
-
-function refilter() {
-  if (filtered === query()) return;
-  filtered = query();
-  const chosen = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
-  history.replaceState(null, "", (chosen.size ? `?${chosen}` : location.pathname) + location.hash);
-  entries.clear();
-  days.clear();
-  list.replaceChildren();
-  select();
-  following = undefined;
-  return refresh();
-}
-
-addEventListener("hashchange", () => {
-  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
-  openNamed();
-});
-
-await refilter(); // by what was typed meanwhile, too
-openNamed();
-// A search reads up to a thousand prompts: it is made when asked for.
-setInterval(() => document.hidden || filters.elements.prompt.value || refresh(), EVERY_MS);
+await new Gallery(await Session.open(), await listEndpoints()).start();

@@ -1,106 +1,130 @@
-// Images that are sent: dropped, pasted, picked, or a result that is used again.
-import { el, unique } from "./dom.js";
-import { brush } from "./brush.js";
-import { changed } from "./moving.js";
+// Fields for files: dropped, pasted or picked images and videos.
+import { notifyChange } from "./canvas_editor.js";
+import { button, el, fromTemplate, setMessage, uniqueId } from "./dom.js";
+import { MaskEditor } from "./mask_editor.js";
 
 export const IMAGE_TYPES = "image/jpeg,image/png,image/webp";
 
-// One image. `change` listeners hear of a new one.
-export function image(field) {
-  return slot(IMAGE_TYPES, (url) => el("img", { src: url, alt: "" }), "Drop, paste or pick an image");
+// Returns a message if the type of a file is not accepted.
+export function typeProblem(file, types) {
+  if (types.split(",").includes(file.type)) return "";
+  return `${file.name} can't be used. Send one of: ${types.replaceAll(/\w+\//g, "").replaceAll(",", ", ")}.`;
 }
 
-export function video() {
-  return slot("video/mp4", (url) => el("video", { src: url, controls: true, muted: true }), "Drop or pick an mp4");
-}
-
-// What is wrong with the kind of a file; nothing where it fits.
-export const unfit = (blob, types) =>
-  types.split(",").includes(blob.type) ? "" : `${blob.name} can't be used. Send one of: ${types.replaceAll(/\w+\//g, "").replaceAll(",", ", ")}.`;
-
-function slot(types, show, invitation) {
-  const file = el("input", { type: "file", accept: types, id: unique("file") });
-  const preview = el("div", { class: "shown" });
-  const clear = el("button", { type: "button", hidden: true, "aria-label": "Take the image away" }, "✕");
-  const wrong = el("small", { class: "bad", role: "alert", hidden: true });
-  const element = el("div", { class: "slot" }, el("label", { htmlFor: file.id, class: "faint" }, invitation), file, preview, wrong, clear);
-  const control = { element, input: file, data: undefined, listeners: [], value: () => control.data };
-  control.set = (data) => {
-    control.data = data || undefined;
-    preview.replaceChildren(...(data ? [show(data)] : []));
-    element.classList.toggle("full", Boolean(data));
-    clear.hidden = !data;
-    control.listeners.forEach((listener) => listener(control.data));
-    changed(element);
-  };
-  control.take = async (blob) => {
-    if (!blob) return;
-    wrong.textContent = unfit(blob, types);
-    wrong.hidden = !wrong.textContent;
-    if (wrong.hidden) control.set(await asDataUrl(blob));
-  };
-  file.addEventListener("change", () => control.take(file.files[0]));
-  clear.addEventListener("click", () => {
-    file.value = "";
-    control.set(undefined);
-  });
-  element.addEventListener("dragover", (event) => event.preventDefault());
-  element.addEventListener("drop", (event) => {
-    event.preventDefault();
-    control.take(event.dataTransfer.files[0]);
-  });
-  element.addEventListener("paste", (event) => control.take(event.clipboardData.files[0]));
-  return control;
-}
-
-// Several, in order: an empty slot follows the last one.
-export function images(field) {
-  const slots = [];
-  const element = el("div", { class: "slots" });
-  const add = () => {
-    const control = image(field);
-    control.listeners.push(() => {
-      if (slots.every((each) => each.data) && slots.length < (field.items ?? 1)) add();
-    });
-    slots.push(control);
-    element.append(control.element);
-    return control;
-  };
-  const value = () => {
-    const chosen = slots.map((each) => each.data).filter(Boolean);
-    return chosen.length ? chosen : undefined;
-  };
-  const set = (values) => {
-    slots.splice(0).forEach((each) => each.element.remove());
-    for (const each of [values ?? []].flat()) add().set(each);
-    if (!slots.length || slots.every((each) => each.data)) add();
-  };
-  set([]);
-  return { element, input: slots[0].input, value, set, take: (blob) => slots.at(-1).take(blob) };
-}
-
-// Painted on the image of the field `image`, or an image of its own.
-export function mask(field, others) {
-  const control = image(field);
-  const paint = el("button", { type: "button" }, "Paint it");
-  const element = el("div", {}, control.element, paint);
-  paint.addEventListener("click", async () => {
-    const source = others("image")?.value();
-    if (!source) return others("image")?.input?.focus();
-    paint.disabled = true; // until what is painted now is there to paint on
-    try {
-      control.set(await brush(source, control.data));
-    } finally {
-      paint.disabled = false;
-    }
-  });
-  return { ...control, element, value: control.value };
-}
-
-export const asDataUrl = (blob) =>
+export const readDataUrl = (blob) =>
   new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result);
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(blob);
   });
+
+// Calls `handle` with files that are picked in `input` or dropped on `target`.
+export function onFiles(target, input, handle) {
+  input.onchange = () => {
+    handle([...input.files]);
+    input.value = ""; // so that the same file can be picked again
+  };
+  target.ondragover = (event) => event.preventDefault();
+  target.ondrop = (event) => {
+    event.preventDefault();
+    handle([...event.dataTransfer.files], event);
+  };
+}
+
+// A place for one file; its value is a data URL.
+class FileSlot {
+  #data;
+
+  // `createPreview` shows a data URL; `onChange` gets a new one, or undefined.
+  constructor({ types, invitation, createPreview, onChange = () => {} }) {
+    Object.assign(this, fromTemplate("file-slot"), { types, createPreview, onChange });
+    this.input.id = this.label.htmlFor = uniqueId("file");
+    this.input.accept = types;
+    this.label.textContent = invitation;
+    this.clear.onclick = () => this.set(undefined);
+    onFiles(this.element, this.input, ([file]) => this.#read(file));
+    this.element.onpaste = ({ clipboardData }) => this.#read(clipboardData.files[0]);
+  }
+
+  value() {
+    return this.#data;
+  }
+
+  set(data) {
+    this.#data = data || undefined;
+    this.preview.replaceChildren(...(data ? [this.createPreview(data)] : []));
+    this.element.classList.toggle("full", Boolean(data));
+    this.clear.hidden = !data;
+    this.onChange(this.#data);
+    notifyChange(this.element);
+  }
+
+  async #read(file) {
+    if (!file) return;
+    setMessage(this.problem, typeProblem(file, this.types));
+    if (this.problem.hidden) this.set(await readDataUrl(file));
+  }
+}
+
+export class ImageSlot extends FileSlot {
+  constructor(onChange) {
+    const createPreview = (src) => el("img", { src, alt: "" });
+    super({ types: IMAGE_TYPES, invitation: "Drop, paste or pick an image", createPreview, onChange });
+  }
+}
+
+export class VideoSlot extends FileSlot {
+  constructor() {
+    const createPreview = (src) => el("video", { src, controls: true, muted: true });
+    super({ types: "video/mp4", invitation: "Drop or pick an mp4", createPreview });
+  }
+}
+
+// Several images in order. An empty slot follows the last one.
+export class ImageList {
+  #slots = [];
+
+  constructor({ maxItems = 1 }) {
+    this.maxItems = maxItems;
+    this.element = el("div", { class: "slots" });
+    this.input = this.#add().input;
+  }
+
+  value() {
+    const images = this.#slots.map((slot) => slot.value()).filter(Boolean);
+    return images.length ? images : undefined;
+  }
+
+  set(images) {
+    this.#slots.splice(1).forEach((slot) => slot.element.remove());
+    this.#slots[0].set(undefined);
+    for (const image of [images ?? []].flat()) (this.#slots.find((slot) => !slot.value()) ?? this.#add()).set(image);
+  }
+
+  #add() {
+    const slot = new ImageSlot(() => {
+      if (this.#slots.every((each) => each.value()) && this.#slots.length < this.maxItems) this.#add();
+    });
+    this.#slots.push(slot);
+    this.element.append(slot.element);
+    return slot;
+  }
+}
+
+// A mask: painted on the image of the field `image`, or an image of its own.
+export function maskField(field, form) {
+  const slot = new ImageSlot();
+  const paint = button("Paint it", async () => {
+    const image = form.value("image");
+    if (!image) return form.widgets.get("image")?.input.focus();
+    paint.disabled = true; // a second editor would start without this one's mask
+    try {
+      slot.set(await MaskEditor.edit(image, slot.value()));
+    } finally {
+      paint.disabled = false;
+    }
+  });
+  const element = el("div", {}, slot.element, paint);
+  return { element, input: slot.input, value: () => slot.value(), set: (data) => slot.set(data) };
+}

@@ -1,29 +1,34 @@
-// The invitation's secret is behind the #, which browsers don't send along, and goes on in a header: it is in no log.
-import { call, post } from "./api.js";
+// The invitation page: the person chooses a name and a password. The secret is behind the # of the address and goes on
+// in a header, so it is in no log.
+import { get, post } from "./api.js";
+import { humanize, onSubmit, showErrors } from "./dom.js";
 
-const form = document.getElementById("invitation");
-const problem = document.getElementById("problem");
-const what = document.getElementById("what");
-const path = "/v1/invitation";
-const secret = { "x-secret": location.hash.slice(1) };
+const PATH = "/v1/invitation";
 
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  problem.hidden = true;
-  try {
-    await post(path, { name: form.elements.name.value, password: form.elements.password.value }, secret);
-    location.replace("/");
-  } catch (refusal) {
-    problem.textContent = refusal.message;
-    problem.hidden = false;
+class InvitationPage {
+  constructor() {
+    this.form = document.getElementById("invitation");
+    this.problem = document.getElementById("problem");
+    this.text = document.getElementById("what");
+    this.secret = { headers: { "x-secret": location.hash.slice(1) } };
+    onSubmit(this.form, (values) => showErrors(this.problem, () => this.#join(values)));
   }
-});
 
-try {
-  const invitation = await call("GET", path, undefined, secret);
-  what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
-  form.querySelector("button").disabled = false;
-} catch (refusal) {
-  what.textContent = refusal.message;
-  form.replaceChildren(form.firstElementChild, what);
+  async show() {
+    try {
+      const { by, organization, role } = await get(PATH, this.secret);
+      this.text.textContent = `${by} invites you to ${organization} as ${humanize(role)}.`;
+      this.form.querySelector("button").disabled = false;
+    } catch (error) {
+      this.text.textContent = error.message;
+      this.form.replaceChildren(this.form.firstElementChild, this.text);
+    }
+  }
+
+  async #join(values) {
+    await post(PATH, values, this.secret);
+    location.replace("/");
+  }
 }
+
+await new InvitationPage().show();

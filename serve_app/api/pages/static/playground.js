@@ -1,212 +1,234 @@
-// A form for every endpoint, and what comes of it beside it.
-import { get, post } from "./api.js";
-import { asDataUrl } from "./images.js";
-import { card } from "./card.js";
-import { programs } from "./code.js";
-import { credits, el } from "./dom.js";
-import { RequestForm } from "./form.js";
-import { draft, keep, keepDraft, kept, shown } from "./requests.js";
-import { endpoints, GROUPS } from "./schema.js";
-import { may, open } from "./shell.js";
+// The playground: a form for every endpoint, and the results beside it.
+import { get, getResult, post, taskPath } from "./api.js";
+import { browserStore } from "./browser_store.js";
+import { codeSamples } from "./code_samples.js";
+import { button, copyButton, el, formatCredits, humanize, onSubmit, pageElements, setMessage } from "./dom.js";
+import { readDataUrl } from "./images.js";
+import { RequestForm } from "./request_form.js";
+import { GROUPS, listEndpoints } from "./schema.js";
+import { Session } from "./session.js";
+import { TaskCard } from "./task_card.js";
 
-// By the name of an image that came of it.
-const EXAMPLES = {
-  heart: "a large pink heart on a gradient from white to light blue",
-  two: "a red circle on the left and a blue square on the right on a white background",
-  star: "a large yellow star on a black background",
-  corners: "a red triangle in the top left and a green circle in the bottom right on a yellow background",
-};
-const MOVING = "a red circle moves to the right on a white background";
-const PRICE_AFTER_MS = 500;
-const MOST = 4; // results of one press of the button
-const BELOW = matchMedia("(max-width: 50rem)"); // where results are below the form
+const DEFAULT_ENDPOINT = "gen-3-image-klein";
+// Prompts that the bundled models can follow.
+const IMAGE_EXAMPLE = "a large pink heart on a gradient from white to light blue";
+const VIDEO_EXAMPLE = "a red circle moves to the right on a white background";
+const TYPING_PAUSE_MS = 500;
+const SINGLE_COLUMN = matchMedia("(max-width: 50rem)"); // the results are below the form
 
-const holder = document.getElementById("form");
-const results = document.getElementById("results");
-const [session, available] = await Promise.all([open(), endpoints()]);
-const demos = get("/v1/models").then(({ data }) => new Set(data.filter((model) => model.demo).map((model) => model.id)), () => new Set());
+class Playground {
+  #endpoint = null;
+  #requestForm = null;
+  #timer = 0;
 
-let endpoint = null;
-let request = null;
+  constructor(session, endpoints) {
+    Object.assign(this, pageElements("form", "endpoint", "summary", "demo", "modes", "notice", "fields", "problem",
+      "warnings", "generate", "count", "price", "samples", "results", "examples"));
+    this.endpoints = endpoints;
+    this.mayGenerate = session.may("generate");
+    this.generate.disabled = !this.mayGenerate;
+    this.demoModels = get("/v1/models").then(({ data }) => data.filter((model) => model.demo).map((model) => model.id), () => []);
+    this.endpoint.append(...GROUPS.map((label) => el("optgroup", { label }, endpoints
+      .filter(({ group }) => group === label).map(({ name, title }) => el("option", { value: name }, title)))));
+    this.endpoint.onchange = () => this.#select(this.endpoint.value);
+    this.form.oninput = () => this.#scheduleQuote();
+    this.count.onchange = () => (this.count.value = this.#requestCount);
+    onSubmit(this.form, () => this.#send(this.#requestCount));
+    for (const example of this.examples.children) {
+      example.onclick = () => this.#repeat(DEFAULT_ENDPOINT, { prompt: example.textContent });
+    }
+    if (!this.mayGenerate) {
+      this.#refuse(`Your role, ${humanize(session.role)}, can't generate. Ask an administrator for another role.`);
+    }
+  }
 
-const choose = el("select", { id: "endpoint" }, GROUPS.map((group) =>
-  el("optgroup", { label: group }, available.filter((each) => each.group === group).map((each) => el("option", { value: each.name }, each.title)))));
-const summary = el("p", { class: "faint" });
-const demo = el("p", { class: "notice", hidden: true }, "Demo model: it draws coloured shapes, such as a star, a heart or a moon, and knows little else.");
-const modes = el("div", { class: "row" });
-const earlier = el("p", { class: "notice", role: "status", hidden: true });
-const fields = el("div");
-const price = el("span", { class: "faint", "aria-live": "polite" });
-const warnings = el("div", { "aria-live": "polite" });
-const count = el("input", { type: "number", min: 1, max: MOST, value: 1, "aria-label": "How many" });
-const problem = el("p", { class: "bad", role: "alert", hidden: true });
-const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Generate");
-const code = el("details", { class: "code" }, el("summary", {}, "Code"));
-holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, demo, modes, earlier, fields,
-  el("div", { class: "send" }, problem, warnings, el("div", { class: "row apart" }, el("div", { class: "row" }, submit, "×", count), price)), code);
-const examples = el("div", { class: "examples", role: "group", "aria-label": "Examples" },
-  Object.entries(EXAMPLES).map(([name, prompt]) =>
-    el("button", { type: "button", onclick: () => run({ prompt }, "gen-3-image-klein") },
-      el("img", { src: new URL(`examples/${name}.jpeg`, import.meta.url).href, alt: "", width: 200, height: 150 }), el("span", {}, prompt))));
-results.append(examples);
-if (!may(session, "generate")) refuse({ message: `Your role, ${session.role.replace("_", " ")}, can look but not generate.` });
+  get #requestCount() {
+    return Math.min(this.count.max, Math.max(1, Math.round(this.count.value) || 1));
+  }
 
-function select(name, mode = 0) {
-  endpoint = available.find((each) => each.name === name) ?? available[0];
-  choose.value = endpoint.name;
-  summary.textContent = `${endpoint.summary} · ${endpoint.name}`;
-  demos.then((names) => (demo.hidden = !names.has(endpoint.name)));
-  const before = request?.body();
-  request = new RequestForm(suggesting(endpoint.forms[mode].fields));
-  if (before) request.carry(before);
-  fields.replaceChildren(request.element);
-  modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
-    el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
-  examples.hidden = endpoint.group !== "Generate" || !may(session, "generate") || results.children.length > 1;
-  schedulePrice();
-}
+  // Fills the form with the draft of this tab, or with what the address asks for.
+  async start() {
+    const query = new URLSearchParams(location.search);
+    const [navigation] = performance.getEntriesByType("navigation");
+    const isReturning = location.search === "" || navigation?.type !== "navigate";
+    const draft = isReturning && browserStore.draft;
+    if (draft) {
+      this.#fill(draft.endpoint, draft.body);
+      return this.#showRecent();
+    }
+    if (query.has("again")) await this.#recall(query.get("again"));
+    else this.#select(query.get("endpoint") ?? DEFAULT_ENDPOINT);
+    this.#showRecent();
+    for (const name of ["finetune_id", "prompt"]) {
+      if (query.has(name)) this.#requestForm.fill({ ...this.#requestForm.body(), [name]: query.get(name) });
+    }
+    if (query.has("edit")) await this.#edit(query.get("edit"));
+  }
 
-// With a prompt that any model can follow, the bundled ones, too; where it is about an image, the service's own.
-function suggesting(all) {
-  if (all.some((field) => field.required && field.name !== "prompt" && field.constant === undefined)) return all;
-  const example = all.some((field) => field.name === "duration") ? MOVING : EXAMPLES.heart;
-  return all.map((field) => (field.name === "prompt" ? { ...field, example } : field));
-}
+  #select(name, mode = 0) {
+    const endpoint = this.endpoints.find((each) => each.name === name) ?? this.endpoints[0];
+    const previousBody = this.#requestForm?.body();
+    this.#endpoint = endpoint;
+    this.#requestForm = new RequestForm(withExample(endpoint.forms[mode].fields));
+    if (previousBody) this.#requestForm.adopt(previousBody);
+    this.endpoint.value = endpoint.name;
+    this.summary.textContent = `${endpoint.summary} · ${endpoint.name}`;
+    this.demoModels.then((names) => (this.demo.hidden = !names.includes(this.#endpoint.name)));
+    this.fields.replaceChildren(this.#requestForm.element);
+    const modeButtons = endpoint.forms.map(({ title }, index) =>
+      button(title, () => this.#select(name, index), { "aria-pressed": String(index === mode) }));
+    this.modes.replaceChildren(...(modeButtons.length > 1 ? modeButtons : []));
+    const hasResults = this.results.children.length > 1;
+    this.examples.hidden = endpoint.group !== "Generate" || !this.mayGenerate || hasResults;
+    this.#scheduleQuote();
+  }
 
-let timer = 0;
-// The price, and the request as a program, once nothing was typed for a while.
-function schedulePrice() {
-  clearTimeout(timer);
-  timer = setTimeout(async () => {
-    const body = request.body();
-    keepDraft(endpoint.name, body);
-    code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
-      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", { tabIndex: 0 }, text))));
-    price.textContent = "";
-    warnings.replaceChildren();
-    if (Object.keys(request.missing()).length) return;
+  // Selects the form of the endpoint that has the body's mode, and fills it.
+  #fill(name, body) {
+    const forms = this.endpoints.find((each) => each.name === name)?.forms ?? [];
+    const hasMode = ({ fields }) => fields.some((field) => field.name === "mode" && field.constant === body.mode);
+    this.#select(name, Math.max(0, forms.findIndex(hasMode)));
+    this.#requestForm.fill(body);
+  }
+
+  // Shows the price and the code once nothing was typed for a while.
+  #scheduleQuote() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#quote(this.#endpoint, this.#requestForm.body()), TYPING_PAUSE_MS);
+  }
+
+  async #quote({ name, path }, body) {
+    browserStore.saveDraft(name, body);
+    const samples = Object.entries(codeSamples(name, body)).map(([language, text]) => el("div", {},
+      el("div", { class: "row apart" }, el("strong", {}, language), copyButton(text)), el("pre", { tabIndex: 0 }, text)));
+    this.samples.replaceChildren(...samples);
+    this.price.textContent = "";
+    this.warnings.replaceChildren();
+    if (Object.keys(this.#requestForm.missing()).length) return;
     try {
-      const quote = await post("/v1/pricing", { path: endpoint.path, body });
-      price.textContent = credits(Number((quote.cost * count.value).toFixed(3)));
-      warnings.replaceChildren(...quote.warnings.map((each) => el("p", { class: "notice" }, each)));
-    } catch {} // what is wrong is said once it is sent
-  }, PRICE_AFTER_MS);
-}
+      const { cost, warnings } = await post("/v1/pricing", { path, body });
+      this.price.textContent = formatCredits(Number((cost * this.count.value).toFixed(3)));
+      this.warnings.replaceChildren(...warnings.map((warning) => el("p", { class: "notice" }, warning)));
+    } catch {} // problems are shown when the request is sent
+  }
 
-async function send(times) {
-  if (submit.disabled) return; // one at a time, however it is asked for
-  const missing = request.missing();
-  problem.hidden = true;
-  request.show(missing);
-  if (Object.keys(missing).length) return;
-  submit.disabled = true;
-  try {
-    for (let index = 0; index < times; index++) await sendOne(index, times);
-  } catch (refusal) {
-    if (!request.show(refusal.fields ?? {})) refuse(refusal);
-  } finally {
-    submit.disabled = !may(session, "generate");
+  async #send(count) {
+    if (this.generate.disabled) return; // a request is being sent
+    const missing = this.#requestForm.missing();
+    setMessage(this.problem);
+    this.#requestForm.showProblems(missing);
+    if (Object.keys(missing).length) return;
+    this.generate.disabled = true;
+    try {
+      for (let index = 0; index < count; index++) await this.#sendOne(index, count);
+    } catch (error) {
+      if (!this.#requestForm.showProblems(error.fields ?? {})) this.#refuse(error.message);
+    } finally {
+      this.generate.disabled = !this.mayGenerate;
+    }
+  }
+
+  // With a seed, each of several requests gets the next one.
+  async #sendOne(index, count) {
+    const { name, path } = this.#endpoint;
+    const body = this.#requestForm.body();
+    if (body.seed !== undefined) body.seed += index;
+    const { id, cost } = await post(path, body);
+    browserStore.saveRequest(id, name, body);
+    const card = this.#createCard({ id, endpoint: name, body, cost });
+    card.classList.toggle("single", count === 1);
+    this.examples.hidden = true;
+    this.examples.after(card);
+    if (index === 0) card.scrollIntoView({ block: SINGLE_COLUMN.matches ? "start" : "nearest" });
+  }
+
+  #createCard(request) {
+    return new TaskCard(request, {
+      repeat: (body) => this.#repeat(request.endpoint, body),
+      edit: (id) => this.#edit(id),
+      reuseSeed: (seed) => this.#reuseSeed(seed),
+      mayRevoke: this.mayGenerate,
+    }).element;
+  }
+
+  // Shows the tasks that this tab sent before the page was loaded again, as far as the service still has them.
+  async #showRecent() {
+    const ids = browserStore.recentIds.filter((id) => browserStore.request(id));
+    const tasks = await Promise.all(ids.map((id) => getResult(id).catch(() => null)));
+    this.results.append(...tasks.filter(Boolean).map(({ id, cost }) => {
+      const { endpoint, body } = browserStore.request(id);
+      return this.#createCard({ id, endpoint, body, cost });
+    }));
+    this.examples.hidden ||= this.results.children.length > 1;
+  }
+
+  async #repeat(endpoint, body) {
+    this.#fill(endpoint, body);
+    await this.#send(1);
+  }
+
+  #reuseSeed(seed) {
+    this.#requestForm.set("seed", seed);
+    this.#requestForm.widgets.get("seed")?.input.focus();
+    this.#scheduleQuote();
+  }
+
+  // Makes the result of a task the image of the next request. Links expire, so it asks for a new one.
+  async #edit(id) {
+    try {
+      const { result } = await getResult(id);
+      const response = result && (await fetch(result.sample));
+      if (!response?.ok) throw new Error("This image has been deleted. Choose another one.");
+      const data = await readDataUrl(await response.blob());
+      if (!this.#imageField) this.#select(DEFAULT_ENDPOINT);
+      const field = this.#imageField;
+      this.#requestForm.set(field, field === "images" ? [data] : data);
+    } catch (error) {
+      return this.#refuse(error.message);
+    }
+    const prompt = this.#requestForm.widgets.get("prompt");
+    prompt?.set(""); // the old prompt describes the image, not the change
+    (prompt?.input ?? prompt?.element)?.focus();
+    this.#scheduleQuote();
+  }
+
+  get #imageField() {
+    return ["images", "input_image", "image"].find((name) => this.#requestForm.widgets.has(name));
+  }
+
+  // Fills the form with an earlier request. The service knows only the prompt and the seed of one that this browser did
+  // not send.
+  async #recall(id) {
+    const request = browserStore.request(id);
+    if (request) {
+      this.#fill(request.endpoint, request.body);
+      const lost = request.missing.length ? ` Not stored: ${request.missing.join(", ")}.` : "";
+      return setMessage(this.notice, `This is an earlier request. Change what you like.${lost}`);
+    }
+    const task = await get(taskPath(id)).catch(() => null);
+    if (!task) {
+      this.#select(DEFAULT_ENDPOINT);
+      return setMessage(this.notice, "This request is not stored in this browser. Fill in the form to send a new one.");
+    }
+    const known = Object.entries({ prompt: task.prompt || undefined, seed: task.parameters.seed });
+    const body = Object.fromEntries(known.filter(([, value]) => value !== undefined));
+    this.#fill(task.endpoint, body);
+    setMessage(this.notice, "Another browser or program sent this request. Known fields: "
+      + `${Object.keys(body).join(", ") || "none"}. All others have their defaults.`);
+  }
+
+  #refuse(message) {
+    setMessage(this.problem, message);
   }
 }
 
-// Of several with a seed, each has the next one.
-async function sendOne(index, times) {
-  const [name, body] = [endpoint.name, request.body()];
-  if (body.seed !== undefined) body.seed += index;
-  const task = await post(endpoint.path, body);
-  keep(task.id, name, body);
-  const taskCard = show(task.id, name, body, task.cost);
-  taskCard.classList.toggle("single", times === 1);
-  examples.hidden = true;
-  examples.after(taskCard);
-  if (index === 0) taskCard.scrollIntoView({ block: BELOW.matches ? "start" : "nearest" });
+// Suggests a prompt that the bundled models can follow, unless the endpoint needs more than a prompt.
+function withExample(fields) {
+  const needsMore = fields.some(({ name, required, constant }) => required && name !== "prompt" && constant === undefined);
+  if (needsMore) return fields;
+  const example = fields.some(({ name }) => name === "duration") ? VIDEO_EXAMPLE : IMAGE_EXAMPLE;
+  return fields.map((field) => (field.name === "prompt" ? { ...field, example } : field));
 }
 
-function show(id, name, body, cost) {
-  const before = body.images?.[0] ?? body.input_image ?? body.image;
-  return card({ id, endpoint: name, body, before, cost }, { again: (next) => run(next, name), use, reseed, mayRevoke: may(session, "generate") });
-}
-
-// What this window has asked for before the page was loaded again, as far as it is still there.
-async function showEarlier() {
-  const found = await Promise.all(shown().filter(kept).map((id) => get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch(() => null)));
-  results.append(...found.filter(Boolean).map(({ id, cost }) => show(id, kept(id).endpoint, kept(id).body, cost)));
-  examples.hidden ||= results.children.length > 1;
-}
-
-function reseed(seed) {
-  const control = request.widgets.get("seed");
-  control?.set(seed);
-  control?.input.focus();
-  schedulePrice();
-}
-
-function refuse({ message }) {
-  problem.textContent = message;
-  problem.hidden = false;
-}
-
-async function run(body, name = endpoint.name) {
-  select(name, formOf(name, body));
-  request.fill(body);
-  await send(1);
-}
-
-// The result of a task becomes the image of the next request.
-const use = (id) => edit(id).catch(refuse);
-
-// By a link of now: earlier ones end.
-async function edit(id) {
-  const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
-  const answer = result && (await fetch(result.sample));
-  if (!answer?.ok) throw new Error("This image is not kept any more");
-  const data = await asDataUrl(await answer.blob());
-  const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
-  if (!field) select("gen-3-image-klein");
-  request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
-  const prompt = request.widgets.get("prompt");
-  prompt?.set(""); // what it showed is no instruction of what to change
-  (prompt?.input ?? prompt?.element)?.focus();
-  schedulePrice();
-}
-
-// An earlier request, with all that is known of it.
-function recall({ endpoint: name, body, missing, known }) {
-  select(name, formOf(name, body));
-  request.fill(body);
-  const lost = missing.length ? ` Not kept: ${missing.join(", ")}.` : "";
-  earlier.textContent = known ? `This is the earlier request. Change what you like.${lost}`
-    : `Another browser or program sent this request. ${Object.keys(body).join(" and ") || "Nothing"} can be known of it; all other fields are as usual.`;
-  earlier.hidden = false;
-}
-
-// A video's form is told by its mode.
-function formOf(name, body) {
-  const forms = available.find((each) => each.name === name)?.forms ?? [];
-  return Math.max(0, forms.findIndex((form) => form.fields.some((field) => field.name === "mode" && field.constant === body.mode)));
-}
-
-holder.addEventListener("submit", (event) => {
-  event.preventDefault();
-  send(Math.min(count.value, MOST));
-});
-holder.addEventListener("input", schedulePrice);
-count.addEventListener("change", () => (count.value = Math.min(MOST, Math.max(1, Math.round(count.value) || 1))));
-choose.addEventListener("change", () => select(choose.value));
-// Coming back, whatever the address asked for at first may have been changed since.
-const isBack = location.search === "" || performance.getEntriesByType("navigation")[0]?.type !== "navigate";
-const unsent = isBack && draft();
-const asks = new URLSearchParams(location.search);
-const former = asks.has("again") && kept(asks.get("again"));
-if (unsent) {
-  select(unsent.endpoint, formOf(unsent.endpoint, unsent.body));
-  request.fill(unsent.body);
-} else if (former) recall(former);
-else select(asks.get("endpoint") ?? "gen-3-image-klein");
-showEarlier();
-for (const name of ["finetune_id", "prompt"]) if (!unsent && asks.has(name)) request.fill({ ...request.body(), [name]: asks.get(name) });
-if (!unsent && asks.has("edit")) await use(asks.get("edit"));
-if (!unsent && asks.has("again") && !former) {
-  earlier.textContent = "What that request was is not known in this window.";
-  earlier.hidden = false;
-}
+const [session, endpoints] = await Promise.all([Session.open(), listEndpoints()]);
+await new Playground(session, endpoints).start();

@@ -1,39 +1,53 @@
-// The API reference: Swagger UI, with each operation as a program would call it.
+// The API reference: Swagger UI, with code samples for each operation.
 import { get } from "./api.js";
-import { programs } from "./code.js";
-import { endpoints } from "./schema.js";
+import { codeSamples } from "./code_samples.js";
+import { listEndpoints } from "./schema.js";
 
-const holder = document.getElementById("main");
-const description = await get(holder.dataset.url).catch(() => ({ paths: {} })); // Swagger UI says what is wrong
-const generating = new Map((await endpoints(description)).map((endpoint) => [endpoint.path, endpoint]));
-
-// Of an endpoint that generates, in four languages, with what it needs; of others as curl.
-function samples(path, method) {
-  const endpoint = generating.get(path);
-  if (!endpoint) return { curl: curl(path, method, description.paths[path][method]) };
-  const needed = endpoint.forms[0].fields.filter((field) => field.required || field.name === "prompt");
-  return programs(endpoint.name, Object.fromEntries(needed.map((field) => [field.name, field.constant ?? field.example])));
-}
-
-// Values that the caller fills in are variables: `$TASK_ID`.
-function curl(path, method, { parameters = [], requestBody, security = [] }) {
-  const variable = (name) => `$${name.toUpperCase()}`;
-  const query = parameters.filter((each) => each.in === "query" && each.required).map(({ name }) => `${name}=${variable(name)}`).join("&");
-  const url = location.origin + path.replace(/\{(\w+)\}/g, (_, name) => variable(name)) + (query && `?${query}`);
-  return [`curl -X ${method.toUpperCase()} "${url}"`, security.length && '-H "x-key: $GEN_KEY"',
-    requestBody && (requestBody.content["application/json"] ? "--json @body.json" : "--data-binary @file")].filter(Boolean).join(" ");
-}
-
-const CodeSamples = ({ React: { createElement: h, useState } }) => {
-  function Samples({ path, method }) {
-    const [language, select] = useState("curl");
-    const texts = samples(path, method);
-    return h("div", { className: "samples" },
-      Object.keys(texts).map((name) => h("button", { key: name, type: "button", className: "btn", "aria-pressed": String(name === language), onClick: () => select(name) }, name)),
-      h("pre", { tabIndex: 0 }, texts[language]));
+// A Swagger UI plugin that shows code above the parameters of an operation.
+class CodeSamplesPlugin {
+  constructor(openapi, endpoints) {
+    this.openapi = openapi;
+    this.endpoints = new Map(endpoints.map((endpoint) => [endpoint.path, endpoint]));
   }
-  const wrap = (Original) => (properties) => h("div", null, h(Samples, { path: properties.pathMethod[0], method: properties.pathMethod[1] }), h(Original, properties));
-  return { wrapComponents: { parameters: wrap } };
-};
 
-window.SwaggerUIBundle({ domNode: holder, url: holder.dataset.url, deepLinking: true, docExpansion: "none", defaultModelsExpandDepth: 0, plugins: [CodeSamples] });
+  // Endpoints that generate have samples in four languages with their required fields; others have curl.
+  #samples(path, method) {
+    const endpoint = this.endpoints.get(path);
+    if (!endpoint) return { curl: curlCommand(path, method, this.openapi.paths[path][method]) };
+    const fields = endpoint.forms[0].fields.filter(({ name, required }) => required || name === "prompt");
+    return codeSamples(endpoint.name, Object.fromEntries(fields.map(({ name, constant, example }) => [name, constant ?? example])));
+  }
+
+  create({ React: { createElement, useState } }) {
+    const Samples = ({ path, method }) => {
+      const [language, setLanguage] = useState("curl");
+      const samples = this.#samples(path, method);
+      const buttons = Object.keys(samples).map((name) => createElement("button", { key: name, type: "button",
+        className: "btn", "aria-pressed": String(name === language), onClick: () => setLanguage(name) }, name));
+      return createElement("div", { className: "samples" }, buttons, createElement("pre", { tabIndex: 0 }, samples[language]));
+    };
+    const parameters = (Original) => (properties) => {
+      const [path, method] = properties.pathMethod;
+      return createElement("div", null, createElement(Samples, { path, method }), createElement(Original, properties));
+    };
+    return { wrapComponents: { parameters } };
+  }
+}
+
+// Values that the caller fills in are shell variables, such as $TASK_ID.
+function curlCommand(path, method, { parameters = [], requestBody, security = [] }) {
+  const variable = (name) => `$${name.toUpperCase()}`;
+  const required = parameters.filter((parameter) => parameter.in === "query" && parameter.required);
+  const query = required.map(({ name }) => `${name}=${variable(name)}`).join("&");
+  const url = location.origin + path.replace(/\{(\w+)\}/g, (_, name) => variable(name)) + (query && `?${query}`);
+  const key = security.length > 0 && '-H "x-key: $GEN_KEY"';
+  const body = requestBody && (requestBody.content["application/json"] ? "--json @body.json" : "--data-binary @file");
+  return [`curl -X ${method.toUpperCase()} "${url}"`, key, body].filter(Boolean).join(" ");
+}
+
+const main = document.getElementById("main");
+const { url } = main.dataset;
+const openapi = await get(url).catch(() => ({ paths: {} })); // Swagger UI shows the error
+const plugin = new CodeSamplesPlugin(openapi, await listEndpoints(openapi));
+const plugins = [(system) => plugin.create(system)];
+window.SwaggerUIBundle({ domNode: main, url, deepLinking: true, docExpansion: "none", defaultModelsExpandDepth: 0, plugins });

@@ -1,51 +1,48 @@
+// The sign-in page: with an API key, with a password, or with the OpenID provider.
 import { get, post } from "./api.js";
+import { onSubmit, setMessage } from "./dom.js";
 
-const PROBLEMS = {
+const PROVIDER_PROBLEMS = {
   refused: "The provider did not let you in, or it took too long. Try again.",
   "out-of-reach": "The provider can't be reached. Try again shortly.",
-  "no-member": "You are no member of any organization here. Ask for an invitation.",
+  "no-member": "You are not a member of any organization here. Ask an administrator for an invitation.",
 };
 
-const problem = document.getElementById("problem");
-
-function say(text) {
-  problem.textContent = text;
-  problem.hidden = false;
-}
-
-async function signIn(body) {
-  problem.hidden = true;
-  try {
-    await post("/v1/session", body);
-  } catch (refusal) {
-    if (body.key && refusal.status === 403) return say("Invalid API key.");
-    say(refusal.retryAfter ? `${refusal.message}. Try again in ${Math.ceil(refusal.retryAfter / 60)} min.` : refusal.message);
-    return;
+class SignInPage {
+  constructor() {
+    const query = new URLSearchParams(location.search);
+    this.problem = document.getElementById("problem");
+    this.destination = ownUrl(query.get("to") ?? "/");
+    for (const form of document.forms) {
+      onSubmit(form, (values) => this.#signIn(values));
+      form.querySelector("button").disabled = false; // without this script, the form would put passwords in the address
+    }
+    setMessage(this.problem, PROVIDER_PROBLEMS[query.get("problem")]);
   }
-  location.replace(destination());
+
+  async offerProvider() {
+    const { openid } = await get("/v1/session");
+    const link = document.getElementById("openid");
+    link.href = `/v1/session/openid?to=${encodeURIComponent(this.destination.slice(location.origin.length))}`;
+    setMessage(link, openid && `Sign in with ${openid}`);
+  }
+
+  async #signIn(body) {
+    setMessage(this.problem);
+    try {
+      await post("/v1/session", body);
+      location.replace(this.destination);
+    } catch (error) {
+      const retry = error.retryAfterS ? `. Try again in ${Math.ceil(error.retryAfterS / 60)} min.` : "";
+      setMessage(this.problem, body.key && error.status === 403 ? "Invalid API key." : error.message + retry);
+    }
+  }
 }
 
-// Only paths of this service: a link here must not lead people on elsewhere.
-function destination() {
-  const to = new URLSearchParams(location.search).get("to") ?? "/";
-  const url = URL.canParse(to, location.origin) ? new URL(to, location.origin) : null;
+// A link must not lead people to another site after they signed in.
+function ownUrl(address) {
+  const url = URL.canParse(address, location.origin) ? new URL(address, location.origin) : null;
   return url?.origin === location.origin ? url.href : location.origin;
 }
 
-for (const form of document.forms) {
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    signIn(Object.fromEntries(new FormData(form)));
-  });
-  form.querySelector("button").disabled = false; // before, a password would be sent in the address
-}
-
-const message = PROBLEMS[new URLSearchParams(location.search).get("problem")];
-if (message) say(message);
-const { openid } = await get("/v1/session");
-if (openid) {
-  const link = document.getElementById("openid");
-  link.href = `/v1/session/openid?to=${encodeURIComponent(destination().slice(location.origin.length))}`;
-  link.textContent = `Sign in by ${openid}`;
-  link.hidden = false;
-}
+await new SignInPage().offerProvider();

@@ -1,22 +1,26 @@
-// The page of one task, for as long as it is kept.
+// The page of one task.
 import { el } from "./dom.js";
-import { follow, isEnd } from "./follow.js";
-import { open } from "./shell.js";
-import { taskView } from "./task_view.js";
+import { Session } from "./session.js";
+import { TaskFollower, isFinal } from "./task_follower.js";
+import { TaskView } from "./task_view.js";
 
-const session = await open();
-const main = document.getElementById("main");
-const id = decodeURIComponent(location.pathname.split("/")[2]);
+class TaskPage {
+  constructor(session, id) {
+    this.session = session;
+    this.id = id;
+    this.main = document.getElementById("main");
+  }
 
-async function show() {
-  try {
-    const { task, element, title } = await taskView(id, session, () => location.assign("/gallery"));
-    document.title = `${title} · gen-serve`;
-    main.replaceChildren(el("h1", {}, task.endpoint), element);
-    if (!isEnd(task.status)) follow(id, ({ status }) => isEnd(status) && show());
-  } catch (refusal) {
-    main.replaceChildren(el("h1", {}, "Task"), el("p", { class: "notice", role: "status" }, refusal.message));
+  async show() {
+    try {
+      const { task, element, title } = await TaskView.load(this.id, this.session, () => location.assign("/gallery"));
+      document.title = `${title} · gen-serve`;
+      this.main.replaceChildren(el("h1", {}, task.endpoint), element);
+      if (!isFinal(task.status)) new TaskFollower(this.id, ({ status }) => isFinal(status) && this.show());
+    } catch (error) {
+      this.main.replaceChildren(el("h1", {}, "Task"), el("p", { class: "notice", role: "status" }, error.message));
+    }
   }
 }
 
-await show();
+await new TaskPage(await Session.open(), decodeURIComponent(location.pathname.split("/")[2])).show();

@@ -1,5 +1,7 @@
-// The theme that was chosen, before anything is painted; Swagger UI has a class for it.
-const chosen = localStorage.getItem("theme");
-if (chosen) document.documentElement.dataset.theme = chosen;
-const isDark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-document.documentElement.classList.toggle("dark-mode", isDark);
+// Sets the saved theme before the first paint. Swagger UI reads the class.
+{
+  const saved = localStorage.getItem("theme");
+  if (saved) document.documentElement.dataset.theme = saved;
+  const isDark = saved ? saved === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.classList.toggle("dark-mode", isDark);
+}
