@@ -1,5 +1,5 @@
 // The section of the account page on tuned models: upload, samples, deletion.
-import { get, post } from "./api.js";
+import { ServiceError, get, post } from "./api.js";
 import { button, confirmButton, el, errorText, formatDate, fromTemplate, onSubmit, panel, table } from "./dom.js";
 import { listEndpoints } from "./schema.js";
 import { TaskFollower, isFinal } from "./task_follower.js";
@@ -84,18 +84,17 @@ class ModelUpload {
     request.open("POST", `/v1/finetunes?${new URLSearchParams(query)}`);
     request.upload.addEventListener("progress", ({ loaded, total }) => (this.bar.value = loaded / total));
     request.upload.addEventListener("load", () => (this.status.textContent = "Checking the file…"));
-    request.addEventListener("loadend", () => this.#finish(request.status === 200, request.response?.detail));
+    request.addEventListener("loadend", () => {
+      const isAccepted = request.status === 200;
+      const { message } = new ServiceError(request.status, request.response?.detail);
+      this.bar.hidden = true;
+      this.status.textContent = isAccepted ? "Uploaded. The model is ready to use." : `Refused: ${message}`;
+      this.status.className = isAccepted ? "good" : "bad";
+      if (!isAccepted) return;
+      this.form.reset();
+      this.onUpload();
+    });
     this.bar.hidden = false;
     request.send(file);
-  }
-
-  #finish(isAccepted, detail) {
-    this.bar.hidden = true;
-    const reason = (Array.isArray(detail) ? detail[0]?.msg : detail) ?? "the service sent no answer";
-    this.status.textContent = isAccepted ? "Uploaded. The model is ready to use." : `Refused: ${reason}`;
-    this.status.className = isAccepted ? "good" : "bad";
-    if (!isAccepted) return;
-    this.form.reset();
-    this.onUpload();
   }
 }

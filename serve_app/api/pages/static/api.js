@@ -1,7 +1,7 @@
 // The HTTP client of the service. The browser sends the session's cookie along.
 
 // `fields` maps the names of invalid fields to messages.
-class ServiceError extends Error {
+export class ServiceError extends Error {
   constructor(status, detail, retryAfterS = 0) {
     const issues = Array.isArray(detail) ? detail : [];
     super(issues.map(({ msg }) => msg).join("; ") || String(detail || "The service sent no answer"));

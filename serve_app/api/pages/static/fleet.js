@@ -137,8 +137,13 @@ class FleetPage {
     Object.assign(this, pageElements(...ids));
     const fragment = browserStore.takeFragment();
     const buttons = [...this.windows.children];
-    for (const each of buttons) each.onclick = () => this.#selectWindow(each.value);
-    this.#markWindow(buttons.some(({ value }) => value === fragment) ? fragment : DEFAULT_WINDOW);
+    for (const each of buttons) {
+      each.onclick = () => {
+        history.replaceState(null, "", `#${each.value}`); // so that the address can be shared
+        this.#selectWindow(each.value);
+      };
+    }
+    this.#selectWindow(buttons.some(({ value }) => value === fragment) ? fragment : DEFAULT_WINDOW);
   }
 
   start() {
@@ -147,14 +152,9 @@ class FleetPage {
   }
 
   #selectWindow(name) {
-    history.replaceState(null, "", `#${name}`); // so that the address can be shared
-    this.#markWindow(name);
-    if (this.#fleet) this.#show(this.#fleet);
-  }
-
-  #markWindow(name) {
     this.#window = name;
     for (const each of this.windows.children) each.ariaPressed = String(each.value === name);
+    if (this.#fleet) this.#show(this.#fleet);
   }
 
   async #refresh() {

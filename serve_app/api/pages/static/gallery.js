@@ -56,8 +56,25 @@ class Gallery {
   constructor(session, endpoints) {
     this.session = session;
     Object.assign(this, pageElements("tasks", "filters", "more", "problem", "missing", "nothing", "selection"));
-    this.#restoreFilters(endpoints);
-    this.#listen();
+    const { elements } = this.filters;
+    elements.endpoint.append(...endpoints.map(({ name }) => el("option", { value: name }, name)));
+    for (const [name, value] of new URLSearchParams(location.search)) {
+      if (elements.namedItem(name)) elements[name].value = value;
+    }
+    for (const element of elements) if (element.selectedIndex < 0) element.value = "";
+    elements.prompt.oninput = () => this.#filterSoon();
+    elements.status.onchange = elements.endpoint.onchange = () => this.#filter();
+    onSubmit(this.filters, () => {
+      this.#loadedQuery = undefined; // searches again, even if nothing was changed
+      this.#filter();
+    });
+    this.more.onclick = () => this.#loadMore();
+    const loadVisible = ([{ isIntersecting }]) => isIntersecting && this.more.click();
+    new IntersectionObserver(loadVisible, { rootMargin: "50%" }).observe(this.more);
+    addEventListener("hashchange", () => {
+      document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
+      this.#openFromAddress();
+    });
   }
 
   async start() {
@@ -65,32 +82,6 @@ class Gallery {
     this.#openFromAddress();
     // The service reads up to a thousand prompts for a search, so searches are not repeated.
     setInterval(() => document.hidden || this.filters.elements.prompt.value || this.#refresh(), REFRESH_MS);
-  }
-
-  #restoreFilters(endpoints) {
-    const { elements } = this.filters;
-    elements.endpoint.append(...endpoints.map(({ name }) => el("option", { value: name }, name)));
-    for (const [name, value] of new URLSearchParams(location.search)) {
-      if (elements.namedItem(name)) elements[name].value = value;
-    }
-    for (const element of elements) if (element.selectedIndex < 0) element.value = "";
-  }
-
-  #listen() {
-    const { prompt, status, endpoint } = this.filters.elements;
-    prompt.addEventListener("input", () => this.#filterSoon());
-    for (const select of [status, endpoint]) select.addEventListener("change", () => this.#filter());
-    onSubmit(this.filters, () => {
-      this.#loadedQuery = undefined; // searches again, even if nothing was changed
-      this.#filter();
-    });
-    this.more.addEventListener("click", () => this.#loadMore());
-    const loadVisible = ([{ isIntersecting }]) => isIntersecting && this.more.click();
-    new IntersectionObserver(loadVisible, { rootMargin: "50%" }).observe(this.more);
-    addEventListener("hashchange", () => {
-      document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
-      this.#openFromAddress();
-    });
   }
 
   #query(cursor) {

@@ -11,7 +11,10 @@ class InvitationPage {
     this.problem = document.getElementById("problem");
     this.text = document.getElementById("what");
     this.secret = { headers: { "x-secret": location.hash.slice(1) } };
-    onSubmit(this.form, (values) => showErrors(this.problem, () => this.#join(values)));
+    onSubmit(this.form, (values) => showErrors(this.problem, async () => {
+      await post(PATH, values, this.secret);
+      location.replace("/");
+    }));
   }
 
   async show() {
@@ -23,11 +26,6 @@ class InvitationPage {
       this.text.textContent = error.message;
       this.form.replaceChildren(this.form.firstElementChild, this.text);
     }
-  }
-
-  async #join(values) {
-    await post(PATH, values, this.secret);
-    location.replace("/");
   }
 }
 

@@ -27,7 +27,15 @@ class LayoutBox {
       item.desc = words.value;
       this.show();
     };
-    action.onchange = () => this.#changeAction(action.value);
+    action.onchange = () => {
+      const isOfImage = action.value === "moved" || action.value === "removed";
+      const { box } = this;
+      item.from = isOfImage ? FIRST_IMAGE : action.value === "new" ? null : action.value;
+      item.source = isOfImage ? box : null;
+      item.target = action.value === "removed" ? null : box;
+      this.show();
+      editor.notify();
+    };
     clear.onclick = () => editor.remove(this);
     this.#onDrag(element, moveBox);
     for (const handle of element.querySelectorAll(".handle")) {
@@ -75,16 +83,6 @@ class LayoutBox {
     for (const element of [this.element, this.sourceElement, this.row]) element.remove();
   }
 
-  #changeAction(action) {
-    const { item, box } = this;
-    const isOfImage = action === "moved" || action === "removed";
-    item.from = isOfImage ? FIRST_IMAGE : action === "new" ? null : action;
-    item.source = isOfImage ? box : null;
-    item.target = action === "removed" ? null : box;
-    this.show();
-    this.editor.notify();
-  }
-
   #onDrag(element, change) {
     this.editor.onDrag(element, () => {
       const start = this.box;
@@ -105,7 +103,14 @@ class LayoutEditor extends CanvasEditor {
     Object.assign(this, parts);
     this.help.id = uniqueId("help");
     add.onclick = () => this.#add(NEW_BOX).element.focus();
-    this.onDrag(frame, (event) => this.#startDrawing(this.pointAt(event)), () => {
+    this.onDrag(frame, (event) => {
+      const start = this.pointAt(event);
+      return (x, y) => {
+        const box = boxBetween(start, [start[0] + x, start[1] + y]);
+        if (box && this.#drawn) this.#drawn.setBox(box);
+        else if (box) this.#drawn = this.#add(box);
+      };
+    }, () => {
       this.#drawn?.words.focus();
       this.#drawn = null;
     });
@@ -143,15 +148,6 @@ class LayoutEditor extends CanvasEditor {
     if (this.#imageCount === images.length) return;
     this.#imageCount = images.length;
     for (const box of this.#boxes) box.offerImages(images.length);
-  }
-
-  #startDrawing(start) {
-    return (x, y) => {
-      const box = boxBetween(start, [start[0] + x, start[1] + y]);
-      if (!box) return;
-      if (this.#drawn) this.#drawn.setBox(box);
-      else this.#drawn = this.#add(box);
-    };
   }
 
   #insert(item) {

@@ -32,8 +32,16 @@ export class MaskEditor extends CanvasEditor {
 
   #listen() {
     const { canvas } = this;
-    this.undo.onclick = () => this.#undo();
-    this.reset.onclick = () => this.#eraseAll();
+    this.undo.onclick = () => {
+      this.#strokes.pop();
+      this.context.putImageData(this.startPixels, 0, 0);
+      for (const dots of this.#strokes) dots.forEach((dot, index) => this.#draw(dot, dots[index - 1]));
+    };
+    this.reset.onclick = () => {
+      const dot = { x: 0, y: 0, radius: 2 * (this.view.width + this.view.height), erase: true };
+      this.#strokes.push([dot]);
+      this.#draw(dot);
+    };
     this.cancel.onclick = () => this.dialog.close("");
     this.done.onclick = () => this.dialog.close("done");
     this.size.oninput = canvas.onfocus = () => this.#moveTo(...this.#position);
@@ -73,18 +81,6 @@ export class MaskEditor extends CanvasEditor {
     const dots = this.#strokes.at(-1);
     dots.push({ x, y, radius: this.#radius, erase: this.eraser.checked });
     this.#draw(dots.at(-1), dots.at(-2));
-  }
-
-  #eraseAll() {
-    const dot = { x: 0, y: 0, radius: 2 * (this.view.width + this.view.height), erase: true };
-    this.#strokes.push([dot]);
-    this.#draw(dot);
-  }
-
-  #undo() {
-    this.#strokes.pop();
-    this.context.putImageData(this.startPixels, 0, 0);
-    for (const dots of this.#strokes) dots.forEach((dot, index) => this.#draw(dot, dots[index - 1]));
   }
 
   #draw({ x, y, radius, erase }, previous) {

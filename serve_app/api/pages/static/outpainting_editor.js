@@ -62,7 +62,11 @@ export class OutpaintingEditor extends CanvasEditor {
     for (const preset of this.presets.children) preset.disabled = !isAllowed(this.#roundSides(PRESETS[preset.value]));
     const axes = this.#axes;
     const [across, down] = axes;
-    if (!this.#isPulling) this.view = viewAround(across.length, down.length);
+    if (!this.#isPulling) {
+      const width = Math.max(across.length, down.length * VIEW_RATIO) * VIEW_FACTOR;
+      const height = width / VIEW_RATIO;
+      this.view = { width, height, x: (across.length - width) / 2, y: (down.length - height) / 2 };
+    }
     this.place(this.frame, 0, 0, across.length, down.length);
     this.place(this.preview, across.start, down.start, ...this.#imageSides);
     EDGES.forEach((edge, index) => {
@@ -159,9 +163,3 @@ function enlarge(sides) {
 }
 
 const isAllowed = ([width, height]) => width * height <= MAX_AREA && Math.max(width, height) <= MAX_SIDE;
-
-function viewAround(width, height) {
-  const across = Math.max(width, height * VIEW_RATIO) * VIEW_FACTOR;
-  const down = across / VIEW_RATIO;
-  return { width: across, height: down, x: (width - across) / 2, y: (height - down) / 2 };
-}

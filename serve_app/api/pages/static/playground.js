@@ -146,7 +146,11 @@ class Playground {
     return new TaskCard(request, {
       repeat: (body) => this.#repeat(request.endpoint, body),
       edit: (id) => this.#edit(id),
-      reuseSeed: (seed) => this.#reuseSeed(seed),
+      reuseSeed: (seed) => {
+        this.#requestForm.set("seed", seed);
+        this.#requestForm.widgets.get("seed")?.input.focus();
+        this.#scheduleQuote();
+      },
       mayRevoke: this.mayGenerate,
     }).element;
   }
@@ -165,12 +169,6 @@ class Playground {
   async #repeat(endpoint, body) {
     this.#fill(endpoint, body);
     await this.#send(1);
-  }
-
-  #reuseSeed(seed) {
-    this.#requestForm.set("seed", seed);
-    this.#requestForm.widgets.get("seed")?.input.focus();
-    this.#scheduleQuote();
   }
 
   // Makes the result of a task the image of the next request. Links expire, so it asks for a new one.

@@ -35,14 +35,17 @@ export class TaskView {
     this.title = words || task.endpoint;
     const share = result && new ShareControl(task.id, mayGenerate, task.shared);
     this.element = el("div", { class: "task-view" },
-      result ? this.#result(result.sample) : this.#statusNote(details),
+      result ? this.#result(result.sample)
+        : isFinal(task.status) ? el("p", { class: "bad" }, failureReason(task.status, details))
+          : el("p", { class: "notice" }, STATUS_LABELS[task.status]),
       el("p", { class: "prompt" }, words),
       el("div", { class: "row" },
         result && el("a", { class: "button", href: result.sample, download: "" }, "Download"),
         share?.button,
         mayGenerate && this.#link("again", "Run again with changes"),
         mayGenerate && result && !isVideoUrl(result.sample) && this.#link("edit", "Edit this"),
-        mayGenerate && isFinal(task.status) && this.#deleteButton(onDelete)),
+        mayGenerate && isFinal(task.status) && confirmButton("Delete", "Delete this result, its inputs and its prompt?",
+          () => remove(`${taskPath(task.id)}/result`).then(onDelete))),
       share?.status,
       el("dl", { class: "facts" }, this.#facts().map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
       new WebhookPanel(task.id, mayGenerate).element);
@@ -53,19 +56,8 @@ export class TaskView {
     return zoomable(el("img", { src: url, alt: `Result: ${this.title}` }));
   }
 
-  #statusNote(details) {
-    const { status } = this.task;
-    if (isFinal(status)) return el("p", { class: "bad" }, failureReason(status, details));
-    return el("p", { class: "notice" }, STATUS_LABELS[status]);
-  }
-
   #link(parameter, label) {
     return el("a", { class: "button", href: `/?${parameter}=${encodeURIComponent(this.task.id)}` }, label);
-  }
-
-  #deleteButton(onDelete) {
-    const erase = () => remove(`${taskPath(this.task.id)}/result`).then(onDelete);
-    return confirmButton("Delete", "Delete this result, its inputs and its prompt?", erase);
   }
 
   #facts() {
