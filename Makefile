@@ -116,7 +116,7 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the client
 figures: $(VENV)/.dev  ## Write the table of metrics in docs/metrics.md from their declarations
 	$(BIN)/python -m serve_app.metrics.series
 
-settings: $(VENV)/.dev  ## Write the table of settings and their JSON Schema anew, from their types and configs/local.yaml
+settings: $(VENV)/.dev  ## Write comments of configs/local.yaml, the table and the JSON Schema of settings anew, from their types
 	$(BIN)/python -m serve_app.config.reference
 
 clean:  ## Remove the virtual environment and caches, never data

@@ -1,7 +1,7 @@
-"""Encryption at rest of what clients wrote, where the settings ask for it.
+"""Encryption of client data at rest.
 
-A sealed text carries its mark, so that a store may hold both kinds, before and after the setting is changed. The mark
-makes a sealed job look like one of a much later release: a release that knows nothing of sealing gives it back.
+A sealed text carries a mark, so a store may hold sealed and plain texts, and the setting may change at any time. The
+mark makes a sealed payload look like one of a much later release: a release without sealing returns it to the queue.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from deployments.contract.strict_settings import StrictSettings
 _HEAD: Final = '{"v":1000000,"sealed":"'
 _TAIL: Final = '"}'
 _NAMES: Final = b"gen-serve names"
-"""Keeps the key of names apart from the one that seals."""
+"""Context that separates the key for names from the key for texts."""
 _NAME_BYTES: Final = 16
 
 
 class AtRest:
     def __init__(self, keys: Sequence[str] = (), *, sealing: bool = False) -> None:
-        """The first of `keys` seals, if there is to be any `sealing`; all open. Raises ValueError as Sealer does."""
+        """`sealing` uses the first of `keys`; all of them open. Raises ValueError for an invalid key."""
         self._sealer = Sealer(keys) if keys else None
         self._sealing = sealing and self._sealer is not None
         self._names = hmac.digest(keys[0].encode(), _NAMES, hashlib.sha256) if keys else b""
 
     def seal(self, text: str) -> str:
-        # A text in clear that looked sealed would be taken for one.
+        # A plain text that begins like a sealed one is sealed too: `open` could not tell them apart.
         if self._sealer is None or not (self._sealing or text.startswith(_HEAD)):
             return text
         return f"{_HEAD}{self._sealer.seal(text)}{_TAIL}"
@@ -45,23 +45,24 @@ class AtRest:
         return self._sealer.open(text.removeprefix(_HEAD).removesuffix(_TAIL))
 
     def name(self, text: str) -> str:
-        """What stands for a text where equal ones must be known: itself, or where it is sealed, its keyed hash."""
+        """Returns an identifier that is equal for equal texts: the text itself, or with sealing its keyed hash."""
         if not self._sealing:
             return text
         return f"sealed-{hmac.digest(self._names, text.encode(), hashlib.sha256)[:_NAME_BYTES].hex()}"
 
 
 IN_CLEAR: Final = AtRest()
-"""Seals nothing, and opens nothing that is sealed."""
+"""Codec without keys: it seals nothing and opens plain texts only."""
 
 
 class Unreadable(Exception):
-    """The text was sealed with a key that is no longer known."""
+    """The text is sealed with an unknown key."""
 
 
 class Sealer:
     def __init__(self, keys: Sequence[str]) -> None:
-        """The first of `keys` seals, all open. Raises ValueError unless each is 32 bytes in URL-safe base64."""
+        """Seals with the first of `keys` and opens with all. Raises ValueError unless each is 32 bytes in URL-safe
+        base64."""
         try:
             self._fernet = MultiFernet([Fernet(key) for key in keys])
         except ValueError:
@@ -78,7 +79,7 @@ class Sealer:
             raise Unreadable from None
 
     def open_or_none(self, token: str) -> str | None:
-        """None where `open` raises: for what can be made anew."""
+        """Returns None for a text that can't be opened."""
         try:
             return self.open(token)
         except Unreadable:
@@ -99,4 +100,8 @@ Key: TypeAlias = Annotated[SecretStr, AfterValidator(_usable)]
 
 class SealingSettings(StrictSettings):
     at_rest: bool = False
+    """Encrypt prompts, other request fields, user ids, results' prompts and webhook addresses in Redis. Can be changed
+    at any time; other releases can't read sealed data."""
     keys: list[Key] = []
+    """32 random bytes each in URL-safe base64 (gen-serve webhooks new-key), also for webhook secrets. The first
+    encrypts, all decrypt. Empty: made at first start, in <data_dir>/sealing-key."""

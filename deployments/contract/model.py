@@ -12,18 +12,21 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from deployments.contract.checkpoint_layout import SAFETENSORS, WeightsChoice
 from deployments.contract.objects import OptionsHere
-from deployments.contract.strict_settings import Device, StrictSettings
+from deployments.contract.strict_settings import Device, StrictSettings, Threads
 from deployments.proxies import ENVIRONMENT
 from deployments.telemetry.logs import DEFAULT_LOGS, LogSpec
 from deployments.telemetry.tracing import TracingSpec
 
-Precision: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+Precision: TypeAlias = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    Field(description="Precision of the weights. auto: float32 on CPUs, else the checkpoint's."),
+]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 Order: TypeAlias = Literal["aged", "oldest", "deadline"]
-"""Who takes steps first, as `engine/scheduler.py` has it."""
+"""Policy of `engine/scheduler.py` for which tasks step first."""
 
 ENHANCE_NOISE: Final = 0.909375
-"""Of the latents of a draft that is drawn anew: where LTX-2 begins its second stage."""
+"""Noise level at which LTX-2 begins its second stage."""
 
 DIFFUSION: Final = "diffusion"
 RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -33,7 +36,7 @@ RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
         "onnx": "deployments.onnx_networks:OnnxRestorer",
     }
 )
-"""By the names that configurations have for them, where restorers are. Adding one is a file and a line here."""
+"""Restorers by backend name, as module and class."""
 FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "FluxPipeline": "deployments.families.flux1:Flux1",
@@ -52,7 +55,7 @@ FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
 DIFFUSERS: Final = "diffusers"
 ENGINE: Final = "engine"
 BACKENDS: Final = (DIFFUSION, DIFFUSERS, ENGINE, *RESTORERS)
-"""What a model can be run by. `diffusion` takes the native family of a checkpoint, else `diffusers`."""
+"""Backends of a model. `diffusion` uses the native family of a checkpoint, else `diffusers`."""
 
 BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -60,19 +63,18 @@ BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
         "onnx": "deployments.onnx_networks:OnnxBackgroundRemover",
     }
 )
-"""The same for what cuts the subject out of an image."""
+"""Background removers by backend name."""
 NETWORKS: Final = frozenset(("onnx",))
-"""Of both, those that read a network; the others are algorithms, without weights."""
+"""Restorers and background removers with a network; the others are algorithms without weights."""
 
 
 class MattingConfig(StrictSettings):
-    """What cuts the subject out of an image where its background is to go."""
-
     backend: str = "grabcut"
-    """One of BACKGROUND_REMOVERS."""
+    """grabcut (without weights) or onnx."""
     checkpoint: str | None = None
-    """A file, or `owner/name/file` on the hub, for backends that read one."""
+    """File, or owner/name/file on the hub, for onnx."""
     revision: str | None = None
+    """Branch, tag or commit on the hub. null: the newest."""
     device: Device = "auto"
 
     @model_validator(mode="after")
@@ -83,27 +85,26 @@ class MattingConfig(StrictSettings):
 
 
 class CacheSizes(StrictSettings):
-    """How much a replica keeps of what may serve another job, on the model's device. 0 keeps nothing."""
+    """Sizes of a replica's caches on the model's device. 0 turns a cache off."""
 
     prompts_mb: int = Field(default=256, ge=0)
-    """Prompts as the text encoders read them."""
+    """Encoded prompts, MB."""
     references_mb: int = Field(default=256, ge=0)
-    """Reference images as the autoencoder reads them."""
+    """Encoded reference images, MB."""
     adapters_mb: int = Field(default=1024, ge=0)
-    """Weights of tuned models, beside those in use."""
+    """Weights of fine-tunes that are not in use, MB."""
 
 
 class Sharing(StrictSettings):
-    """How a model shares a device with others of the same machine."""
-
     device: str = Field(pattern="^[A-Za-z0-9_.-]+$")
-    """Any name, the same for all that share it."""
+    """Name of the device, the same for all models that share it."""
     priority: Literal["high", "low"]
-    """While a model of high priority has work, one of low priority waits before each step."""
+    """Models with low priority wait before each step while one with high priority has work."""
     max_wait_s: float = Field(default=10.0, ge=0)
-    """The longest such wait."""
+    """Longest such wait, seconds."""
     turn_s: float | None = Field(default=None, gt=0)
-    """How long a model keeps a device with room for one at a time, while others wait. Null: there is room for all."""
+    """Seconds that a model keeps a device with memory for one model while others wait. null: there is memory for
+    all."""
 
 
 Unit = Annotated[float, Field(ge=0, le=1)]
@@ -113,8 +114,9 @@ class CfgConfig(StrictSettings):
     """Classifier-free guidance: `uncond + scale * (cond - uncond)`, two forwards, at flow times in `interval`."""
 
     scale: float = Field(ge=1, le=100, allow_inf_nan=False)
+    """CFG scale."""
     interval: tuple[Unit, Unit] = (0.0, 1.0)
-    """Flow times, the smaller one first: 1 is noise alone, 0 the finished image."""
+    """Flow times with CFG, from low to high: 1 is noise, 0 the finished image."""
 
     @field_validator("interval")
     @classmethod
@@ -125,32 +127,33 @@ class CfgConfig(StrictSettings):
 
 
 class VideoGuidance(StrictSettings):
-    """The parts of LTX-2's guidance beside CFG of the image, by default those of diffusers' pipeline.
+    """LTX-2's guidance beside CFG of the image, by default that of diffusers' pipeline.
 
-    STG goes away from what the network makes without self-attention in `stg_blocks`, modality guidance from what it
-    makes of image and sound apart: each asks it once more a step, unless `stg` is 0 or `modality` 1.
+    STG moves away from the network's result without self-attention in `stg_blocks`; modality guidance moves away from
+    its result for image and sound apart. Each takes one more forward a step, unless `stg` is 0 or `modality` 1.
     """
 
     audio: float = Field(default=7.0, ge=1, le=100)
     """CFG of the sound."""
     stg: float = Field(default=1.0, ge=0, le=100)
+    """Scale of STG; 0 turns it off."""
     stg_blocks: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(28,), min_length=1)
+    """Blocks that skip self-attention for STG."""
     modality: float = Field(default=3.0, ge=1, le=100)
+    """Scale of modality guidance; 1 turns it off."""
     rescale: float = Field(default=0.7, ge=0, le=1)
-    """How far the contrast of what is guided returns to that of the prompt alone."""
+    """Share of the way back to the unguided contrast."""
 
 
 class Quantization(StrictSettings):
-    """Weights in fewer bits, of some networks of a pipeline."""
-
     method: Literal["fp8", "int8", "nf4", "gguf"]
-    """fp8 and int8 by torchao, nf4 by bitsandbytes, gguf from a file."""
+    """fp8 and int8: torchao. nf4: bitsandbytes. gguf: from a file."""
     parts: tuple[str, ...] = Field(default=("transformer",), min_length=1)
-    """Components by their names in the checkpoint's index."""
+    """Components of the checkpoint's index."""
     file: str | None = None
-    """Of gguf: a file, or `owner/name/path/to/file.gguf` on the hub."""
+    """gguf file, or owner/name/path/to/file.gguf on the hub."""
     files: dict[str, str] = Field(default_factory=dict)
-    """The gguf files of several parts, by their names."""
+    """gguf files of several parts, by part."""
 
     @model_validator(mode="after")
     def _check_files(self) -> Quantization:
@@ -171,11 +174,10 @@ class Quantization(StrictSettings):
 
 
 class StepCache(StrictSettings):
-    """Reuse of a network's results from one step to the next, by diffusers' cache hooks."""
-
     method: Literal["first_block", "mag", "taylor"]
+    """Cache hook of diffusers."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Those of diffusers' configuration of the method, such as `threshold`."""
+    """Its options, such as {threshold: 0.1}."""
 
 
 EngineKind: TypeAlias = Literal["vllm-omni", "sglang", "gen-serve"]
@@ -188,31 +190,31 @@ ENGINE_FIELDS: Final[Mapping[EngineKind, Mapping[str, str]]] = MappingProxyType(
         "gen-serve": {"seed": "seed", "steps": "steps", "guidance": "guidance", "mask": "mask", "seconds": "seconds"},
     }
 )
-"""What engines call the parameters of a job in their form of OpenAI's API; they lack those that are missing."""
+"""Engines' names of a job's parameters in their variants of OpenAI's API; an engine lacks those that are missing."""
 
 
 class EngineConfig(StrictSettings):
-    """An inference server with OpenAI's routes for images and videos, and how it is run."""
+    """An inference server with OpenAI's routes for images and videos."""
 
     kind: EngineKind
-    """Whose form of the API it speaks."""
+    """Variant of the API."""
     url: str | tuple[str, ...] = ()
-    """Where it runs. Of several engines each job goes to the one with the fewest."""
+    """URL of a running engine, or URLs; each task goes to the least loaded. Empty: command starts one."""
     command: str | None = None
-    """Starts it as a child of the replica, on the replica's GPUs; `{port}` stands for the port to listen on."""
+    """Command that starts an engine on the replica's GPUs; {port} stands for its port. null: url has it."""
     model: str | None = None
-    """What requests say in `model`."""
+    """Value of model in requests. null: left out."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of every request."""
+    """Further fields of requests."""
     fields: dict[str, str | None] = Field(default_factory=dict)
-    """Other names of its fields, by ours: seed, steps, guidance, negative_prompt, strength, mask, frames, seconds, fps,
-    audio. Null: it has none."""
+    """Its names of our fields: seed, steps, guidance, negative_prompt, strength, mask, frames, seconds, fps, audio.
+    null: not supported."""
     api_key_file: Path | None = None
-    """Holds the token that it asks for."""
+    """File with its API key. null: none."""
     start_timeout_s: float = Field(default=1800.0, gt=0)
-    """How long the command may take until the engine is healthy."""
+    """Seconds from the start of the command until the engine is healthy."""
     health_timeout_s: float = Field(default=30.0, gt=0)
-    """How long its health check may fail until its jobs are given to other attempts, and the command is run anew."""
+    """Seconds of failing health checks before its tasks are retried and the command is restarted."""
 
     @model_validator(mode="after")
     def _check_location(self) -> EngineConfig:
@@ -233,7 +235,7 @@ class EngineConfig(StrictSettings):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """What the engine calls the parameters of a job; those missing it does not take."""
+        """The engine's names of a job's parameters, without those that it does not support."""
         names = {**ENGINE_FIELDS[self.kind], **self.fields}
         return {parameter: name for parameter, name in names.items() if name is not None}
 
@@ -242,87 +244,117 @@ GENERIC_ONLY: Final = (
     *("config_from", "pipeline", "pipeline_kwargs", "quantization", "offload"),
     *("device_map", "cache", "vae_tiling", "preview_decoder"),
 )
-"""Settings of diffusers' own pipelines, which native families don't have."""
+"""Settings of diffusers' pipelines that native families don't have."""
 NATIVE_ONLY: Final = (
     *("packed_attention", "render_side", "enlarge", "channels_last", "tile_above", "cfg", "redux"),
     *("distilled", "enhance_noise", "video_guidance", "keyframe_crf"),
 )
-"""Settings of native families, which diffusers' own pipelines don't have."""
+"""Settings of native families that diffusers' pipelines don't have."""
 _ENGINE_PARAMETERS: Final = {name for names in ENGINE_FIELDS.values() for name in names} | {"strength"}
 
 
 class Trial(StrictSettings):
-    """The call by which a pipeline proves at load that it works here."""
+    """Trial call of a pipeline at load."""
 
     width: int = Field(default=256, ge=16)
+    """Pixels."""
     height: int = Field(default=256, ge=16)
+    """Pixels."""
     frames: int = Field(default=9, ge=1)
+    """Frames of a video."""
     steps: int = Field(default=2, ge=1)
-    """The steps that are asked for. Where the pipeline can be interrupted, two of them are taken."""
+    """Requested steps; pipelines that can be interrupted take two of them."""
 
 
 class ModelConfig(StrictSettings):
-    """How a replica loads a model and runs it: from YAML to the loader in one piece."""
+    """How a replica loads and runs a model; the loader gets it as it is."""
 
     backend: str = DIFFUSION
-    """diffusion (the checkpoint's native family, else its diffusers pipeline), diffusers (always the pipeline), or
-    onnx, telea, deconvolution, which restore an image in one pass, or engine, an inference server behind HTTP."""
+    """diffusion: the checkpoint's native family, else its diffusers pipeline. diffusers: always the pipeline. engine:
+    an inference server. onnx, telea, deconvolution: image restoration in one pass."""
     engine: EngineConfig | None = None
-    """Of the engine backend."""
+    """Inference server of the engine backend; see configs/engines-catalog.yaml."""
     checkpoint: str = ""
-    """A hub id, a folder, `bundled/<name>`, one `.safetensors` file, here or `owner/name/file` on the hub, or
-    `simulated/<n>ms`: no model, n ms a step. For restorers a file, and empty for those that read none."""
-    config_from: str | None = None
-    """The checkpoint with configuration and tokenizers for weights in one file. Null: the repository that diffusers
-    takes the weights for."""
+    """Hub id, folder, bundled/<name>, a .safetensors file (here, or owner/name/file on the hub), or simulated/<n>ms: no
+    model, n ms a step. Empty for algorithms without weights."""
     revision: str | None = None
-    """Branch, tag or commit of a hub repository. Null: its newest."""
+    """Branch, tag or commit on the hub. null: the newest."""
+    config_from: str | None = None
+    """Checkpoint with configuration and tokenizers for a .safetensors file. null: the one that diffusers infers."""
+    redux: str | None = None
+    """Flux1: checkpoint that reads image prompts. null: the folder redux of its own checkpoint."""
     device: Device = "auto"
     dtype: Precision | dict[str, Precision] = "auto"
-    """One for all components, or for the diffusers backend by component: `{default: bfloat16, vae: float32}`."""
+    """Precision of the weights. Diffusers' pipelines accept one per component: {default: bfloat16, vae: float32}."""
     attention: tuple[str, ...] = Field(default=("native",), min_length=1)
+    """Attention backends of diffusers to try; the fastest that works is used."""
     packed_attention: tuple[str, ...] = ("sdpa_loop",)
+    """Attention for images of different sizes in one step. varlen, xformers, flash: one CUDA call for all. sdpa_loop: a
+    call each."""
     compile: bool = False
-    threads: int | None = Field(default=None, ge=1)
+    """Use torch.compile: a slower start and faster steps. Falls back to eager."""
+    threads: Threads = None
     render_side: int | None = Field(default=None, ge=32)
+    """Shorter side in pixels to render at, scaled to the requested size; for the bundled models. null: full size."""
     enlarge: Enlarge = "smooth"
+    """Scaling after render_side. sharp suits drawings and posterises photographs."""
     channels_last: bool = False
+    """Memory format of the image autoencoder; faster on some devices, with other rounding."""
     tile_above: int | None = Field(default=None, ge=64, multiple_of=64)
+    """Side in pixels above which the image autoencoder works in tiles, to save memory. null: never."""
     cfg: CfgConfig | None = None
-    redux: str | None = None
-    """Of a Flux1 model: the checkpoint that reads image prompts. Null: a folder of that name in the model's own."""
+    """Classifier-free guidance of an image model that is not guidance-distilled. null: none."""
     distilled: bool = False
+    """LTX-2: the checkpoint is distilled to a few noise levels."""
     enhance_noise: float = Field(default=ENHANCE_NOISE, gt=0, le=1)
+    """LTX-2: noise over a draft before it is enhanced. More changes more."""
     video_guidance: VideoGuidance | None = None
+    """LTX-2, not distilled: guidance beside CFG of the image. null: plain CFG."""
     keyframe_crf: int | None = Field(default=None, ge=0, le=51)
+    """LTX-2: H.264 CRF that keyframes are compressed with before the model reads them; 0: they are not. null: 33, from
+    LTX-2.5 on 18."""
     pipeline: str | None = None
-    """Of the diffusers backend: a pipeline class of diffusers. Null: the one that the checkpoint names."""
+    """Diffusers: pipeline class. This and the next ones up to preview_decoder replace the native family. null: the
+    checkpoint's."""
     pipeline_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Constants of every call of the pipeline."""
-    probe: Trial | None = None
-    """The call that proves the pipeline at load. What is left out is that of the model and its first endpoint."""
+    """Diffusers: constant arguments of every call."""
     quantization: Quantization | None = None
+    """Diffusers: weights in fewer bits. Needs pip install 'gen-serve[quantization]'. null: none."""
     offload: Literal["none", "model", "group"] = "none"
-    """Networks that lie in the machine's memory and come to the GPU whole (model) or layer by layer (group)."""
+    """Diffusers: keep networks in CPU memory and move them to the GPU whole (model) or layer by layer (group)."""
     device_map: Literal["balanced"] | None = None
-    """Spreads the networks over the GPUs of the replica."""
+    """Diffusers: balanced spreads the networks over the replica's GPUs. null: one device."""
     cache: StepCache | None = None
-    fps: int = Field(default=24, ge=1, le=120)
-    """Frames a second of its videos."""
+    """Diffusers: reuse results from step to step. null: no."""
     vae_tiling: bool = False
-    """Decodes in tiles, which takes less memory."""
+    """Diffusers: decode in tiles, to save memory."""
     preview_decoder: str | None = None
-    """The checkpoint of an AutoencoderTiny for the pipeline's latents, for previews."""
+    """Diffusers: AutoencoderTiny checkpoint for previews. null: no previews."""
+    probe: Trial | None = None
+    """Diffusers: trial call at load. Keys left out are those of the model and its first endpoint."""
+    fps: int = Field(default=24, ge=1, le=120)
+    """Frames a second of videos."""
     preview_every: float | None = Field(default=None, gt=0, le=1)
+    """Share of the steps between previews, at some 10 CPU ms each: 0.25 makes three. null: no previews."""
     preview_interval_s: float = Field(default=1.0, ge=0)
+    """Fewest seconds between previews, and before the first."""
     max_running: int = Field(default=16, ge=1)
+    """Tasks in the engine at once. At least twice max_batch, so that free slots are filled at once."""
     max_batch: int = Field(default=8, ge=1)
+    """Most images in one forward; fewer if more don't pay. At most max_running."""
     order: Order = "aged"
+    """Tasks that step first. aged: short or long waiting ones. oldest. deadline: the closest to five times its own
+    duration."""
     step_goal_s: float | None = Field(default=None, gt=0)
+    """Longest expected seconds of a batched step; tasks join, leave and yield between steps. null: no limit."""
     step_limit_s: float = Field(default=120.0, gt=0)
+    """Seconds after which a forward counts as hung."""
     caches: CacheSizes = CacheSizes()
+    """Caches on the model's device; 0 turns one off."""
     matting: MattingConfig = MattingConfig()
+    """Background removal for transparent_bg."""
     sharing: Sharing | None = None
+    """Sharing of a device with other models of this machine. null: not shared."""
 
     @field_validator("backend")
     @classmethod
@@ -346,7 +378,7 @@ class ModelConfig(StrictSettings):
         return self
 
     def differing(self, names: Iterable[str]) -> list[str]:
-        """Returns those of the settings that are not at their defaults."""
+        """Returns those of `names` that are not at their defaults."""
         defaults = ModelConfig()
         return [name for name in names if getattr(self, name) != getattr(defaults, name)]
 
@@ -356,7 +388,7 @@ class ModelConfig(StrictSettings):
 
     @property
     def is_generic(self) -> bool:
-        """Returns whether diffusers' own pipeline runs it, whatever the checkpoint is."""
+        """Returns whether diffusers' pipeline runs the model, even if a native family could."""
         return self.backend == DIFFUSERS or self.is_single_file or bool(self.differing(GENERIC_ONLY))
 
     @property
@@ -365,7 +397,7 @@ class ModelConfig(StrictSettings):
         return WeightsChoice(self.dtype if isinstance(self.dtype, str) else "auto", tuple(replaced))
 
     def conflict(self) -> str | None:
-        """Returns which setting can't be had with this checkpoint, and what would be accepted."""
+        """Returns the setting that this checkpoint does not allow, with the values that it does; None if all fit."""
         if not self.is_single_file:
             return "config_from must be null: the checkpoint is not one .safetensors file" if self.config_from else None
         if self.quantization is not None and self.quantization.method != "gguf":
@@ -376,7 +408,7 @@ class ModelConfig(StrictSettings):
 
 
 class ModelSpec(ModelConfig):
-    """All that a model's deployment is bound with."""
+    """Arguments of a model's deployment."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, hide_input_in_errors=True)
 
@@ -386,17 +418,16 @@ class ModelSpec(ModelConfig):
     tracing: TracingSpec | None = None
     logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
-    """The setting `network.proxy`, for `proxies.apply_proxy`."""
+    """The setting `network.proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriterSpec:
-    """`checkpoint` is a hub id, a folder, or `bundled/<name>`, in the format of a causal language model.
+    """Arguments of the rewriter's deployment.
 
-    With an `instruction`, a model that knows chats is told so and given the prompt; what it answers is the new prompt.
-    Any other model continues the prompt. Either writes at most `max_new_tokens`, the likelier ones more surely the
-    lower the `temperature` is; 0 always takes the likeliest. `edit_instruction` and `ratio_instruction` are for prompts
-    that say how to change an image, and for the question which ratio suits one.
+    A chat model gets `instruction` and the prompt, and its reply is the new prompt; any other model continues the
+    prompt. `edit_instruction` is for prompts of edits, `ratio_instruction` for the choice of an aspect ratio.
+    `temperature` 0 always takes the likeliest token.
     """
 
     checkpoint: str
@@ -411,13 +442,13 @@ class RewriterSpec:
     threads: int | None = None
     logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
-    """The setting `network.proxy`, for `proxies.apply_proxy`."""
+    """The setting `network.proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextEncoderSpec:
-    """`checkpoint` is a pipeline's, as in ModelSpec, of which only tokenizers and text encoders are loaded. Up to
-    `max_batch` prompts go through them together."""
+    """Arguments of a text encoder's deployment. Of the pipeline at `checkpoint`, tokenizers and text encoders are
+    loaded."""
 
     checkpoint: str
     revision: str | None = None
@@ -427,20 +458,20 @@ class TextEncoderSpec:
     max_batch: int = 8
     logs: LogSpec = DEFAULT_LOGS
     proxy: str = ENVIRONMENT
-    """The setting `network.proxy`, for `proxies.apply_proxy`."""
+    """The setting `network.proxy`."""
 
 
 BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"
 SIMULATED: Final = "simulated/"
-"""Before the milliseconds that a step takes: no model at all (`backends/simulated.py`)."""
+"""Prefix of a checkpoint that is no model (`backends/simulated.py`); the milliseconds of a step follow."""
 REDUX: Final = "redux"
-"""The folder of a Flux1 checkpoint that holds what reads image prompts."""
+"""Folder of a Flux1 checkpoint with the networks that read image prompts."""
 
 
 def local_path(checkpoint: str) -> Path | None:
-    """The folder of a checkpoint on this machine, None for one on the model hub.
+    """Returns the folder of a checkpoint on this machine, None for one on the model hub.
 
-    `bundled/NAME` has a place whether or not there is such a one.
+    `bundled/NAME` has a folder even if no such checkpoint is bundled.
     """
     if checkpoint.startswith("bundled/"):
         return BUNDLED / checkpoint.removeprefix("bundled/")

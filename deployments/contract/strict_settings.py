@@ -1,4 +1,8 @@
-"""Strict settings: the base of everything that is read from YAML; unknown keys are refused, with the nearest known."""
+"""Strict settings: the base of all models that are read from YAML. Unknown keys are refused with the nearest known one.
+
+Attribute docstrings describe the settings: `configs/local.yaml`, the table of `docs/settings.md` and the JSON Schema
+are written from them.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 UNKNOWN_SETTING: Final = "unknown_setting"
-"""The type of the error of a name that no setting has; its context has the `name`."""
-_FEW: Final = 10
-"""Names that an error lists."""
+"""The type of the error for an unknown name; its context holds the `name`."""
+_MAX_LISTED_NAMES: Final = 10
+"""Largest number of names that an error lists."""
 
 
 def check_names(values: Any, fields: Collection[str]) -> Any:
-    """Returns `values`. Raises an error of the type UNKNOWN_SETTING for a name that none of `fields` has."""
+    """Returns `values`. Raises an error of the type UNKNOWN_SETTING for a name that is not in `fields`."""
     for name in values.keys() - set(fields) if isinstance(values, dict) else ():
         near = get_close_matches(str(name), fields, n=1)
-        if near or len(fields) <= _FEW:
+        if near or len(fields) <= _MAX_LISTED_NAMES:
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
             raise PydanticCustomError(
                 UNKNOWN_SETTING, "there is no setting {name}: {meant}", {"name": str(name), "meant": meant}
@@ -46,7 +50,7 @@ class StrictSettings(BaseModel):
         return check_names(values, cls.model_fields)
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
-        """Takes what a release pickled that had fewer fields: these have their defaults."""
+        """Accepts the pickle of a release with fewer fields; the missing ones get their defaults."""
         values = state["__dict__"]
         missing = {name: field for name, field in type(self).model_fields.items() if name not in values}
         defaults = {name: field.get_default(call_default_factory=True) for name, field in missing.items()}
@@ -55,10 +59,11 @@ class StrictSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Shape:
-    """A pattern that a text must match, with the words for one that does not."""
+    """A pattern that a text must match."""
 
     pattern: str
-    words: str
+    message: str
+    """Error message for a text that does not match."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -68,12 +73,24 @@ class Shape:
 
     def _check(self, text: str) -> str:
         if re.search(self.pattern, text) is None:
-            raise ValueError(self.words)
+            raise ValueError(self.message)
         return text
 
 
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$")]
-"""A torch device; `auto` is a GPU where there is one."""
+@dataclass(frozen=True)
+class NoRestart:
+    """Marks a setting that Ray Serve or the launcher reads: a change restarts no replica."""
+
+
+NO_RESTART: Final = NoRestart()
+
+Device = Annotated[
+    str,
+    Field(
+        pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$",
+        description="Torch device: cpu, mps, cuda, xpu or cuda:N. auto: a GPU if there is one.",
+    ),
+]
 
 _ACTOR: Final = frozenset(
     ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
@@ -90,5 +107,13 @@ def _check_actor(actor: dict[str, Any]) -> dict[str, Any]:
     return actor
 
 
-RayActorOptions = Annotated[dict[str, Any], AfterValidator(_check_actor)]
-"""Ray's options of a replica's actor: what it takes of a node."""
+RayActorOptions = Annotated[
+    dict[str, Any],
+    AfterValidator(_check_actor),
+    Field(description="Ray resources of a replica, as {num_cpus: 1, num_gpus: 0.5}."),
+    NO_RESTART,
+]
+MaxReplicasPerNode = Annotated[
+    int | None, Field(ge=1, le=100, description="Most replicas on one node. null: any number."), NO_RESTART
+]
+Threads = Annotated[int | None, Field(ge=1, description="CPU threads of torch. null: all cores.")]

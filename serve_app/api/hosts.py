@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.api.errors import CODES, error_response
-from serve_app.config.settings import LOOPBACK_ORIGINS, ServiceSettings, is_loopback, is_unspecified
+from serve_app.config.sections import LOOPBACK_ORIGINS, ServiceSettings, is_loopback, is_unspecified
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
 _NOT_HERE = (

@@ -15,7 +15,7 @@ from serve_app.cli.output import Amount, Cell, Moment, show
 from serve_app.cli.service import BaseUrl, Config, Json, Key, connect, connect_without_key
 from serve_app.cli.store import load_settings, open_redis
 from serve_app.config import catalog
-from serve_app.config.settings import reachable
+from serve_app.config.sections import reachable
 from serve_app.storage.pages import LogLevels
 
 

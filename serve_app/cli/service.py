@@ -15,7 +15,7 @@ from gen_serve_client import GenServeError, OutOfReach, Refused, Retries, TaskNo
 from gen_serve_client.exchange import Param
 
 from serve_app.cli.fields import Description
-from serve_app.config.settings import is_loopback
+from serve_app.config.sections import is_loopback
 from serve_app.launcher.running import RunningService, running
 
 _RETRIES: Final = Retries(tries=3, too_many_tries=1, first_wait_s=0.2, longest_wait_s=5)

@@ -16,7 +16,7 @@ from deployments.contract.strict_settings import UNKNOWN_SETTING
 from deployments.contract.yaml_files import find_line
 
 PREFIX: Final = "GEN_"
-_DELIMITER: Final = "__"
+DELIMITER: Final = "__"
 
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -41,9 +41,9 @@ def check_variables(sections: Mapping[str, Any], secrets: Mapping[str, Path]) ->
     ours by its place.
     """
     variables = {name: f"the variable {name}" for name in os.environ if name.upper().startswith(PREFIX)}
-    variables = {name: place for name, place in variables.items() if _DELIMITER in name}
+    variables = {name: place for name, place in variables.items() if DELIMITER in name}
     for name, place in {**variables, **{name: str(path) for name, path in secrets.items()}}.items():
-        section = name[len(PREFIX) :].lower().partition(_DELIMITER)[0]
+        section = name[len(PREFIX) :].lower().partition(DELIMITER)[0]
         if section in sections:
             continue
         near = get_close_matches(section, sections, n=1)
@@ -75,7 +75,7 @@ def _place(error: ErrorDetails) -> Place:
 def _source(place: Place, files: Sequence[Path], secrets: Mapping[str, Path]) -> str:
     """Returns the variable, or the file and line, that set it, with a colon; empty where none did."""
     for depth in range(len(place), 0, -1):
-        variable = PREFIX + _DELIMITER.join(map(str, place[:depth])).upper()
+        variable = PREFIX + DELIMITER.join(map(str, place[:depth])).upper()
         if variable in os.environ:
             return f"{variable}: "
         if variable in secrets:

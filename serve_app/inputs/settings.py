@@ -27,13 +27,15 @@ _PLAIN_OPTIONS: Final = frozenset(
         "client_options.allow_http",
     )
 )
-"""Options of object stores that open no door; every other one is taken for a secret."""
+"""Object store options that are not secret; every other one counts as a secret."""
 _PROVIDERS: Final = ("aws_", "azure_storage_", "azure_", "google_")
 
 
 class ObjectSettings(StrictSettings):
     url: str | None = None
+    """file:///path, s3://bucket/prefix, gs://… or az://…. null: <data_dir>/objects."""
     options: dict[str, Any] = {}
+    """Options of the store: credentials, region, endpoint."""
 
     @property
     def plain_options(self) -> dict[str, Any]:
@@ -51,39 +53,44 @@ def _is_plain(option: str) -> bool:
 
 class LinkSettings(StrictSettings):
     image_life_s: int = Field(default=600, ge=10)
+    """Seconds that a link to an image is valid."""
     video_life_s: int = Field(default=3600, ge=10)
+    """Seconds that a link to a video or draft is valid."""
 
 
 class NetworkSettings(StrictSettings):
-    allow: list[str] = []
     proxy: Annotated[str, Field(pattern=rf"^({ENVIRONMENT}|{NONE}|https?://[^/?#@]+/?)$")] = ENVIRONMENT
+    """environment: as http_proxy, https_proxy and no_proxy say; none; or a proxy's URL without credentials. Private
+    addresses and names are always called directly."""
+    allow: list[str] = []
+    """Private hosts or networks that webhook and image URLs may reach. Leave it empty in production."""
     fetches_per_organization: int = Field(default=32, ge=1)
+    """Concurrent downloads of an organization by an ingress replica; others wait up to 30 s."""
     fetches_per_origin: int = Field(default=64, ge=1)
+    """Concurrent downloads from one host and port, for all organizations."""
 
 
 class BadImage(ValueError):
-    """Not an image the service takes. The message tells the client what was wrong and what would be accepted."""
+    """An image that the service rejects. The message says what is wrong and what would be accepted."""
 
 
 class BadVideo(ValueError):
-    """The same of a video."""
+    """A video that the service rejects. The message says what is wrong and what would be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
-
-    `cpu_s` is the time of a processor that decoding and writing anew may take.
-    """
-
     max_bytes: int = 20 * 1024 * 1024
+    """Size of the decoded file."""
     max_pixels: int = 20 * MEGAPIXEL
     max_redirects: int = 3
     timeout_s: float = 10.0
+    """Seconds to fetch a URL, redirects included."""
     cpu_s: int = 10
+    """CPU seconds to decode and re-encode it."""
 
     def refuse(self, problem: str) -> BadImage:
-        """The error for `problem`, with what would be accepted instead."""
+        """Returns the error for `problem`, which names the formats and sizes that are accepted."""
         return BadImage(
             f"{problem}; expected a JPEG, PNG or WebP image as base64, a data: URI or an http(s) URL, "
             f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
@@ -92,21 +99,20 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class VideoLimits:
-    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
-
-    Sides are in pixels, as the video is shown. `max_decode_s` is the time its frames may take to decode.
-    """
-
     max_bytes: int = 50 * 1024 * 1024
+    """Size of the decoded file."""
     max_seconds: float = 20.0
     min_side: int = 64
+    """Pixels, as the video is shown."""
     max_side: int = 4096
     max_redirects: int = 3
     timeout_s: float = 30.0
+    """Seconds to fetch a URL, redirects included."""
     max_decode_s: float = 60.0
+    """Seconds to decode its frames."""
 
     def refuse(self, problem: str) -> BadVideo:
-        """The error for `problem`, with what would be accepted instead."""
+        """Returns the error for `problem`, which names the formats and sizes that are accepted."""
         return BadVideo(
             f"{problem}; expected an mp4 video (H.264 or another common codec) as base64, a data: URI or an http(s) "
             f"URL, at most {self.max_bytes / 2**20:g} MB, from 1/24 s to {self.max_seconds:g} s long, "

@@ -23,7 +23,8 @@ from serve_app.api.metrics import PATH as METRICS
 from serve_app.api.metrics import create_metrics_app
 from serve_app.api.model_status import AskReplicas, Replicas, unknown_replicas
 from serve_app.config import catalog
-from serve_app.config.settings import Settings, reachable
+from serve_app.config.sections import reachable
+from serve_app.config.settings import Settings
 from serve_app.launcher import first_start, ray_flags
 from serve_app.launcher.advice import advise
 from serve_app.launcher.embedded_redis import EmbeddedRedis

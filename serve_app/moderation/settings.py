@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from deployments.contract.model import Precision
 from deployments.contract.moderation import CATEGORIES, IMAGE_CLASSIFIERS, TEXT_CLASSIFIERS, ClassifierSpec
-from deployments.contract.strict_settings import RayActorOptions, StrictSettings
+from deployments.contract.strict_settings import (
+    NO_RESTART,
+    Device,
+    MaxReplicasPerNode,
+    RayActorOptions,
+    StrictSettings,
+    Threads,
+)
 
 
 def _check_category(name: str) -> str:
@@ -23,46 +31,50 @@ Level = Annotated[int, Field(ge=0)]
 
 class Classifier(StrictSettings):
     backend: str
+    """Text: lexicon, guard, …; images: skin, known-images, image-classifier, …."""
     checkpoint: str | None = None
-    """Hub id, folder or file, whatever the backend reads."""
+    """Hub id, folder or file. For lexicon a YAML file of further terms."""
     revision: str | None = None
+    """Branch, tag or commit on the hub. null: the newest."""
     labels: dict[str, Category] = {}
-    """The categories that the checkpoint's own labels stand for."""
-    device: str = "auto"
+    """Category of each label of the checkpoint."""
+    device: Device = "auto"
     dtype: Precision = "auto"
 
     def spec(self) -> ClassifierSpec:
         return ClassifierSpec(**self.model_dump())
 
 
-class _Classifiers(StrictSettings):
-    text: tuple[Classifier, ...] = ()
-    images: tuple[Classifier, ...] = ()
+def _check_backends(backends: Collection[str]) -> AfterValidator:
+    def check(classifiers: tuple[Classifier, ...]) -> tuple[Classifier, ...]:
+        for classifier in classifiers:
+            if classifier.backend not in backends:
+                raise ValueError(f"backend {classifier.backend!r} must be one of {', '.join(backends)}")
+        return classifiers
 
-    @model_validator(mode="after")
-    def _check_backends(self) -> _Classifiers:
-        for kind, classifiers, backends in (
-            ("text", self.text, TEXT_CLASSIFIERS),
-            ("images", self.images, IMAGE_CLASSIFIERS),
-        ):
-            for classifier in classifiers:
-                if classifier.backend not in backends:
-                    raise ValueError(f"{kind}: backend {classifier.backend!r} must be one of {', '.join(backends)}")
-        return self
+    return AfterValidator(check)
 
 
-class ModerationCatalog(_Classifiers):
-    """Of several classifiers, the highest score counts."""
+TextClassifiers = Annotated[tuple[Classifier, ...], _check_backends(TEXT_CLASSIFIERS)]
+ImageClassifiers = Annotated[tuple[Classifier, ...], _check_backends(IMAGE_CLASSIFIERS)]
 
+
+class ModerationCatalog(StrictSettings):
+    """Classifiers and thresholds. The highest score of several classifiers counts."""
+
+    text: TextClassifiers = ()
+    images: ImageClassifiers = ()
     memory_gb: float | None = None
-    """What the classifiers' weights and batches take on a GPU, in GB of 10^9 bytes."""
+    """GPU memory of all classifiers with their batches, GB of 10^9 bytes."""
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
 
     @model_validator(mode="after")
     def _check_both_kinds(self) -> ModerationCatalog:
-        for kind, classifiers in (("text", self.text), ("images", self.images)):
+        for name, classifiers in (("text", self.text), ("images", self.images)):
             if not classifiers:
-                raise ValueError(f"{kind}: at least one classifier, or what is not moderated would pass")
+                raise ValueError(
+                    f"{name}: at least one classifier is needed; without one everything would pass unmoderated"
+                )
         return self
 
     @model_validator(mode="after")
@@ -76,18 +88,29 @@ class ModerationCatalog(_Classifiers):
         return self
 
 
-class ModerationSettings(_Classifiers):
-    """`text` and `images` take the place of the catalog's, each where it is not empty."""
-
+class ModerationSettings(StrictSettings):
     enabled: bool = True
+    """false turns moderation off."""
+    text: TextClassifiers = ()
+    """Classifiers of prompts. Empty: the catalog's."""
+    images: ImageClassifiers = ()
+    """Classifiers of images and videos. Empty: the catalog's."""
     call_s: float = Field(default=10.0, gt=0)
+    """Seconds for one call."""
     video_call_s: float = Field(default=120.0, gt=0)
+    """Seconds for the call of a video, which is read to its end."""
     wait_s: float = Field(default=120.0, ge=0)
+    """Seconds that a task waits for a moderator that is down. Then it ends as Error without a charge."""
     when_down: Literal["refuse", "pass"] = "refuse"
+    """pass lets unmoderated requests and results through after wait_s."""
     max_batch: int = Field(default=16, ge=1)
-    threads: int | None = Field(default=None, ge=1)
-    min_replicas: int = Field(default=1, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    downscale_delay_s: float = Field(default=600.0, ge=0)
+    """Texts or images in one batch."""
+    threads: Threads = None
+    min_replicas: Annotated[int, NO_RESTART] = Field(default=1, ge=0)
+    """Fewest replicas. Every task needs one."""
+    max_replicas: Annotated[int, NO_RESTART] = Field(default=1, ge=1)
+    """Most replicas."""
+    downscale_delay_s: Annotated[float, NO_RESTART] = Field(default=600.0, ge=0)
+    """Seconds of low load before a replica stops."""
     ray_actor_options: RayActorOptions = {"num_cpus": 0}
-    max_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
+    max_replicas_per_node: MaxReplicasPerNode = None

@@ -150,9 +150,15 @@ async def _within(seconds: float) -> AsyncIterator[None]:
 
 class RedisSettings(StrictSettings):
     url: str | None = None
+    """redis:// or rediss:// URL of a server with appendonly and noeviction, or of its sentinels:
+    redis+sentinel://user:password@host-1:26379,host-2:26379/primary?db=0. null: an embedded server in
+    <data_dir>/redis."""
     prefix: str = "gen:"
+    """Start of every key, unique per service. In cluster mode with a hash tag: "{gen}:"."""
     replicas: int = Field(default=0, ge=0)
+    """Redis replicas that must have a write before it is acknowledged. With 1, a failover loses nothing."""
     replicated_s: float = Field(default=1.0, gt=0)
+    """Seconds to wait for these replicas."""
 
     def replication(self) -> Replication:
         return Replication(self.replicas, self.replicated_s)

@@ -51,7 +51,7 @@ from serve_app.api.bodies import JsonRoute
 from serve_app.api.hosts import client_address, public_base
 from serve_app.api.routes.schemas import ErrorResponse, errors
 from serve_app.api.services import Deps, Services
-from serve_app.config.settings import is_loopback
+from serve_app.config.sections import is_loopback
 
 SCOPES: Final = [role.value for role in ROLES]
 _EDITORS: Final = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf", "zed"})

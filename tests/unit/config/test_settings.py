@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
@@ -37,22 +36,6 @@ def test_the_largest_request_of_each_endpoint_fits_a_body() -> None:
     image, video = (limits.max_bytes * 4 // 3 + 4 for limits in (IMAGES, VIDEOS))
     most = max(MAX_REFERENCES, MAX_KEYFRAMES) * image
     assert max(most, video) + 64 * 1024 < ServiceSettings().max_body_mb * 2**20
-
-
-def test_the_local_profile_explains_every_setting(repository: Path) -> None:
-    """A setting that is not in it has no place where a user could read of it."""
-    settings_values = yaml.safe_load((repository / "configs/local.yaml").read_text())
-
-    def missing(model: object, values: object, path: str) -> list[str]:
-        fields = getattr(type(model), "model_fields", None)
-        if fields is None or not isinstance(values, dict):
-            return []
-        names = [f"{path}{name}" for name in fields if name not in values]
-        return names + [m for n in fields if n in values for m in missing(getattr(model, n), values[n], f"{path}{n}.")]
-
-    local = Settings(**settings_values)
-    assert missing(local, settings_values, "") == []
-    assert missing(local.models["flux3-klein"], settings_values["models"]["flux3-klein"], "models.") == []
 
 
 def test_every_image_and_video_of_the_local_profile_shows_how_far_it_is(repository: Path) -> None:

@@ -27,7 +27,8 @@ from serve_app.api.metrics import PATH
 from serve_app.application import APP_NAME
 from serve_app.cli import service as options
 from serve_app.config import catalog, settings
-from serve_app.config.settings import Settings, is_unspecified
+from serve_app.config.sections import is_unspecified
+from serve_app.config.settings import Settings
 from serve_app.encryption import new_key
 from serve_app.launcher.ray_flags import FLAGS
 

@@ -251,8 +251,8 @@ def test_catalog_has_thresholds_for_every_category(repository: Path) -> None:
         ({"thresholds": ALL | {"rudeness": [0.5]}}, "must be one of sexual content"),
         ({"text": []}, "text: at least one classifier"),
         ({"images": []}, "images: at least one classifier"),
-        ({"text": [{"backend": "oracle"}]}, "text: backend 'oracle' must be one of"),
-        ({"images": [{"backend": "lexicon"}]}, "images: backend 'lexicon' must be one of"),
+        ({"text": [{"backend": "oracle"}]}, "backend 'oracle' must be one of"),
+        ({"images": [{"backend": "lexicon"}]}, "backend 'lexicon' must be one of"),
         ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
     ],
 )
