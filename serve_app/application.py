@@ -32,12 +32,10 @@ from serve_app.config.replicas import (
     WithheldOptions,
     complete,
     deployment_version,
-    model_spec,
-    moderator_spec,
-    rewriter_spec,
     secret_values,
 )
 from serve_app.config.settings import Settings
+from serve_app.config.specs import model_spec, moderator_spec, rewriter_spec
 from serve_app.dispatcher import deployment as dispatch
 from serve_app.dispatcher.deployment import Dispatcher
 from serve_app.moderation.settings import ModerationSettings

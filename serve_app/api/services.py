@@ -30,8 +30,8 @@ from serve_app.api.model_status import AskReplicas, EtaReader, ModelStatusReader
 from serve_app.api.readiness import CHECK_LIMIT_S, Readiness
 from serve_app.background import Loops
 from serve_app.config.catalog import Catalog
-from serve_app.config.replicas import rewriter_tasks
 from serve_app.config.settings import Settings
+from serve_app.config.specs import rewriter_tasks
 from serve_app.deletion import ProjectDeletion
 from serve_app.encryption import Sealer
 from serve_app.finetunes.registry import FinetuneRegistry

@@ -126,7 +126,7 @@ def profile(
     from deployments.contract.job import GenerationJob
     from deployments.contract.request import ResolvedRequest
     from deployments.engine_factory import build_engine
-    from serve_app.config.replicas import model_spec
+    from serve_app.config.specs import model_spec
     from serve_app.planning.profile import ModelProfile
 
     settings, known = _load(model, config)
