@@ -15,14 +15,15 @@ import typer
 from serve_app.cli.output import INTERRUPTED, Bytes, say, show, show_json
 from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import load_settings, settings_file
-from serve_app.cluster.finding import Finding
+from serve_app.cluster.checks.result import CheckResult
 from serve_app.config import catalog, settings
 from serve_app.config.replicas import complete
 from serve_app.config.settings import Settings
 from serve_app.launcher import ray_flags
 
 if TYPE_CHECKING:
-    from serve_app.cluster.weights import FetchResult, LocalCheckpoint, RequiredCheckpoint
+    from serve_app.cluster.checkpoints import RequiredCheckpoint
+    from serve_app.cluster.weights import FetchResult, LocalCheckpoint
 
 
 def deploy(
@@ -90,18 +91,18 @@ def check(as_json: Json = False, config: Config = None) -> None:
 
     Exit code 1 where something is refused: tasks could be lost, or nothing would work.
     """
-    from serve_app.cluster.preflight import may_serve, show_findings
+    from serve_app.cluster.preflight import may_serve, print_results
 
-    findings = _collect_findings(complete(load_settings(config)))
+    results = _check(complete(load_settings(config)))
     if as_json:
-        show_json([asdict(each) for each in findings])
+        show_json([asdict(each) for each in results])
     else:
-        show_findings(findings)
-    if not may_serve(findings):
+        print_results(results)
+    if not may_serve(results):
         raise ServiceError("not fit to serve: fix what is refused")
 
 
-def _collect_findings(chosen: Settings) -> list[Finding]:
+def _check(chosen: Settings) -> list[CheckResult]:
     from serve_app.cluster.preflight import check_everything
 
     if chosen.ray.address is None:
@@ -174,7 +175,7 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
             nodes = Nodes(checkpoints)
             _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
             try:
-                loads, local_checkpoints = nodes.checkpoints, nodes.look()
+                loads, local_checkpoints = nodes.checkpoints, nodes.find()
             except RayError as problem:
                 raise ServiceError(str(problem).strip().splitlines()[-1]) from None
     by_place = {
@@ -191,12 +192,12 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
         size = next((one.size for (other, _), one in by_place.items() if other == each and one.size is not None), None)
         size_cell = None if size is None else Bytes(size)
         missing = places(each, is_here=False)
-        rows.append((each.who, each.checkpoint, each.revision, size_cell, places(each, is_here=True), missing))
+        rows.append((each.loaded_by, each.checkpoint, each.revision, size_cell, places(each, is_here=True), missing))
     show(("for", "checkpoint", "revision", "size", "there", "missing"), rows, as_json=as_json)
 
 
 def _load_required(chosen: Settings) -> tuple[RequiredCheckpoint, ...]:
-    from serve_app.cluster.weights import required_checkpoints
+    from serve_app.cluster.checkpoints import required_checkpoints
 
     return required_checkpoints(chosen, catalog.load(chosen))
 

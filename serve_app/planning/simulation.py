@@ -15,7 +15,7 @@ from typing import Final
 
 from deployments.engine.cost_model import StepCost
 from deployments.engine.scheduler import StepCosts, select_batch
-from serve_app.cluster.autoscaling import Demand, Forecast
+from serve_app.cluster.autoscaling import Forecast, Load
 from serve_app.config.model_settings import AutoscalingSettings
 from serve_app.planning.profile import ModelProfile
 from serve_app.ray_internals import ScalingDecision
@@ -283,7 +283,7 @@ class Simulation:
             if not working and self._queue:
                 wanted = 1.0
         else:
-            self._forecast.update(self._demand(ongoing), self._now)
+            self._forecast.update(self._load(ongoing), self._now)
             wanted = self._forecast.replicas(self._scaling.target_wait_s, self._scaling.target_ongoing_requests)
         target = self._decision.update(wanted, len(working), self._now)
         self._start(target - len(working) - sum(self._starting))
@@ -292,10 +292,10 @@ class Simulation:
         self._timeline.append((self._now, len(working), target, len(self._queue)))
         self._at(self._now + _DECIDES_EVERY_S, self._scale)
 
-    def _demand(self, ongoing: int) -> Demand:
+    def _load(self, ongoing: int) -> Load:
         unit_s = self._done_device_s / self._done_work if self._done_work else None
         tasks = len(self._queue) + ongoing
-        return Demand(
+        return Load(
             tasks,
             self._unfinished_work,
             self._accepted_work,

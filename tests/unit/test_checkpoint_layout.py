@@ -11,10 +11,10 @@ from support.tiny_pipelines import build
 from deployments.contract.checkpoint_layout import WeightsChoice, choose_files, find_variant
 from deployments.contract.hub_files import CheckpointKind
 from deployments.contract.model import ModelConfig
-from serve_app.cluster import gpu_memory
-from serve_app.cluster.finding import Verdict
-from serve_app.cluster.gpu_memory import check_weights
-from serve_app.cluster.weights import RequiredCheckpoint
+from serve_app.cluster.checkpoints import RequiredCheckpoint
+from serve_app.cluster.checks import weights as weight_checks
+from serve_app.cluster.checks.result import Verdict
+from serve_app.cluster.checks.weights import check_weights
 
 INDEX = {
     "_class_name": "StableDiffusionXLPipeline",
@@ -90,9 +90,9 @@ def test_the_variant_is_one_that_all_components_have(
 
 
 def refusals(checkpoint: Path, **fields: Any) -> list[str]:
-    [finding] = check_weights([RequiredCheckpoint("model", str(checkpoint), **fields)], "here")
-    assert (finding.verdict is Verdict.FINE) == (finding.message == "all here")
-    return [] if finding.verdict is Verdict.FINE else [finding.message.removeprefix(f"model: {checkpoint}: ")]
+    [result] = check_weights([RequiredCheckpoint("model", str(checkpoint), **fields)])
+    assert (result.verdict is Verdict.FINE) == (result.message == "all here")
+    return [] if result.verdict is Verdict.FINE else [result.message.removeprefix(f"model: {checkpoint}: ")]
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_one_file_is_refused_unless_it_holds_safetensors(tmp_path: Path) -> None
 def test_one_file_without_configuration_is_refused_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.safetensors"
     file.write_bytes((2).to_bytes(8, "little") + b"{}")
-    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(weight_checks, "HF_HUB_OFFLINE", False)
     assert refusals(file, kind=CheckpointKind.NETWORK, infers_configs=True) == []
-    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(weight_checks, "HF_HUB_OFFLINE", True)
     [message] = refusals(file, kind=CheckpointKind.NETWORK, infers_configs=True)
     assert "HF_HUB_OFFLINE is set" in message
     assert refusals(file, kind=CheckpointKind.NETWORK) == []
@@ -149,4 +149,4 @@ def test_one_file_without_configuration_is_refused_offline(tmp_path: Path, monke
 def test_bundled_checkpoints_are_whole() -> None:
     for name in ("flux", "flux2klein", "flux3", "ltx2", "kontext", "flux/redux"):
         checkpoint = RequiredCheckpoint("model", f"bundled/{name}", weights=ModelConfig(dtype="float16").weights)
-        assert [finding.message for finding in check_weights([checkpoint], "here")] == ["all here"]
+        assert [result.message for result in check_weights([checkpoint])] == ["all here"]

@@ -1,4 +1,4 @@
-"""What is said of a Redis and of an object store: of one that keeps what it is given, and of others."""
+"""Checks of Redis and of the object store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ import pytest
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app.cluster.finding import Verdict
-from serve_app.cluster.preflight import (
-    check_clock,
-    check_objects,
-    check_redis,
-    delete_shared_object,
-    write_shared_object,
-)
+from serve_app.cluster.checks.objects import check_objects, delete_shared_object, write_shared_object
+from serve_app.cluster.checks.redis import check_clock, check_redis
+from serve_app.cluster.checks.result import Verdict
 from serve_app.config.settings import ObjectSettings, RedisSettings, Settings
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 
@@ -37,17 +32,17 @@ def forgetful(tmp_path: Path) -> Iterator[str]:
 
 async def check_verdicts(url: str, replicas: int = 0) -> dict[str, Verdict]:
     settings = Settings(redis=RedisSettings(url=url, replicas=replicas))
-    return {each.what: each.verdict for each in await check_redis(settings, "here")}
+    return {each.what: each.verdict for each in await check_redis(settings)}
 
 
-async def test_the_embedded_one_is_fit(redis_url: str) -> None:
+async def test_embedded_server_is_fine(redis_url: str) -> None:
     verdicts = await check_verdicts(redis_url)
     verdicts.pop("latency of Redis")  # is what it is on a busy machine
     assert set(verdicts.values()) == {Verdict.FINE}
     assert {"Redis", "persistence", "eviction", "clock"} <= set(verdicts)
 
 
-async def test_one_that_forgets_is_refused(forgetful: str) -> None:
+async def test_server_without_persistence_is_refused(forgetful: str) -> None:
     client = Redis.from_url(forgetful)
     await client.config_set("maxmemory-policy", "allkeys-lru")
     await client.aclose()
@@ -55,55 +50,55 @@ async def test_one_that_forgets_is_refused(forgetful: str) -> None:
     assert (verdicts["persistence"], verdicts["eviction"]) == (Verdict.REFUSED, Verdict.REFUSED)
 
 
-async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_url: str) -> None:
+async def test_server_with_too_few_replicas_is_refused(redis_url: str) -> None:
     assert (await check_verdicts(redis_url, replicas=1))["replicas of Redis"] is Verdict.REFUSED
 
 
 @pytest.mark.parametrize("options", [{"allow_http": "true"}, {"regoin": "us"}, {"region": 1}])
-async def test_options_that_no_store_takes_are_named(options: dict[str, Any]) -> None:
+async def test_unknown_store_option_is_named(options: dict[str, Any]) -> None:
     settings = Settings(objects=ObjectSettings(url="s3://bucket", options=options))
-    [finding] = await check_objects(settings, "here")
-    assert (finding.verdict, finding.remedy) == (Verdict.REFUSED, "correct objects.options")
-    assert f"one of the options {next(iter(options))} is unknown" in finding.message
+    result = await check_objects(settings)
+    assert (result.verdict, result.remedy) == (Verdict.REFUSED, "correct objects.options")
+    assert f"one of the options {next(iter(options))} is unknown" in result.message
 
 
-async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
+async def test_unreachable_server_is_refused_without_its_password() -> None:
     settings = Settings(redis=RedisSettings(url=f"redis://:secret@127.0.0.1:{free_port()}/0"))
-    [finding] = await check_redis(settings, "here")
-    assert (finding.verdict, "secret" in finding.message) == (Verdict.REFUSED, False)
+    [result] = await check_redis(settings)
+    assert (result.verdict, "secret" in result.message) == (Verdict.REFUSED, False)
 
 
 @pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.WARNING), (40.0, Verdict.REFUSED)])
-def test_clocks_are_compared(skew_s: float, verdict: Verdict) -> None:
-    finding = check_clock(skew_s, "here")
-    assert finding.verdict is verdict
-    assert ("behind" in finding.message) == (skew_s > 2)
+def test_clock_difference_decides_the_verdict(skew_s: float, verdict: Verdict) -> None:
+    result = check_clock(skew_s)
+    assert result.verdict is verdict
+    assert ("behind" in result.message) == (skew_s > 2)
 
 
 def at(folder: Path) -> Settings:
     return Settings(objects=ObjectSettings(url=folder.as_uri()))
 
 
-async def test_one_that_all_see_is_fit_and_left_as_it_was(tmp_path: Path) -> None:
+async def test_shared_store_is_fine_and_left_empty(tmp_path: Path) -> None:
     settings = at(tmp_path)
     marker = await write_shared_object(settings)
     assert marker is not None
-    [finding] = await check_objects(settings, "here", marker)
-    assert finding.verdict is Verdict.FINE
+    result = await check_objects(settings, marker)
+    assert result.verdict is Verdict.FINE
     await delete_shared_object(settings, marker)
     assert await ObjectStore(tmp_path.as_uri()).keys("") == []
 
 
-async def test_a_folder_of_each_nodes_own_is_refused(tmp_path: Path) -> None:
+async def test_folder_of_one_node_is_refused(tmp_path: Path) -> None:
     marker = await write_shared_object(at(tmp_path / "one"))
-    [finding] = await check_objects(at(tmp_path / "other"), "here", marker)
-    assert (finding.verdict, "another node wrote" in finding.message) == (Verdict.REFUSED, True)
+    result = await check_objects(at(tmp_path / "other"), marker)
+    assert (result.verdict, "another node wrote" in result.message) == (Verdict.REFUSED, True)
 
 
-async def test_one_that_is_out_of_reach_is_refused(tmp_path: Path) -> None:
+async def test_unreachable_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    [finding] = await check_objects(at(tmp_path / "file"), "here")
-    assert (finding.verdict, finding.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
+    result = await check_objects(at(tmp_path / "file"))
+    assert (result.verdict, result.message.startswith("opening it failed")) == (Verdict.REFUSED, True)
     assert await write_shared_object(at(tmp_path / "file")) is None
 
 
@@ -117,20 +112,20 @@ async def test_one_that_is_out_of_reach_is_refused(tmp_path: Path) -> None:
         ("~* &* +@all -zpopmin", "zpopmin"),
     ],
 )
-async def test_missing_permissions_of_its_user_are_named(redis_url: str, rules: str, missing: str) -> None:
+async def test_missing_permissions_are_named(redis_url: str, rules: str, missing: str) -> None:
     administrator = Redis.from_url(redis_url)
     await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">p@ss/#", *rules.split())
     try:
         settings = Settings(redis=RedisSettings(url=re.sub("//.*@", "//app:p%40ss%2F%23@", redis_url)))
-        [finding] = await check_redis(settings, "here")
+        [result] = await check_redis(settings)
     finally:
         await administrator.execute_command("ACL", "DELUSER", "app")
         await administrator.aclose()
-    assert (finding.verdict, missing in finding.message) == (Verdict.REFUSED, True), finding
-    assert "ACL SETUSER" in finding.remedy or "log" in finding.remedy
+    assert (result.verdict, missing in result.message) == (Verdict.REFUSED, True), result
+    assert "ACL SETUSER" in result.remedy or "log" in result.remedy
 
 
-async def test_the_user_that_is_recommended_is_fit(redis_url: str) -> None:
+async def test_recommended_redis_user_is_fine(redis_url: str) -> None:
     administrator = Redis.from_url(redis_url)
     rules = "~gen:* &gen:* +@all -@dangerous +info"
     await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", *rules.split())

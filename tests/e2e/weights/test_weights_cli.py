@@ -182,9 +182,9 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
     code, came, errors = machine.fetch(HF_TOKEN="hf_of-somebody-else")
     assert code == 1
     assert f"owner/gated: it is gated: accept its terms at {hub.url}/owner/gated, and set HF_TOKEN" in errors
-    assert "owner/nowhere: the hub has none of this name, or not for everyone" in errors
+    assert "owner/nowhere: the hub has no such repository, or it is private" in errors
     assert "owner/network: it has no files like onnx/nothing.onnx" in errors
-    assert "index is no JSON" in came[PIPELINE]
+    assert "index is not JSON" in came[PIPELINE]
     assert "error: 4 of 5 could not be fetched" in errors
     assert {"onnx/model.onnx", "onnx/model.onnx_data"} <= machine.files
     assert (machine.list_checkpoints()[NETWORK]["there"], machine.list_checkpoints()[PIPELINE]["there"]) == ("here", "")

@@ -1,4 +1,4 @@
-"""What profiles for GPUs promise of their memory."""
+"""Checks of GPU memory, and the profiles for GPUs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.cluster import gpu_memory
-from serve_app.cluster.finding import Verdict
-from serve_app.cluster.gpu_memory import check_gpu_memory, needs
+from serve_app.cluster.checks import gpu
+from serve_app.cluster.checks.gpu import check_gpu_memory, gpu_requirements
+from serve_app.cluster.checks.result import Verdict
 from serve_app.config import catalog, settings
 from serve_app.config.settings import Settings
 
@@ -17,7 +17,7 @@ PROFILES = ("single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
 @pytest.fixture(autouse=True)
 def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "gpus", lambda: [80 * 2**30])
+    monkeypatch.setattr(gpu, "find_gpus", lambda: [80 * 2**30])
 
 
 @pytest.fixture(autouse=True)
@@ -30,22 +30,23 @@ def load_profile(profile: str) -> Settings:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_everything_of_a_profile_fits_its_share_of_a_gpu(profile: str) -> None:
+def test_replicas_of_a_profile_fit_their_shares(profile: str) -> None:
     config = load_profile(profile)
     served_catalog = catalog.load(config)
-    assert [finding.verdict for finding in check_gpu_memory(config, served_catalog)] == [Verdict.FINE]
-    assert all(need.weights_gb and need.gpu_fraction for need in needs(config, served_catalog)), "of each it is known"
+    assert [result.verdict for result in check_gpu_memory(config, served_catalog)] == [Verdict.FINE]
+    assert all(each.weights_gb and each.gpu_fraction for each in gpu_requirements(config, served_catalog))
 
 
 @pytest.mark.parametrize("profile", PROFILES[:-1])
-def test_what_is_always_there_leaves_room_for_any_model_that_is_asked_for(profile: str) -> None:
+def test_permanent_replicas_leave_memory_for_any_other_model(profile: str) -> None:
     config = load_profile(profile)
     on_demand = {
         f"models.{name}": model.ray_actor_options.get("num_gpus", 0)
         for name, model in config.models.items()
         if model.enabled and model.autoscaling_config.min_replicas == 0 and name != "eraser"
     }
-    always = sum(need.gpu_fraction for need in needs(config, catalog.load(config)) if need.who not in on_demand)
+    replicas = gpu_requirements(config, catalog.load(config))
+    always = sum(each.gpu_fraction for each in replicas if each.name not in on_demand)
     assert always + max(on_demand.values()) <= 1
 
 
@@ -61,13 +62,13 @@ def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(profile: str) -> None:
     assert all(len(each) == 1 for each in prices.values())
 
 
-def test_the_documentation_has_the_memory_of_each_profile(repository: Path) -> None:
+def test_documentation_has_the_memory_of_each_profile(repository: Path) -> None:
     rows: dict[str, dict[str, str]] = {}
     for profile in PROFILES:
         config = load_profile(profile)
-        for need in needs(config, catalog.load(config)):
-            cells = rows.setdefault(f"{need.who.removeprefix('models.')} | {need.weights_gb:.1f}", {})
-            cells[profile] = f"{need.total_gb:.1f} of {need.room_gb:.1f}"
+        for each in gpu_requirements(config, catalog.load(config)):
+            cells = rows.setdefault(f"{each.name.removeprefix('models.')} | {each.weights_gb:.1f}", {})
+            cells[profile] = f"{each.total_gb:.1f} of {each.share_gb:.1f}"
     lines = [f"| GB | weights | {' | '.join(f'`{profile}`' for profile in PROFILES)} |", "|---" * 7 + "|"]
     lines += [
         f"| {row} | {' | '.join(cells.get(profile, '') for profile in PROFILES)} |" for row, cells in rows.items()
@@ -75,29 +76,29 @@ def test_the_documentation_has_the_memory_of_each_profile(repository: Path) -> N
     assert "\n".join(lines) in (repository / "docs/models.md").read_text(), "\n".join(lines)
 
 
-def test_a_model_that_does_not_fit_is_named_with_what_it_needs() -> None:
+def test_model_that_does_not_fit_is_named_with_its_memory() -> None:
     config = load_profile("single-gpu")
     models = config.models | {
         "ltx2": config.model("ltx2").model_copy(update={"enabled": True, "ray_actor_options": {"num_gpus": 0.5}})
     }
     wrong = config.model_copy(update={"models": models})
-    [finding] = check_gpu_memory(wrong, catalog.load(wrong))
-    assert finding.verdict is Verdict.REFUSED
-    assert "models.ltx2 needs 86.1 GB (75.0 of weights" in finding.message
-    assert "its share of a GPU is 42.0 GB" in finding.message
+    [result] = check_gpu_memory(wrong, catalog.load(wrong))
+    assert result.verdict is Verdict.REFUSED
+    assert "models.ltx2 needs 86.1 GB (75.0 of weights" in result.message
+    assert "its share of a GPU is 42.0 GB" in result.message
 
 
-def test_whoever_uses_a_gpu_has_a_share_of_one() -> None:
+def test_replica_on_a_gpu_without_share_is_refused() -> None:
     config = load_profile("single-gpu")
     rewriter = config.rewriter.model_copy(update={"device": "cuda", "actor": {}})
-    [finding] = check_gpu_memory(config.model_copy(update={"rewriter": rewriter}), catalog.load(config))
-    assert finding.verdict is Verdict.REFUSED
-    assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.message
+    [result] = check_gpu_memory(config.model_copy(update={"rewriter": rewriter}), catalog.load(config))
+    assert result.verdict is Verdict.REFUSED
+    assert "rewriter runs on cuda without num_gpus" in result.message
 
 
-def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "gpus", list)
+def test_machine_without_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "find_gpus", list)
     config = load_profile("gpu-24gb")
-    [finding] = check_gpu_memory(config, catalog.load(config))
-    assert finding.verdict is Verdict.REFUSED
-    assert "models.flux2-pro-snapshot, models.deblur need one" in finding.message
+    [result] = check_gpu_memory(config, catalog.load(config))
+    assert result.verdict is Verdict.REFUSED
+    assert "models.flux2-pro-snapshot, models.deblur need one" in result.message

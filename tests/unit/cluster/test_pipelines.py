@@ -11,8 +11,8 @@ import yaml
 from support.tiny_pipelines import PIPELINES, SPECIAL_PIPELINES, build
 
 from deployments.contract.pipelines import TESTED, find_pipeline, write_table
-from serve_app.cluster.finding import Verdict
-from serve_app.cluster.pipelines import check_pipelines
+from serve_app.cluster.checks.pipelines import check_pipelines
+from serve_app.cluster.checks.result import Verdict
 from serve_app.config import catalog
 from serve_app.config.settings import Settings
 
@@ -23,8 +23,8 @@ def messages(tmp_path: Path, request: str, verdict: Verdict = Verdict.REFUSED, *
     values = {"models": {"m": {"checkpoint": "owner/name", "steps": 4, **model}}, "endpoints": {"gen-m": endpoint}}
     (tmp_path / "catalog.yaml").write_text(yaml.safe_dump(values))
     settings = Settings(catalog=tmp_path / "catalog.yaml")
-    findings = check_pipelines(settings, catalog.load(settings))
-    return [finding.message for finding in findings if finding.verdict is verdict]
+    results = check_pipelines(settings, catalog.load(settings))
+    return [result.message for result in results if result.verdict is verdict]
 
 
 def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     quantized = {**native, "quantization": {"method": "nf4"}}
     assert messages(tmp_path, "text-to-image", **quantized) == []
     assert messages(tmp_path, "text-to-image", Verdict.WARNING, **quantized) == [
-        "models.m: packed_attention, tile_above have no effect, as diffusers' own pipeline runs it"
+        "models.m: packed_attention, tile_above have no effect, because diffusers' pipeline runs it"
     ]
 
 

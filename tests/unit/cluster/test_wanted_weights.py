@@ -15,7 +15,8 @@ from deployments.contract.hub_files import CONFIGURATION_FILES, CheckpointKind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
-from serve_app.cluster.weights import RequiredCheckpoint, hub_files, required_checkpoints
+from serve_app.cluster.checkpoints import RequiredCheckpoint, required_checkpoints
+from serve_app.cluster.weights import hub_files
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
 from serve_app.config.model_settings import TextEncoderSettings
@@ -79,7 +80,7 @@ def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings
     )
     encoder = RequiredCheckpoint("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}, weights=TEXT_ENCODERS)
     assert encoder in list_checkpoints(shared)
-    assert "uploads for flux3-klein" in {each.who for each in list_checkpoints(shared)}
+    assert "uploads for flux3-klein" in {each.loaded_by for each in list_checkpoints(shared)}
 
 
 def test_files_of_weights_are_on_it_with_their_configuration(load_settings: Any) -> None:
@@ -105,7 +106,7 @@ def test_what_is_switched_off_is_not(load_settings: Any) -> None:
         rewriter=usual.rewriter.model_copy(update={"enabled": False}),
         moderation=usual.moderation.model_copy(update={"enabled": False}),
     )
-    removed = {each.who for each in list_checkpoints(usual)} - {each.who for each in list_checkpoints(off)}
+    removed = {each.loaded_by for each in list_checkpoints(usual)} - {each.loaded_by for each in list_checkpoints(off)}
     assert removed == {"rewriter", "classifier guard", "classifier image-classifier"}
 
 

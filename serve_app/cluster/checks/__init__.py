@@ -1,0 +1,1 @@
+"""Checks of the preflight, one file for each part of the service."""
