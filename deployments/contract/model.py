@@ -267,7 +267,7 @@ class Trial(StrictSettings):
 
 
 class ModelConfig(StrictSettings):
-    """How a replica loads and runs a model; the loader gets it as it is."""
+    """Settings with which a replica loads and runs a model."""
 
     backend: str = DIFFUSION
     """diffusion: the checkpoint's native family, else its diffusers pipeline. diffusers: always the pipeline. engine:
@@ -337,11 +337,11 @@ class ModelConfig(StrictSettings):
     preview_every: float | None = Field(default=None, gt=0, le=1)
     """Share of the steps between previews, at some 10 CPU ms each: 0.25 makes three. null: no previews."""
     preview_interval_s: float = Field(default=1.0, ge=0)
-    """Fewest seconds between previews, and before the first."""
+    """Minimum seconds between previews, and before the first."""
     max_running: int = Field(default=16, ge=1)
     """Tasks in the engine at once. At least twice max_batch, so that free slots are filled at once."""
     max_batch: int = Field(default=8, ge=1)
-    """Most images in one forward; fewer if more don't pay. At most max_running."""
+    """Maximum number of images in one forward; fewer if more don't pay. At most max_running."""
     order: Order = "aged"
     """Tasks that step first. aged: short or long waiting ones. oldest. deadline: the closest to five times its own
     duration."""

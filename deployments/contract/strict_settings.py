@@ -114,6 +114,6 @@ RayActorOptions = Annotated[
     NO_RESTART,
 ]
 MaxReplicasPerNode = Annotated[
-    int | None, Field(ge=1, le=100, description="Most replicas on one node. null: any number."), NO_RESTART
+    int | None, Field(ge=1, le=100, description="Maximum number of replicas on one node. null: any number."), NO_RESTART
 ]
 Threads = Annotated[int | None, Field(ge=1, description="CPU threads of torch. null: all cores.")]

@@ -25,7 +25,7 @@ from serve_app.config.settings import Settings, sealing_key_file, setting_variab
 from serve_app.launcher import first_start
 from serve_app.launcher.advice import advise
 from serve_app.launcher.embedded_redis import AlreadyRunning
-from serve_app.launcher.first_start import Thing
+from serve_app.launcher.first_start import SetupFile
 from serve_app.launcher.running import RunningService, announce
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def init(
         )
 
 
-async def _keys(chosen: Settings, config: Path | None) -> list[Thing]:
+async def _keys(chosen: Settings, config: Path | None) -> list[SetupFile]:
     async with open_redis(config, make=True) as (redis, _):
         return await first_start.make_keys(chosen, redis)
 
@@ -161,5 +161,5 @@ async def _operator_key(name: str, config: Path | None) -> str:
         return (await KeyStore(redis, prefix).create(name, role=Role.OPERATOR, actor="gen-serve init"))[1]
 
 
-def _row(thing: Thing) -> tuple[Cell, ...]:
-    return thing.what, str(thing.path), "made" if thing.is_new else "was there"
+def _row(file: SetupFile) -> tuple[Cell, ...]:
+    return file.what, str(file.path), "made" if file.is_new else "was there"

@@ -40,7 +40,7 @@ class NoMatchingFiles(Exception):
 class FetchResult:
     checkpoint: str
     problem: str = ""
-    """What is wrong and what to do, on one line; empty for a checkpoint that is here now."""
+    """Problem and remedy on one line; empty for a checkpoint that is here now."""
     was_here: bool = False
 
 
@@ -83,7 +83,7 @@ def fetch_weights(checkpoints: Sequence[RequiredCheckpoint], proxy: str = ENVIRO
 
 
 def describe(files: HubFiles, problem: Exception) -> str:
-    """Returns what is wrong and what to do. The hub's own message is left out: it may hold signed URLs."""
+    """Returns problem and remedy. The hub's own message is left out: it may hold signed URLs."""
     match problem:
         case GatedRepoError():
             page = f"{constants.ENDPOINT}/{files.repository}"

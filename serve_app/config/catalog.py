@@ -27,45 +27,47 @@ from serve_app.schemas.tolerant import with_finetune
 
 
 class EndpointPrice(StrictSettings):
-    """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input.
-
-    `per_second` makes the price of output that of one second of it.
-    """
+    """Price of a request in credits."""
 
     first: float = Field(ge=0)
+    """First megapixel of output."""
     out: float = Field(default=0, ge=0)
+    """Each further megapixel of output."""
     input: float = Field(default=0, ge=0)
+    """Each megapixel of input."""
     per_second: bool = False
+    """Multiply the price of the output by its seconds."""
 
     def millicredits(self, output_pixels: int, input_pixels: int, seconds: int = 1) -> int:
-        """`first + max(0, out_mp - 1) * out + in_mp * input`, megapixels (2^20 pixels) rounded up to whole ones.
+        """Returns `(first + max(0, out_mp - 1) * out) * seconds + in_mp * input`.
 
-        The first two times `seconds`, where the price is one of a second.
+        Megapixels are 2^20 pixels, rounded up. `seconds` counts with `per_second` only.
         """
         out_mp, in_mp = billed_megapixels(output_pixels), billed_megapixels(input_pixels)
         output = self.first + max(0, out_mp - 1) * self.out
         return round(1000 * (output * (seconds if self.per_second else 1) + in_mp * self.input))
 
     @property
-    def least(self) -> int:
-        """What nothing costs less than, milli-credits."""
+    def minimum(self) -> int:
+        """Lowest price of a request, milli-credits."""
         return self.millicredits(output_pixels=0, input_pixels=0)
 
 
 class Safety(StrictSettings):
     default: int = Field(default=2, ge=0)
+    """Tolerance if the request names none."""
     approved: int = Field(ge=0)
-    """The highest tolerance that may be asked for."""
+    """Highest tolerance that requests may name."""
     ceilings: dict[Category, Level] = {}
-    """By category, the highest tolerance that counts on this endpoint."""
+    """Highest tolerance of a category on this endpoint."""
 
 
 class Deprecation(StrictSettings):
     since: date
     sunset: date | None = None
-    """The day it stops answering; None while that is not decided."""
+    """Day on which it stops answering; None if not decided."""
     successors: tuple[str, ...] = ()
-    """Endpoints to go to instead, by name."""
+    """Names of the endpoints to use instead."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Deprecation:
@@ -75,7 +77,7 @@ class Deprecation(StrictSettings):
 
 
 class FinetunedVariant(StrictSettings):
-    """What `<name>-finetuned` has of its own; the rest is as on the base endpoint."""
+    """Settings of `<name>-finetuned` that differ from the base endpoint."""
 
     request: str | None = None
     deprecated: Deprecation | None = None
@@ -83,13 +85,13 @@ class FinetunedVariant(StrictSettings):
 
 
 class OtherName(StrictSettings):
-    """A further name of an endpoint: requests to it are requests to the endpoint."""
+    """A further name of an endpoint."""
 
     deprecated: Deprecation | None = None
 
 
 class Mode(StrictSettings):
-    """One of several modes of an endpoint's work; what it leaves out is as on the endpoint."""
+    """A mode of an endpoint. Settings that it leaves out are the endpoint's."""
 
     model: str | None = None
     steps: int | None = Field(default=None, ge=1)
@@ -99,31 +101,31 @@ class Mode(StrictSettings):
 
 class Endpoint(StrictSettings):
     model: str
-    """The queue: the model deployment that does the work."""
+    """Model that runs its tasks."""
     request: str
-    """The form of its requests: one of the service's own, or a custom one (`schemas/custom.py`)."""
+    """Form of its requests: one of the service's own, or a custom one (`schemas/custom.py`)."""
     fields: FormSettings = FormSettings()
     """Ranges and defaults of a custom form."""
     price: EndpointPrice
     safety: Safety
     name: str = Field(default="", exclude=True)
-    """Its name in the catalog; never set in a file."""
+    """Name in the catalog; not set in files."""
     quotes_price: bool = True
-    """Whether the submission reply carries numbers for `cost`, `input_mp` and `output_mp`."""
+    """Include `cost`, `input_mp` and `output_mp` in the reply to a submission."""
     summary: str = ""
     instruction: str = ""
-    """What every prompt begins with, for endpoints that do one thing."""
+    """Text before every prompt, for endpoints with one job."""
     modes: dict[str, Mode] = {}
-    """By the names that requests have for them."""
+    """Modes by their names in requests."""
     deprecated: Deprecation | None = None
     other_names: dict[str, OtherName] = {}
     regions: tuple[str, ...] = ()
-    """Regions that serve it, by the names in `service.regions`; empty: all of them."""
+    """Regions that serve it, by their names in `service.regions`. Empty: all."""
 
     finetuned: FinetunedVariant | None = None
-    """Makes `<name>-finetuned`, which takes tuned models (LoRA) of this endpoint's model."""
+    """Variant `<name>-finetuned`, which accepts fine-tunes (LoRA) of this endpoint's model. None: no variant."""
     takes_finetunes: bool = Field(default=False, exclude=True)
-    """Whether this is such an endpoint; never set in a file."""
+    """True for such a variant; not set in files."""
 
     @property
     def request_type(self) -> type[GenerationRequest]:
@@ -132,17 +134,17 @@ class Endpoint(StrictSettings):
 
     @property
     def highest_tolerance(self) -> int:
-        """Of safety, that requests of this form can name: more can't be approved."""
+        """Highest safety tolerance that requests of this form can name."""
         return self.request_type.highest_tolerance()
 
     @property
     def models(self) -> set[str]:
-        """All that its requests may need."""
+        """Models of all its modes."""
         return {self.model} | {mode.model for mode in self.modes.values() if mode.model is not None}
 
     @property
     def modes_or_default(self) -> dict[str, Mode]:
-        """Its modes, or the only one there is, under the empty name."""
+        """Its modes; an endpoint without modes has one under the empty name."""
         return self.modes or {"": Mode()}
 
     def get_price(self, mode: str) -> EndpointPrice:
@@ -188,30 +190,31 @@ def _form(request: str, name: str, fields: FormSettings) -> type[GenerationReque
 
 T = TypeVar("T")
 DefaultsByMode: TypeAlias = Mapping[str, ModelDefaults]
-"""By mode; the one of an endpoint without modes is under the empty name."""
+"""Defaults by mode; those of an endpoint without modes are under the empty name."""
 
 
 class Withdrawn(Deprecation):
-    """What is not served any more."""
+    """An endpoint that is not served any more."""
 
     advice: str = ""
-    """What to do where it has no successor."""
+    """Advice to clients if it has no successor."""
 
 
 _CHECKPOINT_FIELDS: Final = frozenset(
     ("revision", "config_from", "redux", "pipeline", "pipeline_kwargs", "quantization", "preview_decoder")
 )
-"""What of a model goes with its checkpoint: another one has its own."""
+"""Settings that describe the checkpoint. Those of the catalog don't apply to another checkpoint."""
 
 
 class Model(ModelConfig):
-    """A model of the catalog. A profile may override every setting of it."""
+    """A model of the catalog. Profiles may override all its settings."""
 
     memory: MemorySettings | None = None
-    """Of the checkpoint on a GPU; None: not known, or next to nothing."""
+    """GPU memory of the checkpoint; None if unknown or negligible."""
     steps: int | None = Field(default=None, ge=1)
-    """For requests that don't say."""
+    """Denoising steps if the request names none."""
     guidance: float | None = None
+    """Guidance if the request names none."""
 
     @model_validator(mode="after")
     def _leaves_replicas_to_profiles(self) -> Model:
@@ -220,9 +223,9 @@ class Model(ModelConfig):
         return self
 
     def config(self, profile: ModelSettings) -> ModelConfig:
-        """How replicas load and run the model, on this profile."""
+        """Returns the model's configuration on this profile."""
         names = ModelConfig.model_fields
-        if "engine" in profile.model_fields_set:  # which has a checkpoint of its own, and settings for it
+        if "engine" in profile.model_fields_set:  # an inference server has its own checkpoint and settings
             replaced = frozenset(names.keys() - {"backend", "fps"})
         else:
             replaced = _CHECKPOINT_FIELDS if "checkpoint" in profile.model_fields_set else frozenset[str]()
@@ -232,15 +235,15 @@ class Model(ModelConfig):
 
 class RewriterModel(StrictSettings):
     checkpoint: str
-    """A causal language model: hub id, folder, or `bundled/<name>`; a profile may override it."""
+    """Causal language model: hub id, folder or `bundled/<name>`. Profiles may override it."""
     revision: str | None = None
     memory: MemorySettings | None = None
     instruction: str = ""
-    """What a model that knows chats is told to do with a prompt; any other continues it."""
+    """Instruction to a chat model for a prompt. Other models continue the prompt."""
     edit_instruction: str = ""
-    """The same for the prompt of an edit; without, or by any other model, it stays as it is."""
+    """Instruction to a chat model for the prompt of an edit. Empty, or with other models: the prompt stays."""
     ratio_instruction: str = ""
-    """What it is told to find out which ratio suits a prompt; any other is asked for the prompt rewritten."""
+    """Instruction to a chat model for the choice of an aspect ratio."""
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.7, ge=0)
 
@@ -248,12 +251,12 @@ class RewriterModel(StrictSettings):
 class Catalog(StrictSettings):
     endpoints: dict[str, Endpoint]
     withdrawn: dict[str, Withdrawn] = {}
-    """By the name that it had."""
+    """Withdrawn endpoints by name."""
     models: dict[str, Model]
     rewriter: RewriterModel | None = None
     moderation: ModerationCatalog | None = None
     licensed_models: tuple[str, ...] = ()
-    """Models that organizations run on their own machines, and report the use of."""
+    """Models that organizations run on their own machines and report usage of."""
 
     @field_validator("endpoints", mode="before")
     @classmethod
@@ -268,10 +271,10 @@ class Catalog(StrictSettings):
             if unknown := endpoint.models - set(self.models):
                 raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
             steps = endpoint.request_type.model_fields.get("steps")
-            asks = steps is not None and steps.default is not None
+            form_has_default = steps is not None and steps.default is not None
             for mode in endpoint.modes_or_default.values():
                 defaults = self._defaults(endpoint, mode, ModelSettings())
-                if not asks and defaults.steps is None:
+                if not form_has_default and defaults.steps is None:
                     raise ValueError(f"models.{defaults.model}.steps is missing, and requests to {name} don't say")
         return self
 
@@ -290,25 +293,25 @@ class Catalog(StrictSettings):
 
     @property
     def served(self) -> dict[str, Endpoint]:
-        """All endpoints there are: those named, and their tuned variants."""
+        """All endpoints, with their variants for fine-tunes."""
         variants = {f"{name}-finetuned": endpoint.finetuned_variant() for name, endpoint in self.endpoints.items()}
         return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
 
     @property
-    def least_price(self) -> int:
-        """The price, in milli-credits, that no task of any endpoint falls below."""
+    def min_price(self) -> int:
+        """Lowest price of any task, milli-credits."""
         endpoints = self.endpoints.values()
-        return min((each.get_price(mode).least for each in endpoints for mode in each.modes_or_default), default=0)
+        return min((each.get_price(mode).minimum for each in endpoints for mode in each.modes_or_default), default=0)
 
     @property
     def names(self) -> dict[str, str]:
-        """Every name that requests may have for an endpoint, and by it the endpoint's own."""
+        """The endpoint's own name by each name that requests may use."""
         others = {other: name for name, endpoint in self.endpoints.items() for other in endpoint.other_names}
         return {name: name for name in self.served} | others
 
     @property
     def deprecated(self) -> dict[str, Deprecation]:
-        """By name, what is on its way out, and what is gone."""
+        """Deprecated names and withdrawn endpoints."""
         deprecations = {name: endpoint.deprecated for name, endpoint in self.served.items()}
         for endpoint in self.endpoints.values():
             deprecations |= {name: other.deprecated for name, other in endpoint.other_names.items()}
@@ -317,7 +320,7 @@ class Catalog(StrictSettings):
         } | self.withdrawn
 
     def without(self, models: Set[str]) -> Catalog:
-        """Where those models are not served, nor the endpoints that need one of them."""
+        """Returns the catalog without these models and without the endpoints that use one of them."""
         return self.model_copy(
             update={
                 "models": {name: model for name, model in self.models.items() if name not in models},
@@ -326,29 +329,28 @@ class Catalog(StrictSettings):
         )
 
     def defaults(self, endpoint: Endpoint, settings: Settings) -> DefaultsByMode:
-        """How each mode of the endpoint is done on this profile."""
+        """Returns the defaults of each mode of the endpoint on this profile."""
         by_mode: dict[str, ModelDefaults] = {}
         for name, mode in endpoint.modes_or_default.items():
             profile = settings.model(mode.model or endpoint.model)
             defaults = self._defaults(endpoint, mode, profile)
             config = self.models[defaults.model].config(profile)
-            # Native families take more than the pipelines of their checkpoints, by requests of their own.
-            known = config.engine is not None or endpoint.request in FORMS
-            if known:
+            # Requests of the service's own forms reach native families, which take more than their pipelines do.
+            if config.engine is not None or endpoint.request in FORMS:
                 unsupported, one_image = unsupported_fields(config), takes_one_image(config)
                 defaults = replace(defaults, unsupported=unsupported, one_image=one_image)
             by_mode[name] = defaults
         return by_mode
 
-    def _defaults(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> ModelDefaults:
+    def _defaults(self, endpoint: Endpoint, mode: Mode, profile: ModelSettings) -> ModelDefaults:
         name = mode.model or endpoint.model
         model = self.models[name]
-        config = model.config(chosen)
+        config = model.config(profile)
         in_one_pass = config.backend in RESTORERS
         return ModelDefaults(
             model=name,
-            steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
-            guidance=_first(mode.guidance, chosen.guidance, model.guidance),
+            steps=_first(mode.steps, profile.steps, model.steps, 1 if in_one_pass else None),
+            guidance=_first(mode.guidance, profile.guidance, model.guidance),
             instruction="" if in_one_pass else endpoint.instruction,
             image_prompts=config.redux is not None or _reads_image_prompts(config.checkpoint),
             fps=config.fps,
@@ -373,18 +375,17 @@ def load(settings: Settings) -> Catalog:
     catalog = catalog.without({name for name, model in settings.models.items() if not model.enabled})
     if settings.service.region is not None:
         for name, endpoint in catalog.served.items():
-            strange = set(endpoint.regions) - set(settings.service.regions)
-            if strange:
-                raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
+            if unknown := set(endpoint.regions) - set(settings.service.regions):
+                raise ValueError(f"endpoints.{name}.regions: {sorted(unknown)} are not in service.regions")
     return catalog
 
 
 def _reads_image_prompts(checkpoint: str) -> bool:
-    """Whether a folder brings what reads them; a checkpoint of the hub needs `redux`."""
-    place = local_path(checkpoint)
-    return place is not None and (place / REDUX).is_dir()
+    """Returns whether a local checkpoint reads image prompts. One of the hub needs `redux`."""
+    folder = local_path(checkpoint)
+    return folder is not None and (folder / REDUX).is_dir()
 
 
 def _first(*values: T | None) -> T | None:
-    """The first that says anything."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)

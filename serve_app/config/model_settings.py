@@ -23,9 +23,9 @@ class AutoscalingSettings(StrictSettings):
     """Ray Serve's `autoscaling_config`, without its policy."""
 
     min_replicas: int = Field(default=1, ge=0)
-    """Fewest replicas. 0 frees the memory when idle; the next task waits for loading."""
+    """Minimum number of replicas. 0 frees the memory when idle; the next task waits for loading."""
     max_replicas: int = Field(default=1, ge=1)
-    """Most replicas."""
+    """Maximum number of replicas."""
     target_wait_s: float | None = Field(default=None, gt=0)
     """Seconds in which all queued and running work should be done; for many GPUs. null: Ray scales by
     target_ongoing_requests."""
@@ -38,7 +38,7 @@ class AutoscalingSettings(StrictSettings):
     downscale_delay_s: float = Field(default=60.0, ge=0)
     """Seconds of low load before one is removed (Ray's own default: 600); at least 3 * tasks.lease_s."""
     downscale_to_zero_delay_s: float | None = Field(default=None, ge=0)
-    """The same for the last one. null: downscale_delay_s."""
+    """Seconds without load before the last one is removed. null: downscale_delay_s."""
     upscaling_factor: float | None = Field(default=None, gt=0)
     """Multiplier of each increase. null: 1."""
     downscaling_factor: float | None = Field(default=None, gt=0)
@@ -140,9 +140,9 @@ class TextEncoderSettings(StrictSettings):
     max_batch: int = Field(default=8, ge=1)
     """Prompts in one batch, of all models."""
     min_replicas: int = Field(default=1, ge=1)
-    """Fewest replicas."""
+    """Minimum number of replicas."""
     max_replicas: int = Field(default=1, ge=1)
-    """Most replicas."""
+    """Maximum number of replicas."""
     downscale_delay_s: float = Field(default=600.0, ge=0)
     """Seconds of low load before a replica stops."""
     ray_actor_options: RayActorOptions = {"num_cpus": 0}
@@ -166,9 +166,9 @@ class RewriterSettings(StrictSettings):
     timeout_s: float = Field(default=10.0, gt=0)
     """Seconds to rewrite, loading included; then the prompt stays as it is."""
     min_replicas: int = Field(default=0, ge=0)
-    """Fewest replicas. 0: the first request starts one."""
+    """Minimum number of replicas. 0: the first request starts one."""
     max_replicas: int = Field(default=1, ge=1)
-    """Most replicas."""
+    """Maximum number of replicas."""
     downscale_delay_s: float = Field(default=600.0, ge=0)
     """Seconds of low load before a replica stops."""
     ray_actor_options: RayActorOptions = {"num_cpus": 0}

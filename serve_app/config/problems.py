@@ -1,4 +1,4 @@
-"""Problems of settings and catalogs, each with the place that it was written at."""
+"""Errors in settings and catalogs, each with its file and line, or its variable."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Place: TypeAlias = tuple[str | int, ...]
 
 
 class InvalidSettings(ValueError):
-    """The message has every problem, with file and line or the variable, fit for one line."""
+    """The message lists all problems on one line, each with its file and line, or its variable."""
 
 
 @contextmanager
 def located(files: Sequence[Path], secrets: Mapping[str, Path] | None = None) -> Iterator[None]:
-    """Raises InvalidSettings in place of pydantic's error. Later `files` override; `secrets` are by variable."""
+    """Turns pydantic's error into InvalidSettings. Later `files` override earlier ones; `secrets` are by variable."""
     try:
         yield
     except ValidationError as problem:
@@ -35,29 +35,28 @@ def located(files: Sequence[Path], secrets: Mapping[str, Path] | None = None) ->
 
 
 def check_variables(sections: Mapping[str, Any], secrets: Mapping[str, Path]) -> None:
-    """Raises InvalidSettings for a variable, or a file of `secrets_dir`, that looks like a setting and is none.
+    """Raises InvalidSettings for a variable, or a file of `secrets_dir`, that names no section.
 
-    A variable without two underscores may be anyone's (Kubernetes sets `GEN_PORT` for a service named gen); a file is
-    ours by its place.
+    Variables without two underscores are skipped: Kubernetes sets `GEN_PORT` for a service named gen.
     """
-    variables = {name: f"the variable {name}" for name in os.environ if name.upper().startswith(PREFIX)}
-    variables = {name: place for name, place in variables.items() if DELIMITER in name}
-    for name, place in {**variables, **{name: str(path) for name, path in secrets.items()}}.items():
+    names = [name for name in os.environ if name.upper().startswith(PREFIX) and DELIMITER in name]
+    sources = {name: f"the variable {name}" for name in names} | {name: str(path) for name, path in secrets.items()}
+    for name, source in sources.items():
         section = name[len(PREFIX) :].lower().partition(DELIMITER)[0]
         if section in sections:
             continue
         near = get_close_matches(section, sections, n=1)
         meant = f": did you mean {PREFIX}{near[0].upper()}{name[len(PREFIX) + len(section) :]}?" if near else ""
-        raise InvalidSettings(f"{place}: there is no setting {section}{meant}")
+        raise InvalidSettings(f"{source}: there is no setting {section}{meant}")
 
 
 def _describe(problem: ValidationError, files: Sequence[Path], secrets: Mapping[str, Path]) -> Iterator[str]:
-    """One text for each setting and message. Models that share settings by an anchor are named together."""
+    """Yields a text for each setting and message. Models that share settings by a YAML anchor are named together."""
     names: dict[tuple[str, str], list[str]] = {}
     sources: dict[tuple[str, str], str] = {}
     for each in problem.errors():
         place = _place(each)
-        first, *rest = map(str, place or ("settings",))  # none where several of them don't fit together
+        first, *rest = map(str, place or ("settings",))  # empty if several settings contradict each other
         model = [rest.pop(0)] if first == "models" and len(rest) > 1 else []
         key = (".".join(rest) if model else ".".join([first, *rest]), each["msg"])
         names.setdefault(key, []).extend(model)
@@ -68,12 +67,12 @@ def _describe(problem: ValidationError, files: Sequence[Path], secrets: Mapping[
 
 
 def _place(error: ErrorDetails) -> Place:
-    """Returns where the setting stands; of an unknown one pydantic names the section alone."""
+    """Returns the path of the setting. For an unknown one pydantic's own path ends at the section."""
     return (*error["loc"], error.get("ctx", {})["name"]) if error["type"] == UNKNOWN_SETTING else error["loc"]
 
 
 def _source(place: Place, files: Sequence[Path], secrets: Mapping[str, Path]) -> str:
-    """Returns the variable, or the file and line, that set it, with a colon; empty where none did."""
+    """Returns the variable, or the file and line, that set the value, with a colon; empty if none did."""
     for depth in range(len(place), 0, -1):
         variable = PREFIX + DELIMITER.join(map(str, place[:depth])).upper()
         if variable in os.environ:

@@ -178,8 +178,8 @@ def deployment_version(
 ) -> str:
     """Returns a version that changes with the arguments `bound`, and with the sections that the deployment `reads`.
 
-    Secrets of these sections are part of the digest. It is made with the sealing key, so that nobody without the key
-    can test guesses of secrets against a version.
+    Secrets of these sections are part of the digest. Its key is the sealing key: without that, a version can't be used
+    to test guesses of a secret.
     """
     own = {name: value for name, value in secrets.items() if name.partition(".")[0] in reads}
     text = json.dumps([_document(bound, reads), own, revision], sort_keys=True)

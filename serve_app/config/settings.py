@@ -115,8 +115,8 @@ class Settings(StrictSettings):
     rewriter: RewriterSettings = RewriterSettings()
     """Prompt rewriting."""
     moderation: ModerationSettings = ModerationSettings()
-    """Moderation of requests before any work, and of results before anyone sees them. docs/moderation.md lists what it
-    can't catch."""
+    """Moderation of requests before any work, and of results before anyone sees them. docs/moderation.md has
+    its limits."""
     ray: RaySettings = RaySettings()
     """The Ray cluster."""
 

@@ -71,11 +71,11 @@ class NetworkSettings(StrictSettings):
 
 
 class BadImage(ValueError):
-    """An image that the service rejects. The message says what is wrong and what would be accepted."""
+    """An image that the service rejects. The message names the fault and the accepted values."""
 
 
 class BadVideo(ValueError):
-    """A video that the service rejects. The message says what is wrong and what would be accepted."""
+    """A video that the service rejects. The message names the fault and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True)

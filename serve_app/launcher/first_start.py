@@ -17,29 +17,10 @@ from serve_app.config.settings import Settings, sealing_key_file
 from serve_app.encryption import new_key
 
 
-def write_secret(path: Path, secret: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")
-
-
-def with_key(settings: Settings) -> Settings:
-    """The same settings with that key, where they name none. Without it, what was sealed before can't be read."""
-    if settings.has_sealing_keys:
-        return settings
-    path = sealing_key_file(settings.data_dir)
-    if not path.exists():
-        write_secret(path, new_key())
-    return settings.with_sealing_key(path.read_text().strip())
-
-
-def with_existing_key(settings: Settings) -> Settings:
-    """The same, but where there is no such key yet, none is made."""
-    return with_key(settings) if sealing_key_file(settings.data_dir).exists() else settings
-
-
 @dataclass(frozen=True, slots=True)
-class Thing:
+class SetupFile:
+    """A file or folder that the service keeps in `data_dir`."""
+
     what: str
     path: Path
     is_new: bool
@@ -54,46 +35,67 @@ def operator_key_file(settings: Settings) -> Path:
 
 
 def ray_token_file(settings: Settings) -> Path:
-    """What the processes of the service's own cluster ask of each other."""
+    """Returns the file of the token with which the processes of a private Ray cluster authenticate."""
     return settings.data_dir / "ray-token"
 
 
-def make_files(settings: Settings) -> list[Thing]:
-    """All that needs no store: the folder, and the secrets that neither the settings nor a cluster have."""
+def write_secret(path: Path, secret: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(secret + "\n")
+
+
+def with_key(settings: Settings) -> Settings:
+    """Returns the settings with a sealing key. If they name none, it is that of `data_dir`, made if missing."""
+    if settings.has_sealing_keys:
+        return settings
+    path = sealing_key_file(settings.data_dir)
+    if not path.exists():
+        write_secret(path, new_key())
+    return settings.with_sealing_key(path.read_text().strip())
+
+
+def with_existing_key(settings: Settings) -> Settings:
+    """Returns the settings with the sealing key of `data_dir`, if there is one. Makes none."""
+    return with_key(settings) if sealing_key_file(settings.data_dir).exists() else settings
+
+
+def make_files(settings: Settings) -> list[SetupFile]:
+    """Makes the folder, and the secrets that neither the settings nor a cluster provide."""
     folder = settings.data_dir
-    things = [Thing("data", folder, not folder.is_dir())]
+    files = [SetupFile("data", folder, not folder.is_dir())]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not settings.has_sealing_keys:
         path = sealing_key_file(folder)
-        things.append(Thing("key that seals", path, not path.exists()))
+        files.append(SetupFile("sealing key", path, not path.exists()))
         with_key(settings)
     if settings.ray.address is None:
         path = ray_token_file(settings)
-        things.append(Thing("Ray's token", path, not path.exists()))
+        files.append(SetupFile("Ray's token", path, not path.exists()))
         if not path.exists():
             write_secret(path, secrets.token_hex(32))
-    return things
+    return files
 
 
-async def make_keys(settings: Settings, redis: Redis) -> list[Thing]:
-    """The service's own keys: made at first start, and made valid again on a new or emptied Redis."""
+async def make_keys(settings: Settings, redis: Redis) -> list[SetupFile]:
+    """Makes the local API keys. On a new or emptied Redis it makes those of the files valid again."""
     prefix = settings.redis.prefix
     return [
-        await _key(redis, prefix, "API key", key_file(settings), Role.DEVELOPER),
-        await _key(redis, prefix, "operator's API key", operator_key_file(settings), Role.OPERATOR),
+        await _make_key(redis, prefix, "API key", key_file(settings), Role.DEVELOPER),
+        await _make_key(redis, prefix, "operator's API key", operator_key_file(settings), Role.OPERATOR),
     ]
 
 
-async def _key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> Thing:
+async def _make_key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> SetupFile:
     secret = await asyncio.to_thread(_read, path)
     keys = KeyStore(redis, prefix)
     if secret and await Callers(redis, prefix).authenticate(secret):
-        return Thing(what, path, is_new=False)
+        return SetupFile(what, path, is_new=False)
     reusable = None if secret and await keys.is_revoked(secret) else secret
     new_secret = (await keys.create("local", secret=reusable, role=role, once=False))[1]
     if new_secret != secret:
         await asyncio.to_thread(write_secret, path, new_secret)
-    return Thing(what, path, is_new=new_secret != secret)
+    return SetupFile(what, path, is_new=new_secret != secret)
 
 
 def _read(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WATCH_EVERY_S = 0.1
-_MAX_TEXT = 1000
-_MAX_ROOT_BYTES = 39
-"""Length of a folder under which Ray's sockets, 68 bytes further down, keep within the 107 of the system."""
+_WATCH_PERIOD_S: Final = 0.1
+_MAX_MESSAGE: Final = 1000
+_MAX_ROOT_BYTES: Final = 39
+"""Length of a folder for Ray's sockets: their names add 68 bytes, and the system allows 107."""
 
 
 class RayNotStarted(RuntimeError):
-    """Ray gave up on starting, or on reaching the cluster."""
+    """Ray did not start, or did not reach the cluster."""
 
 
 class Stopped(Exception):
@@ -53,19 +53,19 @@ class Stopped(Exception):
 
 
 class Launcher:
-    """Use as a context manager: whatever was started is stopped, in order, also when starting fails halfway."""
+    """A running service, as a context manager. It stops everything that it started, also after a failed start."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
         self.made_key = False
-        """True once this start has made the file with the API key."""
+        """True if this start made the file with the API key."""
         self._server: EmbeddedRedis | None = None
         self._ask_replicas: AskReplicas = unknown_replicas
         self._resources = ExitStack()
 
     def __enter__(self) -> Launcher:
-        _listen_to_signals()
+        _install_signal_handlers()
         try:
             self._start()
         except BaseException:
@@ -77,11 +77,11 @@ class Launcher:
         self._close()
 
     def serve(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Watches over the embedded server until a signal comes. Must run in the main thread."""
+        """Restarts the embedded server if it dies, until a signal comes. Must run in the main thread."""
         while not until():
             if self._server and self._server.revive():
-                logger.warning("the embedded Redis server had died and was started again")
-            time.sleep(_WATCH_EVERY_S)
+                logger.warning("the embedded Redis server died and was restarted")
+            time.sleep(_WATCH_PERIOD_S)
 
     @property
     def key_file(self) -> Path:
@@ -89,7 +89,7 @@ class Launcher:
 
     @property
     def metrics_url(self) -> str | None:
-        """Where this machine reads the figures; None where there are none."""
+        """URL of the metrics for this machine; None if they are off."""
         host, port = self.settings.metrics.host, self.settings.metrics.port
         return None if port is None else f"http://{reachable(host)}:{port}{METRICS}"
 
@@ -116,29 +116,30 @@ class Launcher:
             self._resources.enter_context(MetricsServer(app, listen(host, port, "metrics.port")))
 
     async def _replicas(self) -> Replicas:
-        """Those of the service, while it runs here: Serve, asked at another time, would start a Ray of its own."""
+        """Returns the service's replicas. Serve is only called while it runs, because a call would start another
+        Ray."""
         return await self._ask_replicas()
 
     def _start_ray(self) -> None:
         if self.settings.ray.address is None:
-            self._start_own()
+            self._start_private()
         else:
             self._join(self.settings.ray.address)
 
-    def _start_own(self) -> None:
+    def _start_private(self) -> None:
         settings = self.settings
         root = socket_root()
         folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-", dir=root))
-        ray_flags.apply_to_own(Path(folder), settings.service.host, first_start.ray_token_file(settings))
+        ray_flags.apply_private(Path(folder), settings.service.host, first_start.ray_token_file(settings))
 
-        import ray  # after the switches are set: Ray reads them when it is imported
+        import ray  # after the flags are set: Ray reads them when it is imported
         from ray import serve
         from ray.serve.config import HTTPOptions
 
         from serve_app.ray_internals import start_own_node
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        with _advising(root), start_own_node():
+        with _explain_failures(root), start_own_node():
             ray.init(
                 address="local",
                 num_cpus=settings.ray.num_cpus,
@@ -149,82 +150,82 @@ class Launcher:
                 _temp_dir=f"{root}/ray",
             )
         self._resources.callback(ray.shutdown)
-        _listen_to_signals()
-        with _advising(root):
-            # Replicas and all else are for the proxy alone, which serves on the service's host.
+        _install_signal_handlers()
+        with _explain_failures(root):
+            # Only the proxy calls the replicas. It serves clients on the service's host.
             serve.start(http_options=HTTPOptions(host="127.0.0.1", port=settings.service.port))
         self._resources.callback(serve.shutdown)
 
         from serve_app import application
 
         application_to_run = application.build(settings)
-        with _advising(root):
+        with _explain_failures(root):
             self._deploy(application_to_run)
-        self._ask_for_replicas()
+        self._read_replicas()
 
     def _join(self, address: str) -> None:
-        """Serves on a cluster that others started; at the end only the application is taken away again."""
+        """Serves on an existing cluster. At the end it removes only the application."""
         ray_flags.apply()
-        from serve_app.cluster.deploy import ClusterUnreachable, connect  # after the switches, as above
+        from serve_app.cluster.deploy import ClusterUnreachable, connect  # after the flags are set
 
         try:
             self._resources.enter_context(connect(address))
         except ClusterUnreachable as problem:
             raise RayNotStarted(str(problem)) from problem
-        _listen_to_signals()
+        _install_signal_handlers()
 
         from serve_app import application
         from serve_app.cluster.deploy import listen_everywhere, remove_application
         from serve_app.cluster.preflight import run_preflight
 
         if not run_preflight(self.settings, ray_flags.FLAGS):
-            raise RayNotStarted("the cluster is not fit to serve: fix what is refused above")
+            raise RayNotStarted("the cluster is not fit to serve: fix the refused checks above")
         if elsewhere := listen_everywhere(self.settings):
             logger.warning(elsewhere)
         self._resources.callback(remove_application)
         self._deploy(application.build(self.settings))
-        self._ask_for_replicas()
+        self._read_replicas()
 
     def _deploy(self, application: serve.Application) -> None:
         from serve_app.cluster.deploy import deploy_application
 
         faults = deploy_application(application, catalog.load(self.settings).models)
         for name, fault in faults.items():
-            logger.warning("models.%s can't be loaded, and is tried again: %s", name, fault.reason)
+            logger.warning("models.%s can't be loaded yet, Ray retries: %s", name, fault.reason)
 
-    def _ask_for_replicas(self) -> None:
-        """From now on, and as long as Ray runs."""
+    def _read_replicas(self) -> None:
+        """Lets the metrics read replicas for as long as Ray runs."""
         from serve_app import application
 
         self._ask_replicas = partial(application.replicas, application.APP_NAME)
         self._resources.callback(setattr, self, "_ask_replicas", unknown_replicas)
 
     def _close(self) -> None:
-        # A second Ctrl-C must not leave processes behind.
+        # A second Ctrl-C must not interrupt the clean-up.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Ray talks about its own going down as if something were wrong.
+        # Ray reports its own shutdown as errors.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self._resources.close()
 
 
 @contextlib.contextmanager
-def _advising(root: str) -> Iterator[None]:
-    """Raises RayNotStarted for what goes wrong within; a signal passes."""
+def _explain_failures(root: str) -> Iterator[None]:
+    """Turns errors of a start into RayNotStarted with advice. Signals pass."""
     try:
         yield
     except (Stopped, SystemError):
         raise
     except Exception as problem:
         advice = advise(problem, f"{root}/ray/session_latest/logs may say why; accepted tasks are kept")
-        text = str(problem)[-_MAX_TEXT:]
+        text = str(problem)[-_MAX_MESSAGE:]
         raise RayNotStarted(f"the service did not start: {advice}. Ray says: {text}") from problem
 
 
 def socket_root() -> str:
-    """Returns the folder for temporary files; /tmp where its path is too long for sockets."""
-    usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) <= _MAX_ROOT_BYTES else "/tmp"
+    """Returns the folder for temporary files; /tmp if its path is too long for sockets."""
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= _MAX_ROOT_BYTES else "/tmp"
 
 
 async def _make_keys(settings: Settings) -> bool:
@@ -237,8 +238,8 @@ async def _make_keys(settings: Settings) -> bool:
         await redis.aclose()
 
 
-def _listen_to_signals() -> None:
-    """Again after Ray has started, which installs its own."""
+def _install_signal_handlers() -> None:
+    """Installs the signal handlers; again after each start of Ray, which installs its own."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
 

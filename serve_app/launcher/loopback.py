@@ -1,4 +1,4 @@
-"""Loopback binding of Ray Serve's ports that have no switch for it."""
+"""Loopback binding of the ports of Ray Serve that no flag binds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ray._common import tls_utils
 
 
 def bind() -> None:
-    """Replicas take calls of other replicas on loopback. For a process in which Ray Serve is not imported yet."""
+    """Binds the gRPC servers of replicas to loopback. Runs in a worker before Ray Serve is imported."""
     add_port = tls_utils.add_port_to_grpc_server
 
     def on_loopback(server: Any, address: str) -> int:

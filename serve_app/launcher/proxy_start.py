@@ -2,24 +2,24 @@
 
     python proxy_start.py [--bind HOST] BINARY ARGUMENT...
 
-It dies with the process that started it, also when that one is killed; by itself it would serve on. And its
-configuration is changed where Ray's serves clients worse, or strangers better, than it should:
+The proxy dies with the process that started it, also if that is killed; by itself it would serve on. The script
+changes Ray's configuration in these points:
 
-- For as long as it knows of no application it answers 503, to be tried again. Ray's 404 says that there is no such
-  path, after every restart of the proxy, and clients would believe that their tasks are gone.
-- When no replica can be reached it answers the same, where Ray has 500; all its other errors are JSON, too, and so is
-  what a replica's server says of a request that never came to the app.
-- A GET whose replica died before it answered is sent to another one; Ray does so only for what was never sent. A POST
-  is never repeated: that would be two tasks.
-- Slow connections end (`ProxyLimits`), and there is room for thousands of them. They never reach a replica: headers
-  and the beginning of a body are waited for here. The app bounds the rest of a large body (`api/bodies.py`).
-- One key can't fill all places of a replica with bodies that come slowly.
-- What names no path, a method that no route has, or too much in its URL or headers, is answered here. (What is no HTTP
-  at all, or has not sent its headers in time, gets a page that is built into HAProxy.)
-- With `--bind` clients are served on that address, whatever Ray and its replicas listen on. Statistics and metrics of
-  the proxy are on loopback always, and its control socket is its owner's.
+- While the proxy knows no application it answers 503, so that clients try again. Ray's 404, after every restart of the
+  proxy, would tell clients that their tasks do not exist.
+- It answers 503 when no replica can be reached, where Ray has 500. All its other errors are JSON, too, as is the
+  server's answer to a request that never reached the app.
+- It repeats a GET whose replica died before the answer on another replica; Ray repeats only requests that were never
+  sent. It never repeats a POST, which could make a second task.
+- It ends slow connections (`ProxyLimits`) and has capacity for thousands of them. Slow headers and the beginning of a
+  slow body never reach a replica. The app limits the rest of a large body (`api/bodies.py`).
+- One key can't fill all slots of a replica with slow bodies.
+- It rejects requests without a path, with a method that no route has, or with too long URL or headers. (HAProxy answers
+  with built-in pages if a request is not HTTP, or if its headers are late.)
+- With `--bind` it serves clients on that address, wherever Ray and its replicas listen. Its statistics and metrics are
+  on loopback, and its control socket is private to its owner.
 
-A script of its own, without imports of the service: the proxy is back sooner.
+The script imports nothing of the service, so that a proxy restarts sooner.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from itertools import pairwise
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_OWN_FILES = 200
-"""Open files that are no connections: listeners, logs, health checks."""
+_OTHER_FILES = 200
+"""Open files for listeners, logs and health checks."""
 _CONNECTIONS = 20_000
 _URL_BYTES = 8 * 1024
 _HEADER_BYTES = 16 * 1024
 _BUFFER_BYTES = 32 * 1024
-"""Of a connection each way; what is refused by a rule has to fit in."""
+"""Buffer of a connection in each direction. A request must fit in for a rule to reject it."""
 
 
 @dataclass(frozen=True)
 class ProxyLimits:
-    """Limits of the proxy. Times are in seconds."""
+    """Limits of the proxy. Times in seconds."""
 
     request: int = 10
-    """For a request's headers, and again for the beginning of its body: 32 KiB, or all if it is smaller."""
+    """Time for a request's headers, and again for the first 32 KiB of its body."""
     idle: int = 75
-    """Without a byte from or to a client who should send or read. Not while an answer is waited for."""
+    """Time without a byte from or to a client that should send or read. It does not count while a replica works."""
     answer: int = 180
-    """Until the answer begins, and between its parts: more than the longest poll, and a slow submission."""
+    """Time until the answer begins, and between its parts; longer than any poll or submission."""
     keep_alive: int = 75
-    """Seconds between two requests of a connection. Load balancers keep idle ones for 60 s: with less here, they would
-    send requests into connections that are just being closed."""
+    """Time between two requests of a connection. It exceeds the 60 s of load balancers, which would otherwise send
+    requests into closing connections."""
     posts: int = 512
-    """That one key, or token, has on its way: a quarter of what one ingress replica works on at a time."""
+    """Concurrent POSTs of a key or token: a quarter of the slots of an ingress replica."""
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -72,7 +72,7 @@ _ERRORS = {
     413: "Request body too large",
     500: "Internal Server Error",
     501: "Not Implemented",
-    # The file of 502 says 503, too.
+    # Sent with status 503, as 503 is.
     502: _UNAVAILABLE,
     503: _UNAVAILABLE,
     504: "No answer came in time; what was asked may have been done all the same: GET /v1/tasks lists the tasks",
@@ -94,7 +94,7 @@ _CODES = {
     503: "unavailable",
     504: "outcome_unknown",
 }
-"""As the service's own errors have them."""
+"""Codes of the service's own errors."""
 
 
 def _body(status: int, detail: str) -> str:
@@ -114,7 +114,7 @@ _RULES = (
     f"http-request return status 204 {_ALLOW} if METH_OPTIONS {{ url -m str * }}",
     _return_rule(405, f"Method Not Allowed: only {_METHOD_LIST}", f"if !{{ method {' '.join(_METHODS)} }}", _ALLOW),
     _return_rule(400, "The request names no path: it has to begin with /", "if !{ path_beg / }"),
-    # An id that long is nobody's: the service makes one of its own.
+    # The service makes a request id of its own if that of the client is too long.
     f"http-request del-header x-request-id if {{ req.hdr(x-request-id),length gt {_REQUEST_ID_CHARS} }}",
     _return_rule(414, f"The URL is too long: at most {_URL_BYTES} bytes", f"if {{ url,length gt {_URL_BYTES} }}"),
     _return_rule(
@@ -126,14 +126,14 @@ _RULES = (
 
 
 _NO_REQUEST = (
-    # A replica's server has pages of its own for headers that it reads otherwise; the app's are all JSON.
+    # A replica's server answers headers that it can't parse in plain text; the app always answers in JSON.
     f"http-response return status 400 content-type application/json string '{_body(400, _ERRORS[400])}'"
     " if { status 400 } { res.hdr(content-type) -m beg text/plain }"
 )
 
 
 def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits: ProxyLimits | None = None) -> str:
-    """HAProxy's configuration, as Ray wrote it, with the changes above. `errors` is the folder of the error files."""
+    """Returns Ray's configuration of HAProxy with the changes above. `errors` is the folder of the error files."""
     limits = limits or ProxyLimits()
     defaults = (
         f"timeout http-request {limits.request}s",
@@ -141,17 +141,17 @@ def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits
         f"timeout client-fin {limits.request}s",
         f"timeout server {limits.answer}s",
         f"timeout http-keep-alive {limits.keep_alive}s",
-        "option forwardfor",  # whose sign-ins fail is counted by address
-        "option http-ignore-probes",  # browsers open connections in advance: no 408 for these
+        "option forwardfor",  # failed sign-ins are counted by address
+        "option http-ignore-probes",  # no 408 for connections that browsers open in advance
         *(f"errorfile {status} {errors / f'{status}.http'}" for status in _ERRORS),
     )
-    many = f"Too many requests of this key at a time: at most {limits.posts}; try again shortly"
+    too_many = f"Too many requests of this key at a time: at most {limits.posts}; try again shortly"
     rules = (
         *_RULES,
         "stick-table type binary len 20 size 100k expire 1m store conn_cur",
         "http-request track-sc0 req.hdr(x-key),sha1 if METH_POST { req.hdr(x-key) -m found }",
         "http-request track-sc0 req.hdr(authorization),sha1 if METH_POST { req.hdr(authorization) -m found }",
-        _return_rule(429, many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
+        _return_rule(429, too_many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
         f"http-request wait-for-body time {limits.request}s",
         _NO_REQUEST,
     )
@@ -165,7 +165,7 @@ def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits
         (r"^ +errorfile .*\n", ""),
         (r"^(defaults\n +mode http\n)", r"\1" + _lines(defaults)),
         (r"^(frontend http_frontend\n +bind .*\n)", r"\1" + _lines(rules)),
-        (r"^( +)maxconn .*", rf"\1maxconn {_connections()}\n    tune.http.maxhdr 512"),
+        (r"^( +)maxconn .*", rf"\1maxconn {_max_connections()}\n    tune.http.maxhdr 512"),
         (r"^( +tune.bufsize) .*", rf"\1 {_BUFFER_BYTES}"),
         (r"^(frontend prometheus\n +bind ):", r"\g<1>127.0.0.1:"),
         (r"^(listen stats\n +bind )\*:", r"\g<1>127.0.0.1:"),
@@ -174,8 +174,8 @@ def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits
     for pattern, replacement in changes:
         config, count = re.subn(pattern, replacement, config, flags=re.MULTILINE)
         if not count:
-            # Ray's template has changed: without limits for slow and many requests the proxy must not run.
-            raise LookupError(f"HAProxy's configuration has nothing like {pattern!r}")
+            # Ray's template has changed. The proxy must not run without its limits.
+            raise LookupError(f"HAProxy's configuration does not match {pattern!r}")
     if bind is not None:
         address = f"[{bind}]" if ":" in bind else bind
         config = re.sub(r"^(frontend http_frontend\n +bind ).*:", rf"\g<1>{address}:", config, flags=re.MULTILINE)
@@ -183,7 +183,7 @@ def rewrite_config(config: str, errors: Path, *, bind: str | None = None, limits
 
 
 def write_errors(folder: Path) -> None:
-    """What HAProxy answers by itself, as it goes over the wire, a file each."""
+    """Writes HAProxy's own responses as raw HTTP, one file each."""
     for code, detail in _ERRORS.items():
         status = HTTPStatus(503 if code == 502 else code)
         head = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: application/json", "Connection: close"]
@@ -196,13 +196,13 @@ def _lines(directives: tuple[str, ...]) -> str:
     return "".join(f"    {directive}\n" for directive in directives).replace("\\", r"\\")
 
 
-def _connections() -> int:
-    """As many as the open files that this process may have allow; HAProxy starts with no more.
+def _max_connections() -> int:
+    """Returns the number of connections that the limit on open files allows; HAProxy does not start with more.
 
-    It reckons with two and a half each: to the client, to a replica, and a pipe for a quarter of them.
+    HAProxy counts 2.5 files for each: to the client, to a replica, and a pipe for every fourth.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _CONNECTIONS if most == resource.RLIM_INFINITY else min(_CONNECTIONS, (most - _OWN_FILES) * 2 // 5)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if limit == resource.RLIM_INFINITY else min(_CONNECTIONS, (limit - _OTHER_FILES) * 2 // 5)
 
 
 def main() -> None:

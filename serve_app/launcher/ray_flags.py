@@ -1,4 +1,4 @@
-"""Ray's environment switches that this service needs. They take effect on a cluster that starts with them.
+"""Environment flags of Ray that the service needs. A cluster must start with them.
 
 `docs/settings.md` says what each is for; the image (Dockerfile) sets the same ones.
 """
@@ -16,71 +16,70 @@ from serve_app.launcher.embedded_redis import free_ports
 
 AUTH_MODE = "RAY_AUTH_MODE"
 FLAGS = {
-    # HTTP straight from HAProxy to the ingress replicas, instead of through a Python proxy.
+    # HAProxy sends HTTP straight to the ingress replicas, without a Python proxy between.
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
-    # Among others: handle calls over gRPC. On the default transport one dead caller stalls the others.
+    # Handle calls go over gRPC. On the default transport one dead caller stalls the others.
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     # A replica that can't answer its health check can't stop gracefully either.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-    # A model that fails to load may do so later, once the hub answers or files are there. Ray tries three times.
+    # A model may load later, once the hub answers or files are there. Ray tries three times by default.
     "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "20",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
-    # One that starts on a busy machine imports for longer than Ray's 5 s; after three such waits it would be killed.
+    # On a busy machine a proxy imports for longer than Ray's 5 s, and is killed after three such waits.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "20",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
-    # Ray runs its workers at low priority, but here they are the service, not a batch job beside it.
+    # Ray runs workers at low priority, but these are the service.
     "RAY_worker_niceness": "0",
-    # Which proxies to believe is a setting of ours; uvicorn would believe everyone behind HAProxy.
+    # service.trusted_proxies decides; uvicorn would believe the address that any client claims.
     "FORWARDED_ALLOW_IPS": "",
-    # Whoever reaches a port of Ray's may run code, unless they know the cluster's token. Ray's default is no promise.
+    # Without a token, everyone who reaches a port of Ray can run code. Ray's own default may change.
     AUTH_MODE: "token",
-    # An actor without a share of a GPU sees none. Else a model with `device: auto` takes one that Ray gave to others.
+    # Hides GPUs from actors without a share. Otherwise `device: auto` would use a GPU of another replica.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    # Waiting torch threads give their core away. Spinning ones slow a busy machine down several times.
+    # Idle torch threads sleep. Spinning ones slow a busy machine down several times.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
 _LOOPBACK = {
-    # The name is Ray's; on any system it makes the node's address, which its processes listen on, the loopback one.
+    # Despite its name, this flag makes loopback the node's address on any system.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # Runs in every worker process as it starts.
+    # Runs at the start of every worker process.
     "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "serve_app.launcher.loopback.bind",
 }
 
-_AT_REST = {
-    # Ray's own figures, which nobody reads on a cluster for one service: each process would gather and send them.
+_LOW_OVERHEAD = {
+    # Ray's own metrics have no reader on a private cluster, and every process would send them.
     "RAY_enable_metrics_collection": "0",
-    # What Serve counts between two of its reports is kept, so ten reports a second are nine too many.
+    # Serve's counters lose nothing with one report a second; its default is ten.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
-    # The controller's loop is most of what it costs to do nothing. It sees a dead replica a tenth of a second later.
+    # The controller's loop is most of the idle load. A dead replica is noticed a tenth of a second later.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
 }
 
 
 def apply() -> None:
-    """Sets the switches for joining a cluster. What the environment already sets stays.
+    """Sets the flags for joining a cluster, except those that the environment has.
 
-    Raises ValueError where that turns Ray's authentication off.
+    Raises ValueError if the environment turns Ray's authentication off.
     """
     for name, value in FLAGS.items():
         os.environ.setdefault(name, value)
     if os.environ[AUTH_MODE].lower() != "token":
         raise ValueError(
-            f"{AUTH_MODE} is {os.environ[AUTH_MODE]!r}: whoever reaches a port of Ray's could run code. Unset it, or "
-            "set it to token"
+            f"{AUTH_MODE} is {os.environ[AUTH_MODE]!r}: everyone who reaches a port of Ray could run code. "
+            "Unset it, or set it to token"
         )
 
 
-def apply_to_own(folder: Path, host: str, token: Path) -> None:
-    """Sets them for a cluster of this process' own: on loopback, but for its proxy, which serves clients on `host`.
+def apply_private(folder: Path, host: str, token: Path) -> None:
+    """Sets the flags for a private cluster on loopback, whose proxy serves clients on `host`.
 
-    The proxy keeps its files in `folder`; `token` is the file with what Ray's processes ask of each other. Ports that
-    HAProxy and the replicas need beside the service's own are chosen among free ones, so that two services fit on one
-    machine.
+    The proxy keeps its files in `folder`; `token` is the file of Ray's token. Further ports are chosen among free ones,
+    so that two services fit on one machine.
     """
     apply()
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,12 +105,12 @@ def apply_to_own(folder: Path, host: str, token: Path) -> None:
         )
     )
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
-    for name, value in {**_LOOPBACK, **_AT_REST, **files, **ports, **quiet}.items():
+    for name, value in {**_LOOPBACK, **_LOW_OVERHEAD, **files, **ports, **quiet}.items():
         os.environ.setdefault(name, value)
 
 
 def _haproxy(folder: Path, host: str) -> Path:
-    """Starts HAProxy as this service wants it (`proxy_start.py`), for clients of `host`."""
+    """Writes the script that starts HAProxy through `proxy_start.py`, for clients of `host`."""
     script = folder / "haproxy"
     start = Path(__file__).with_name("proxy_start.py")
     command = shlex.join([sys.executable, "-I", "-S", str(start), "--bind", host, get_haproxy_binary()])

@@ -1,6 +1,6 @@
-"""Services of this user on this machine: each leaves a note that commands find; and ports to listen on.
+"""Services of this user on this machine, which commands find by their notes; and their listening ports.
 
-A note is locked by the process that left it, so one that a crash left behind is told from one that counts.
+The process of a service locks its note, so the note of a crashed service is ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class RunningService(BaseModel):
-    """Where one is, and what it runs on. All paths are absolute."""
+    """Addresses and files of a running service. All paths are absolute."""
 
     model_config = ConfigDict(frozen=True)
 
     base_url: str
     metrics_url: str | None
-    """None: it has no figures."""
+    """URL of the metrics; None if they are off."""
     key_file: Path
     config: Path
     data_dir: Path
@@ -38,18 +38,20 @@ class RunningService(BaseModel):
 
 
 def folder() -> Path:
-    """Where the notes are: in `$XDG_STATE_HOME`, which counts only if it is absolute, else in `~/.local/state`."""
-    chosen = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (chosen if chosen.is_absolute() else Path.home() / ".local" / "state") / "gen-serve"
+    """Returns the folder of notes, in `$XDG_STATE_HOME` if that is an absolute path, else in `~/.local/state`."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "gen-serve"
 
 
 @contextmanager
 def announce(service: RunningService) -> Iterator[None]:
-    """Leaves the note, and takes it away at the end. Where none can be left, the service runs all the same."""
+    """Writes the note, and removes it at the end. The service also runs if the note can't be written."""
     try:
         path, handle = _write_note(service)
     except (OSError, RuntimeError) as problem:
-        logger.warning("no note of this service can be left, so commands need --base-url and --config: %s", problem)
+        logger.warning(
+            "the note of this service can't be written, so commands need --base-url and --config: %s", problem
+        )
         yield
         return
     try:
@@ -60,7 +62,7 @@ def announce(service: RunningService) -> Iterator[None]:
 
 
 def running() -> list[RunningService]:
-    """Those that run now, in a steady order."""
+    """Returns the services that run now, in a stable order."""
     services = []
     for path in sorted(folder().glob("*.json")):
         with suppress(OSError, ValidationError):
@@ -70,12 +72,12 @@ def running() -> list[RunningService]:
 
 
 def _write_note(service: RunningService) -> tuple[Path, int]:
-    """The note, and what holds its lock, which ends with this process."""
+    """Returns the note and the descriptor that holds its lock until this process ends."""
     path = folder() / f"{os.getpid()}.json"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    os.ftruncate(handle, 0)  # of an earlier process with this number
+    os.ftruncate(handle, 0)  # an earlier process may have had this pid
     os.write(handle, service.model_dump_json().encode())
     return path, handle
 
@@ -92,11 +94,11 @@ def _is_locked(path: Path) -> bool:
 
 
 class PortInUse(RuntimeError):
-    """Something else listens where the service should."""
+    """Another process listens on the port, or it can't be bound."""
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
-    """Raises PortInUse, which names `setting` and the environment variable that sets it."""
+    """Returns a listening socket. Raises PortInUse, which names `setting` and its environment variable."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as problem:
@@ -107,11 +109,11 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 
 KEEP_ALIVE_S = 75
-"""Longer than the usual interval between two scrapes, at which a request would meet the end of its connection."""
+"""Longer than usual scrape intervals, so that no scrape meets a closing connection."""
 
 
 class MetricsServer:
-    """Use as a context manager; it answers on `listener` meanwhile, or in `run`."""
+    """HTTP server of the metrics. As a context manager it serves in a thread; `run` serves in this one."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._server = uvicorn.Server(
@@ -130,6 +132,6 @@ class MetricsServer:
         self._listener.close()
 
     def run(self) -> None:
-        """Answers in this thread, the main one, until SIGTERM or Ctrl-C."""
+        """Serves in the main thread until SIGTERM or Ctrl-C."""
         with self._listener:
             self._server.run([self._listener])

@@ -107,9 +107,9 @@ class ModerationSettings(StrictSettings):
     """Texts or images in one batch."""
     threads: Threads = None
     min_replicas: Annotated[int, NO_RESTART] = Field(default=1, ge=0)
-    """Fewest replicas. Every task needs one."""
+    """Minimum number of replicas. Every task needs one."""
     max_replicas: Annotated[int, NO_RESTART] = Field(default=1, ge=1)
-    """Most replicas."""
+    """Maximum number of replicas."""
     downscale_delay_s: Annotated[float, NO_RESTART] = Field(default=600.0, ge=0)
     """Seconds of low load before a replica stops."""
     ray_actor_options: RayActorOptions = {"num_cpus": 0}

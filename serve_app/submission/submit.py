@@ -63,7 +63,7 @@ async def submit(
                 queue=queue,
                 project=project.id,
                 organization=caller.organization,
-                price=served_endpoint.endpoint.get_price(body.chosen_mode()).least,
+                price=served_endpoint.endpoint.get_price(body.chosen_mode()).minimum,
                 key_id=caller.id,
                 task_id=task_id,
                 idempotency_key=idempotency_key,

@@ -62,7 +62,7 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     try:
         await services.tasks.store.consume_rate_limit(caller.id)
         expires = await services.tasks.store.reservations.reserve_upload(
-            upload_id, caller.project.id, caller.organization, max_bytes, services.catalog.least_price
+            upload_id, caller.project.id, caller.organization, max_bytes, services.catalog.min_price
         )
     except TaskRejected as refusal:
         raise rejection_error(refusal, "uploads", services) from None

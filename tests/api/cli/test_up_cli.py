@@ -22,7 +22,7 @@ BUSY = "The current node timed out during startup."
 @pytest.fixture(autouse=True)
 def _own_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the launcher sets for its process must not stay in that of the tests."""
-    monkeypatch.setattr(ray_flags, "apply_to_own", lambda *_: None)
+    monkeypatch.setattr(ray_flags, "apply_private", lambda *_: None)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in handlers.items():

@@ -54,7 +54,7 @@ def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(m
 
 @pytest.mark.parametrize("content", ["", "nonsense", "1024 65535"])
 def test_a_system_that_gives_all_or_says_nothing(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "_OUTGOING", tmp_path / "range")
+    monkeypatch.setattr(embedded_redis, "_OUTGOING_PORTS", tmp_path / "range")
     (tmp_path / "range").write_text(content)
     assert 10_000 <= free_port() < 32_768
 
@@ -107,7 +107,7 @@ def test_a_cluster_that_is_joined_keeps_its_addresses_its_figures_and_other_swit
 
 
 def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
-    ray_flags.apply_to_own(tmp_path, "127.0.0.1", tmp_path / "token")
+    ray_flags.apply_private(tmp_path, "127.0.0.1", tmp_path / "token")
     read = (
         "from ray.serve._private import constants as known;"
         "print(known.CONTROL_LOOP_INTERVAL_S, known.RAY_SERVE_METRICS_EXPORT_INTERVAL_MS)"
@@ -118,7 +118,7 @@ def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
 
 def test_the_proxy_of_an_own_one_serves_on_the_services_host(tmp_path: Path) -> None:
     os.environ[METRICS_FLAG] = "1"
-    ray_flags.apply_to_own(tmp_path, "192.0.2.1", tmp_path / "token")
+    ray_flags.apply_private(tmp_path, "192.0.2.1", tmp_path / "token")
     assert os.environ[METRICS_FLAG] == "1", "its figures can be asked for"
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
     assert "--bind 192.0.2.1 " in Path(os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]).read_text()
