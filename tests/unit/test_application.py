@@ -36,7 +36,7 @@ print([name for name in ("torch", "diffusers", "transformers", "mcp", "serve_app
 """
 
 
-def test_whoever_binds_it_imports_neither_models_nor_pages(repository: Path) -> None:
+def test_building_imports_neither_models_nor_pages(repository: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(repository / "configs/local.yaml")],
         cwd=repository,
@@ -49,7 +49,7 @@ def test_whoever_binds_it_imports_neither_models_nor_pages(repository: Path) -> 
 
 
 @pytest.mark.parametrize(("least", "most", "decided"), [(1, 1, False), (3, 3, False), (0, 1, True), (1, 2, True)])
-def test_load_is_reported_where_it_decides_something(least: int, most: int, decided: bool) -> None:
+def test_only_autoscaled_deployments_report_load(least: int, most: int, decided: bool) -> None:
     options = application._replicas(AutoscalingConfig(min_replicas=least, max_replicas=most))
     assert ("autoscaling_config" in options) is decided
     assert options.get("num_replicas") == (None if decided else most)
@@ -89,7 +89,7 @@ def versions(config: Path, **args: str) -> dict[str, str]:
     return {name: str(deployment.version) for name, deployment in build_deployments(config, **args).items()}
 
 
-def test_nothing_that_serve_keeps_holds_a_secret(config: Path) -> None:
+def test_serve_stores_no_secret(config: Path) -> None:
     deployments = build_deployments(config)
     assert {"Ingress", "Dispatcher", "WebhookSender", "Moderator", "flux3-klein"} <= set(deployments)
     for name, deployment in deployments.items():
@@ -98,7 +98,7 @@ def test_nothing_that_serve_keeps_holds_a_secret(config: Path) -> None:
     assert any(b"eu-central-1" in part for part in _iter_stored_bytes(deployments["flux3-klein"]))
 
 
-def test_whoever_is_bound_finds_the_secrets_again(config: Path) -> None:
+def test_deployments_find_their_secrets(config: Path) -> None:
     deployments = build_deployments(config)
     [bound] = deployments["WebhookSender"].init_args
     assert bound.settings().redis_url == SECRETS["GEN_REDIS__URL"]
@@ -115,12 +115,12 @@ def test_classifiers_without_weights_need_no_deployment(config: Path) -> None:
     assert [each.backend for each in cast(Any, deployments["Dispatcher"].init_args)[4].text] == ["lexicon"]
 
 
-def test_replicas_of_a_kind_are_kept_apart_where_settings_say_so(config: Path) -> None:
+def test_max_replicas_per_node_reaches_serve_without_a_restart(config: Path) -> None:
     values = yaml.safe_load(config.read_text())
     names = {"service": "Ingress", "dispatcher": "Dispatcher", "webhooks": "WebhookSender", "moderation": "Moderator"}
     before = versions(config)
-    for most, section in enumerate(names, start=1):
-        values[section]["max_replicas_per_node"] = most
+    for limit, section in enumerate(names, start=1):
+        values[section]["max_replicas_per_node"] = limit
     config.write_text(yaml.safe_dump(values))
     deployments = build_deployments(config)
     assert [deployments[name]._replica_config.max_replicas_per_node for name in names.values()] == [1, 2, 3, 4]
@@ -153,7 +153,7 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
     [("deblur", None, "deconvolution"), ("flux3-klein", "simulated/5ms", "simulated/5ms")],
 )
 @pytest.mark.parametrize(("setting", "value"), [("text_encoder", "flux"), ("cfg", {"scale": 2})])
-def test_what_is_about_prompts_is_refused_where_none_are_read(
+def test_prompt_settings_of_a_model_without_prompts_are_refused(
     config: Path, model: str, checkpoint: str | None, expected_name: str, setting: str, value: object
 ) -> None:
     values = yaml.safe_load(config.read_text())
@@ -175,9 +175,7 @@ def test_what_is_about_prompts_is_refused_where_none_are_read(
         ),
     ],
 )
-def test_settings_that_an_inference_server_does_not_read_are_refused(
-    config: Path, model: dict[str, Any], message: str
-) -> None:
+def test_settings_that_an_engine_does_not_read_are_refused(config: Path, model: dict[str, Any], message: str) -> None:
     values = yaml.safe_load(config.read_text())
     values["models"]["flux1-dev"] = model
     config.write_text(yaml.safe_dump(values))
@@ -185,9 +183,7 @@ def test_settings_that_an_inference_server_does_not_read_are_refused(
         build_deployments(config)
 
 
-def test_a_service_without_a_store_is_told_so_before_anything_starts(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_store_is_an_error_before_the_start(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GEN_REDIS__URL")
     with pytest.raises(ValueError, match="GEN_REDIS__URL"):
         build_deployments(config)
@@ -206,7 +202,7 @@ CHANGES: list[tuple[dict[str, str], set[str]]] = [
 ]
 
 
-def test_only_what_changed_is_restarted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_deployments_restart(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(config)
     for changes, restarted in CHANGES:
         with monkeypatch.context() as changed:
@@ -216,7 +212,7 @@ def test_only_what_changed_is_restarted(config: Path, monkeypatch: pytest.Monkey
         assert {name for name in before if before[name] != after[name]} == restarted, changes
 
 
-def test_another_password_restarts_those_that_show_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_secret_restarts_its_deployments(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(config)
     monkeypatch.setenv("GEN_REDIS__URL", "rediss://:another@redis.example.com:6379/0")
     after = versions(config)
@@ -224,7 +220,7 @@ def test_another_password_restarts_those_that_show_it(config: Path, monkeypatch:
     assert changed == {"Ingress", "Dispatcher", "WebhookSender"}
 
 
-def test_another_revision_restarts_everything(config: Path) -> None:
+def test_changed_revision_restarts_everything(config: Path) -> None:
     before, after = versions(config), versions(config, revision="2")
     assert not [name for name in before if before[name] == after[name]]
 

@@ -15,12 +15,12 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 @pytest.mark.parametrize("secret", [SECRET, "x", "ключ 鍵 🔑", "s" * 512])
-def test_a_secret_is_read_back_as_it_was(secret: str) -> None:
+def test_sealed_secret_opens_unchanged(secret: str) -> None:
     sealer = Sealer([new_key()])
     assert sealer.open(sealer.seal(secret)) == secret
 
 
-def test_what_is_sealed_shows_nothing_and_never_looks_the_same() -> None:
+def test_sealing_hides_the_text_and_varies() -> None:
     sealer = Sealer([new_key()])
     first, second = sealer.seal(SECRET), sealer.seal(SECRET)
     assert first != second
@@ -29,7 +29,7 @@ def test_what_is_sealed_shows_nothing_and_never_looks_the_same() -> None:
         assert SECRET.encode() not in base64.urlsafe_b64decode(sealed)
 
 
-def test_after_a_rotation_the_old_secrets_are_read_and_the_new_key_seals() -> None:
+def test_rotated_keys_open_old_secrets_and_seal_with_the_new() -> None:
     old, new = new_key(), new_key()
     before, during = Sealer([old]), Sealer([new, old])
     assert during.open(before.seal(SECRET)) == SECRET
@@ -40,7 +40,7 @@ def test_after_a_rotation_the_old_secrets_are_read_and_the_new_key_seals() -> No
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:-4], lambda s: "", lambda s: s[:40] + s[41:], lambda s: SECRET])
-def test_what_was_tampered_with_is_unreadable(change: Callable[[str], str]) -> None:
+def test_tampered_text_is_unreadable(change: Callable[[str], str]) -> None:
     sealer = Sealer([new_key()])
     with pytest.raises(Unreadable):
         sealer.open(change(sealer.seal(SECRET)))
@@ -56,7 +56,7 @@ NO_KEYS = {
 
 
 @pytest.mark.parametrize("key", NO_KEYS.values(), ids=NO_KEYS)
-def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
+def test_invalid_key_is_refused_and_not_shown(key: str) -> None:
     for keys in ([key], [new_key(), key]):
         with pytest.raises(ValueError, match="32 random bytes") as refusal:
             Sealer(keys)
@@ -73,7 +73,7 @@ def key() -> str:
     return new_key()
 
 
-def test_both_kinds_are_read_whatever_the_setting_says(key: str) -> None:
+def test_plain_and_sealed_texts_open_with_any_setting(key: str) -> None:
     sealing, clear = AtRest([key], sealing=True), AtRest([key])
     assert clear.seal(TEXT) == TEXT
     assert "quoted" not in sealing.seal(TEXT)
@@ -82,7 +82,7 @@ def test_both_kinds_are_read_whatever_the_setting_says(key: str) -> None:
     assert sealing.open(TEXT) == TEXT
 
 
-def test_a_text_that_looks_sealed_is_no_riddle(key: str) -> None:
+def test_plain_text_that_looks_sealed_is_read_back(key: str) -> None:
     """Whoever writes one must not have it taken for what the service sealed."""
     sealing, clear = AtRest([key], sealing=True), AtRest([key])
     forged = sealing.seal(TEXT)
@@ -91,12 +91,12 @@ def test_a_text_that_looks_sealed_is_no_riddle(key: str) -> None:
 
 
 @pytest.mark.parametrize("reader", [IN_CLEAR, AtRest([new_key()], sealing=True)], ids=["no key", "another key"])
-def test_a_text_whose_key_is_gone_is_unreadable(reader: AtRest, key: str) -> None:
+def test_text_with_a_missing_key_is_unreadable(reader: AtRest, key: str) -> None:
     with pytest.raises(Unreadable):
         reader.open(AtRest([key], sealing=True).seal(TEXT))
 
 
-def test_equal_texts_have_one_name_that_tells_nothing_of_them(key: str) -> None:
+def test_equal_texts_have_one_opaque_name(key: str) -> None:
     at_rest = AtRest([key], sealing=True)
     name = at_rest.name("https://hooks.example.com:443")
     assert name == AtRest([key, new_key()], sealing=True).name("https://hooks.example.com:443")
@@ -106,6 +106,6 @@ def test_equal_texts_have_one_name_that_tells_nothing_of_them(key: str) -> None:
     assert AtRest([key]).name("https://hooks.example.com:443") == "https://hooks.example.com:443"
 
 
-def test_to_a_release_that_knows_nothing_of_it_a_sealed_job_is_one_of_a_later_release(key: str) -> None:
+def test_older_release_takes_a_sealed_payload_for_a_later_one(key: str) -> None:
     with pytest.raises(NewerPayload):
         TaskPayload.decode(AtRest([key], sealing=True).seal(json.dumps({"v": 1})))

@@ -1,4 +1,4 @@
-"""What endpoints need of pipelines, checked before anything is loaded."""
+"""Checks of pipelines against their endpoints, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def messages(tmp_path: Path, request: str, verdict: Verdict = Verdict.REFUSED, *
     return [result.message for result in results if result.verdict is verdict]
 
 
-def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
+def test_pipeline_that_accepts_its_requests_is_fine(tmp_path: Path) -> None:
     assert (
         messages(tmp_path, "text-to-image", pipeline="QwenImagePipeline", pipeline_kwargs={"true_cfg_scale": 1}) == []
     )
@@ -72,7 +72,7 @@ def test_a_pipeline_that_takes_all_is_fine(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_pipeline_does_not_take_is_named(
+def test_unsupported_request_of_a_pipeline_is_named(
     request_form: str, model: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     [found] = messages(tmp_path, request_form, **model)
@@ -97,7 +97,7 @@ def test_settings_that_cannot_work_are_refused_by_name(model: dict[str, Any], me
         messages(tmp_path, "text-to-image", **model)
 
 
-def test_what_an_entry_gives_itself_is_not_needed(tmp_path: Path) -> None:
+def test_pipeline_kwargs_replace_required_parameters(tmp_path: Path) -> None:
     transfer: dict[str, Any] = {"pipeline": "Cosmos2_5_TransferPipeline"}
     [found] = messages(tmp_path, "text-to-video", **transfer)
     assert found.endswith("it needs controls, which no request has")

@@ -1,4 +1,4 @@
-"""What is looked for and fetched is what replicas are bound with."""
+"""Required checkpoints are those of the replicas' arguments."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Chec
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_all_that_replicas_are_bound_with_is_on_the_list(load_settings: Any, name: str) -> None:
+def test_checkpoints_of_all_replicas_are_required(load_settings: Any, name: str) -> None:
     settings = load_settings(name)
     hub_files = set(checkpoints(bound(build(settings))))
     replica_checkpoints = [each for each in list_checkpoints(settings) if each.kind is not CheckpointKind.CONFIGURATION]
     assert {(each.checkpoint, each.revision, each.kind) for each in replica_checkpoints} == hub_files
 
 
-def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings: Any) -> None:
+def test_checkpoints_of_text_encoders_and_upload_checks_are_required(load_settings: Any) -> None:
     shared = load_settings(
         "cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")}
     )
@@ -83,7 +83,7 @@ def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(load_settings
     assert "uploads for flux3-klein" in {each.loaded_by for each in list_checkpoints(shared)}
 
 
-def test_files_of_weights_are_on_it_with_their_configuration(load_settings: Any) -> None:
+def test_single_file_is_required_with_its_configuration(load_settings: Any) -> None:
     settings = load_settings("local")
     model = settings.models["flux1-dev"].model_copy(
         update={
@@ -99,7 +99,7 @@ def test_files_of_weights_are_on_it_with_their_configuration(load_settings: Any)
     assert all(not each.endswith((".safetensors", "/*")) for each in fetched["owner/base"])
 
 
-def test_what_is_switched_off_is_not(load_settings: Any) -> None:
+def test_disabled_parts_require_no_checkpoint(load_settings: Any) -> None:
     usual = load_settings("cluster")
     off = load_settings(
         "cluster",
@@ -122,7 +122,7 @@ def test_what_is_switched_off_is_not(load_settings: Any) -> None:
         ({"memory": 10}, False),
     ],
 )
-def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool) -> None:
+def test_checkpoint_is_required_on_nodes_that_fit_the_replica(actor: dict[str, Any], fits: bool) -> None:
     node = {"CPU": 4.0, "GPU": 1.0, "image": 1.0, "accelerator_type:H100": 1.0, "memory": 9.0}
     assert RequiredCheckpoint("model", "owner/name", actor=actor).fits(node) is fits
 
@@ -132,7 +132,7 @@ UPLOADS = RequiredCheckpoint("uploads for queue", "owner/name", "v1", Checkpoint
 OTHERS_UPLOADS = RequiredCheckpoint("uploads for other", "owner/name", "v2", CheckpointKind.CONFIGURATION)
 
 
-def test_nothing_is_fetched_twice_nor_what_lies_here_and_for_checks_the_configuration_alone() -> None:
+def test_each_repository_is_fetched_once_and_checks_need_configurations() -> None:
     same, bundled = RequiredCheckpoint("same", "owner/name", "v1"), RequiredCheckpoint("small", "bundled/flux3")
     assert hub_files([PIPELINE, UPLOADS, same, bundled]) == [PIPELINE.files()]
     whole, part = hub_files([PIPELINE, OTHERS_UPLOADS])

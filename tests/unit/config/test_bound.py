@@ -1,4 +1,4 @@
-"""Settings as deployments are bound with them: without secrets, and whole again where the secrets are."""
+"""Settings of deployments: bound without secrets, completed where replicas run."""
 
 from __future__ import annotations
 
@@ -38,30 +38,28 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_what_a_profile_leaves_to_the_catalog_stays_left(tmp_path: Path) -> None:
+def test_unset_model_settings_stay_unset(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     model = {"max_running": 6, "autoscaling_config": {"target_ongoing_requests": 3}}
     config.write_text(yaml.safe_dump({"data_dir": str(tmp_path), "redis": {"url": REDIS}, "models": {"model": model}}))
-    carried = BoundSettings.from_settings(settings.load(config)).settings()
-    assert carried.models["model"].model_fields_set == {"max_running", "autoscaling_config"}
+    bound = BoundSettings.from_settings(settings.load(config)).settings()
+    assert bound.models["model"].model_fields_set == {"max_running", "autoscaling_config"}
 
 
-def test_metrics_for_others_than_this_machine_need_their_token_where_they_are_served_alone(
-    config: Path, environment: pytest.MonkeyPatch
-) -> None:
+def test_replicas_need_no_metrics_token(config: Path, environment: pytest.MonkeyPatch) -> None:
     environment.setenv("GEN_METRICS", '{"host": "0.0.0.0", "token": "shown", "projects": 3}')
-    carried = BoundSettings.from_settings(settings.load(config)).settings()
-    assert (carried.metrics.projects, carried.metrics.token) == (3, None)
+    bound = BoundSettings.from_settings(settings.load(config)).settings()
+    assert (bound.metrics.projects, bound.metrics.token) == (3, None)
 
 
-def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environment: pytest.MonkeyPatch) -> None:
+def test_bound_settings_hold_no_secret_and_find_them_again(config: Path, environment: pytest.MonkeyPatch) -> None:
     loaded_settings = settings.load(config)
     with pytest.raises(TypeError, match="secrets"):
         pickle.dumps(loaded_settings)
-    carried = pickle.dumps(BoundSettings.from_settings(loaded_settings))
-    assert not [secret for secret in ("a-password", KEY, "s3cret", "AKIA") if secret.encode() in carried]
-    assert b"eu-central-1" in carried
-    whole = pickle.loads(carried).settings()
+    bound = pickle.dumps(BoundSettings.from_settings(loaded_settings))
+    assert not [secret for secret in ("a-password", KEY, "s3cret", "AKIA") if secret.encode() in bound]
+    assert b"eu-central-1" in bound
+    whole = pickle.loads(bound).settings()
     assert whole.redis_url == REDIS
     assert whole.sealing_keys == [KEY]
     assert whole.objects == loaded_settings.objects
@@ -72,45 +70,45 @@ def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environm
     )
 
 
-def test_the_environment_of_a_replica_changes_only_secrets(config: Path, environment: pytest.MonkeyPatch) -> None:
-    carried = BoundSettings.from_settings(settings.load(config))
+def test_environment_of_a_replica_changes_only_secrets(config: Path, environment: pytest.MonkeyPatch) -> None:
+    bound = BoundSettings.from_settings(settings.load(config))
     environment.setenv("GEN_SERVICE__PORT", "9999")
     environment.setenv("GEN_REDIS__URL", "rediss://:rotated@redis.example.com:6379/0")
-    assert carried.settings().service.port == 8123
-    assert carried.settings().redis_url.startswith("rediss://:rotated@")
+    assert bound.settings().service.port == 8123
+    assert bound.settings().redis_url.startswith("rediss://:rotated@")
 
 
 @pytest.mark.parametrize("name", ["GEN_REDIS__URL", "GEN_SEALING__KEYS", "GEN_OBJECTS__OPTIONS"])
-def test_a_node_without_a_secret_says_which(config: Path, environment: pytest.MonkeyPatch, name: str) -> None:
-    carried = BoundSettings.from_settings(settings.load(config))
+def test_node_without_a_secret_names_it(config: Path, environment: pytest.MonkeyPatch, name: str) -> None:
+    bound = BoundSettings.from_settings(settings.load(config))
     environment.delenv(name)
     with pytest.raises(MissingSecret, match=f"this node has no .*{name}"):
-        carried.settings()
+        bound.settings()
 
 
-def test_what_another_service_made_is_not_taken_for_it(
+def test_generated_secret_of_another_service_is_ignored(
     config: Path, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A node that lacks the address must not fill the store of whoever served there before."""
-    carried = BoundSettings.from_settings(settings.load(config))
+    """A node without the URL must not use the store of an earlier service on its machine."""
+    bound = BoundSettings.from_settings(settings.load(config))
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://127.0.0.1:1/0")
     environment.delenv("GEN_REDIS__URL")
     with pytest.raises(MissingSecret, match=r"redis\.url"):
-        carried.settings()
+        bound.settings()
 
 
-def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_path: Path) -> None:
+def test_generated_secrets_are_found_in_the_data_folder(config: Path, tmp_path: Path) -> None:
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://:made@127.0.0.1:1/0")
     (tmp_path / "data/sealing-key").write_text(f"{KEY}\n")
-    carried = BoundSettings.from_settings(complete(settings.load(config)))
-    assert (b"made@" in pickle.dumps(carried), KEY.encode() in pickle.dumps(carried)) == (False, False)
-    assert carried.settings().redis_url == "redis://:made@127.0.0.1:1/0"
-    assert carried.settings().sealing_keys == [KEY]
+    bound = BoundSettings.from_settings(complete(settings.load(config)))
+    assert (b"made@" in pickle.dumps(bound), KEY.encode() in pickle.dumps(bound)) == (False, False)
+    assert bound.settings().redis_url == "redis://:made@127.0.0.1:1/0"
+    assert bound.settings().sealing_keys == [KEY]
 
 
-def test_nothing_to_complete_them_with_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_required_secret_is_an_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"redis\.url is not set.*GEN_REDIS__URL"):
         complete(settings.load(config))
     monkeypatch.setenv("GEN_REDIS__URL", REDIS)
@@ -118,9 +116,7 @@ def test_nothing_to_complete_them_with_is_said(config: Path, monkeypatch: pytest
         complete(settings.load(config))
 
 
-def test_files_of_a_folder_stand_between_environment_and_settings_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_dir_comes_between_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, config = tmp_path / "secrets", tmp_path / "config.yaml"
     folder.mkdir()
     (folder / "GEN_REDIS__URL").write_text(f"{REDIS}\n")
@@ -141,7 +137,7 @@ def test_files_of_a_folder_stand_between_environment_and_settings_file(
         settings.load(config)
 
 
-def test_models_get_what_opens_the_object_store_where_they_run(config: Path, environment: pytest.MonkeyPatch) -> None:
+def test_models_read_store_secrets_where_they_run(config: Path, environment: pytest.MonkeyPatch) -> None:
     withheld = WithheldOptions.from_settings(settings.load(config))
     assert withheld is not None
     assert b"s3cret" not in pickle.dumps(withheld)
@@ -152,8 +148,8 @@ def test_models_get_what_opens_the_object_store_where_they_run(config: Path, env
     assert WithheldOptions.from_settings(settings.load(config)) is None
 
 
-def test_every_secret_of_the_settings_is_known(config: Path) -> None:
-    """Of a further one, stars would be bound."""
+def test_every_secret_field_is_known(config: Path) -> None:
+    """An unknown one would be bound as stars."""
     secret_names = {*SECRETS, "metrics.token"}
     assert set(_secret_fields(Settings, "")) <= secret_names
 

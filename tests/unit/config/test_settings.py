@@ -1,4 +1,4 @@
-"""Settings and the catalog: what they take, and what they say of mistakes."""
+"""Settings and the catalog: sources, validation, error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     profile_settings = settings.load(Path(f"configs/{profile}.yaml"))
     endpoints = catalog.load(profile_settings).endpoints
@@ -32,20 +32,20 @@ def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pyt
     )
 
 
-def test_the_largest_request_of_each_endpoint_fits_a_body() -> None:
+def test_largest_request_fits_the_default_body_limit() -> None:
     image, video = (limits.max_bytes * 4 // 3 + 4 for limits in (IMAGES, VIDEOS))
-    most = max(MAX_REFERENCES, MAX_KEYFRAMES) * image
-    assert max(most, video) + 64 * 1024 < ServiceSettings().max_body_mb * 2**20
+    images = max(MAX_REFERENCES, MAX_KEYFRAMES) * image
+    assert max(images, video) + 64 * 1024 < ServiceSettings().max_body_mb * 2**20
 
 
-def test_every_image_and_video_of_the_local_profile_shows_how_far_it_is(repository: Path) -> None:
+def test_models_of_the_local_profile_make_previews(repository: Path) -> None:
     local = settings.load(repository / "configs/local.yaml")
     local_catalog = catalog.load(local.model_copy(update={"catalog": repository / "configs/catalog.yaml"}))
     denoised = [name for name in local_catalog.models if local.model(name).backend in (None, "diffusion")]
     assert [name for name in denoised if local.model(name).preview_every is None] == []
 
 
-def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_the_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEN_SERVICE__PORT", "9000")
     loaded = settings.load(repository / "configs/local.yaml")
     assert loaded.service.port == 9000
@@ -94,7 +94,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("a: [", "YAML"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
+def test_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
     with pytest.raises((ValueError, FileNotFoundError), match=key):
@@ -103,7 +103,7 @@ def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
         settings.load(tmp_path / "nowhere.yaml")
 
 
-def test_a_file_says_what_differs_from_the_one_it_extends(tmp_path: Path) -> None:
+def test_file_overrides_the_one_it_extends_key_by_key(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         "gpu_gb: 84\nmodels: {m: {device: cuda, ray_actor_options: {num_cpus: 2, num_gpus: 0.5}}}"
     )
@@ -121,7 +121,7 @@ def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp:
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
 
 
-def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
+def test_profile_overrides_steps_and_guidance(repository: Path) -> None:
     path = repository / "configs/catalog.yaml"
     plain = Settings(catalog=path)
     profile_settings = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
@@ -134,7 +134,7 @@ def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
 
 
 def make_catalog(**endpoint: Any) -> catalog.Catalog:
-    """One endpoint on a model that takes 4 steps, beside an algorithm without any and one that says none."""
+    """Returns an endpoint on a model with 4 steps, beside an algorithm and a model without steps."""
     models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}, "stepless": {"checkpoint": "x"}}
     own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
     return catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": own | endpoint}})
@@ -168,13 +168,13 @@ VIDEO_MODES: dict[str, Any] = {"full": {}, "draft": {}, "enhance": {}}
         ({"deprecated": {"since": "2026-01-01", "sunset": "2025-01-01"}}, "sunset"),
     ],
 )
-def test_an_endpoint_that_makes_no_sense_is_refused(endpoint: dict[str, Any], message: str) -> None:
+def test_contradictory_endpoint_is_refused(endpoint: dict[str, Any], message: str) -> None:
     assert make_catalog(request="video", modes=VIDEO_MODES).endpoints["gen-x"].highest_tolerance == 6
     with pytest.raises(ValidationError, match=message):
         make_catalog(**endpoint)
 
 
-def test_names_are_known_and_single_words() -> None:
+def test_unknown_backends_and_invalid_aliases_are_refused() -> None:
     with pytest.raises(ValidationError, match="must be one of diffusion, diffusers, engine, telea"):
         ModelSettings(backend="magic")
     with pytest.raises(ValidationError, match="must be one of grabcut"):
@@ -211,7 +211,7 @@ def _config(folder: Path, content: str) -> Path:
         ("- 1", "names and values"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:
+def test_mistake_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings.load(_config(tmp_path, content))
 
@@ -222,7 +222,7 @@ def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
     assert (loaded.model("b").steps, loaded.model("b").device) == (8, "cpu")
 
 
-def test_a_mistake_in_the_base_is_named_there(tmp_path: Path) -> None:
+def test_mistake_in_an_extended_file_is_named_there(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("webhooks:\n  jiter: 1")
     with pytest.raises(ValueError, match=r"base\.yaml:2: webhooks\.jiter: .*did you mean jitter"):
         settings.load(_config(tmp_path, "extends: base.yaml"))
@@ -236,7 +236,7 @@ def test_a_mistake_in_the_base_is_named_there(tmp_path: Path) -> None:
         ("GEN_SERVICE__PORT", "GEN_SERVICE__PORT: service.port: Input should be a valid integer"),
     ],
 )
-def test_a_mistake_in_a_variable_is_named(
+def test_mistake_in_a_variable_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, "tcp://10.0.0.1:80")
@@ -244,26 +244,26 @@ def test_a_mistake_in_a_variable_is_named(
         settings.load(_config(tmp_path, "service: {port: 1}"))
 
 
-def test_service_links_of_kubernetes_are_no_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_variables_of_kubernetes_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GEN_PORT", "GEN_SERVICE_PORT", "GEN_SERVE_PORT_8000_TCP", "GEN_CONFIG"):
         monkeypatch.setenv(name, "tcp://10.0.0.1:80")
     assert settings.load(_config(tmp_path, "service: {port: 81}")).service.port == 81
 
 
-def test_an_unknown_file_of_secrets_is_named(tmp_path: Path) -> None:
+def test_unknown_file_in_secrets_dir_is_named(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "GEN_REDS__URL").write_text("redis://localhost")
     with pytest.raises(ValueError, match=r"secrets/GEN_REDS__URL: .*did you mean GEN_REDIS__URL"):
         settings.load(_config(tmp_path, f"secrets_dir: {tmp_path}/secrets"))
 
 
-def test_a_mistake_in_the_catalog_is_named_with_its_line(tmp_path: Path) -> None:
+def test_mistake_in_the_catalog_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "catalog.yaml").write_text("endpoints: {}\nmodels:\n  a:\n    chekpoint: x")
     with pytest.raises(ValueError, match=r"catalog\.yaml:4: models\.a\.chekpoint: .*did you mean checkpoint"):
         catalog.load(Settings(catalog=tmp_path / "catalog.yaml"))
 
 
-def test_a_model_that_is_not_in_the_catalog_is_named(tmp_path: Path, repository: Path) -> None:
+def test_model_that_is_not_in_the_catalog_is_named(tmp_path: Path, repository: Path) -> None:
     path = _config(tmp_path, f"catalog: {repository}/configs/catalog.yaml\nmodels:\n  flux3-klien: {{}}")
     with pytest.raises(ValueError, match=r"config\.yaml:3: models\.flux3-klien: .*did you mean flux3-klein"):
         catalog.load(settings.load(path))

@@ -29,11 +29,11 @@ from serve_app.launcher.advice import advise
         (ValueError("what?"), "see the log"),
     ],
 )
-def test_advice_is_by_cause(problem: Exception, advice: str) -> None:
+def test_advice_depends_on_the_cause(problem: Exception, advice: str) -> None:
     assert advice in advise(problem, "see the log")
 
 
-def test_the_cause_of_an_error_counts() -> None:
+def test_cause_of_an_error_decides_the_advice() -> None:
     problem = RuntimeError("it did not start")
     problem.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     assert "free space" in advise(problem)

@@ -1,4 +1,4 @@
-"""What the figures of a service may ask while it is not there."""
+"""The launcher: ports, Ray's flags, notes of running services, the sealing key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from serve_app.launcher.launcher import Launcher, socket_root
 from serve_app.launcher.running import RunningService, announce, folder, running
 
 
-async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
+async def test_metrics_do_not_call_serve_before_the_service_runs() -> None:
     loaded = "ray.serve" in sys.modules
     assert await Launcher(Settings())._replicas() == {}
     assert ("ray.serve" in sys.modules) == loaded
@@ -37,7 +37,7 @@ def test_ray_is_imported_after_its_flags_are_set() -> None:
     assert result.stdout.strip() == "False"
 
 
-def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_are_different_free_and_below_outgoing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = embedded_redis.free_ports(20)
     assert len(set(ports)) == 20
@@ -49,17 +49,19 @@ def test_ports_differ_can_be_bound_and_are_below_those_of_outgoing_connections(m
         busy_socket.bind(("127.0.0.1", 0))
         candidates = iter([busy_socket.getsockname()[1]] * 2 + ports[:1])
         monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(candidates))
-        assert free_port() == ports[0], "one that is taken is passed over"
+        assert free_port() == ports[0], "a port in use is skipped"
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "1024 65535"])
-def test_a_system_that_gives_all_or_says_nothing(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_of_a_system_with_unusual_outgoing_ports(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded_redis, "_OUTGOING_PORTS", tmp_path / "range")
     (tmp_path / "range").write_text(content)
     assert 10_000 <= free_port() < 32_768
 
 
-def test_where_there_are_none_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as busy_socket:
         busy_socket.bind(("127.0.0.1", 0))
         port = busy_socket.getsockname()[1]
@@ -69,7 +71,7 @@ def test_where_there_are_none_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
-def test_sockets_have_paths_that_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_temporary_folder_is_replaced_by_tmp(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = "session_2026-11-28_10-00-00_123456_4194304/sockets/plasma_store"
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     for length in (20, 39, 40, 74, 200):
@@ -92,13 +94,13 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["disabled", ""])
-def test_nobody_turns_that_off_by_the_way(mode: str) -> None:
+def test_environment_can_not_turn_ray_authentication_off(mode: str) -> None:
     os.environ["RAY_AUTH_MODE"] = mode
     with pytest.raises(ValueError, match=r"RAY_AUTH_MODE is .* Unset it"):
         ray_flags.apply()
 
 
-def test_a_cluster_that_is_joined_keeps_its_addresses_its_figures_and_other_switches() -> None:
+def test_joining_a_cluster_keeps_its_addresses_metrics_and_flags() -> None:
     os.environ["RAY_SERVE_HAPROXY_NBTHREAD"] = "4"
     ray_flags.apply()
     assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_SERVE_HAPROXY_NBTHREAD"]) == ("token", "4")
@@ -106,7 +108,7 @@ def test_a_cluster_that_is_joined_keeps_its_addresses_its_figures_and_other_swit
     assert METRICS_FLAG not in os.environ
 
 
-def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
+def test_serve_reads_the_flags_of_a_private_cluster(tmp_path: Path) -> None:
     ray_flags.apply_private(tmp_path, "127.0.0.1", tmp_path / "token")
     read = (
         "from ray.serve._private import constants as known;"
@@ -116,20 +118,20 @@ def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
     assert result.stdout.split() == ["0.2", "1000"]
 
 
-def test_the_proxy_of_an_own_one_serves_on_the_services_host(tmp_path: Path) -> None:
+def test_proxy_of_a_private_cluster_serves_on_the_services_host(tmp_path: Path) -> None:
     os.environ[METRICS_FLAG] = "1"
     ray_flags.apply_private(tmp_path, "192.0.2.1", tmp_path / "token")
-    assert os.environ[METRICS_FLAG] == "1", "its figures can be asked for"
+    assert os.environ[METRICS_FLAG] == "1", "an operator may turn metrics on"
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
     assert "--bind 192.0.2.1 " in Path(os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]).read_text()
 
 
-LEAVE_A_NOTE = """
+ANNOUNCE = """
 import sys
 from serve_app.launcher.running import RunningService, announce
 
 with announce(RunningService.model_validate_json(sys.argv[1])):
-    print("left", flush=True)
+    print("announced", flush=True)
     sys.stdin.read()
 """
 
@@ -153,18 +155,18 @@ def service(port: int = 8000) -> RunningService:
 
 @contextmanager
 def elsewhere(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has left a note."""
-    command = [sys.executable, "-c", LEAVE_A_NOTE, noted.model_dump_json()]
+    """A service in another process."""
+    command = [sys.executable, "-c", ANNOUNCE, noted.model_dump_json()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "left\n"
+        assert process.stdout.readline() == "announced\n"
         try:
             yield process
         finally:
             process.kill()
 
 
-def test_a_service_is_found_while_it_runs(state: Path) -> None:
+def test_service_is_found_while_it_runs(state: Path) -> None:
     assert running() == []
     with announce(service()):
         assert running() == [service()]
@@ -172,22 +174,22 @@ def test_a_service_is_found_while_it_runs(state: Path) -> None:
         assert stat.S_IMODE(note.stat().st_mode) == 0o600
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
         note.write_text("{}")
-        assert running() == [], "what is no note is passed over"
+        assert running() == [], "an invalid note is skipped"
     assert running() == []
     assert list(state.iterdir()) == []
 
 
-def test_one_of_another_process_is_found_and_one_that_was_killed_is_not(state: Path) -> None:
+def test_service_of_another_process_is_found_until_it_is_killed(state: Path) -> None:
     with elsewhere(service(8001)) as process:
         with announce(service(8002)):
             assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
         process.kill()
         process.wait()
-        assert len(list(state.iterdir())) == 1, "what it left is still there"
+        assert len(list(state.iterdir())) == 1, "its note is still there"
         assert running() == []
 
 
-def test_a_service_runs_also_where_no_note_can_be_left(
+def test_service_runs_if_its_note_can_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -197,13 +199,13 @@ def test_a_service_runs_also_where_no_note_can_be_left(
     assert "--base-url" in caplog.text
 
 
-def test_a_relative_place_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_state_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "state")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert folder() == tmp_path / ".local" / "state" / "gen-serve"
 
 
-def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+def test_sealing_key_is_made_once_and_private(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     assert not with_existing_key(settings).has_sealing_keys
     first = with_key(settings).sealing_keys
@@ -211,7 +213,7 @@ def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "sealing-key").stat().st_mode) == 0o600
 
 
-def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
+def test_sealing_keys_of_the_settings_come_first(tmp_path: Path) -> None:
     key = new_key()
     values = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
     assert with_key(Settings.model_validate(values)).sealing_keys == [key]

@@ -182,7 +182,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
-def test_it_passes_requests_on(proxy: Proxy) -> None:
+def test_requests_reach_a_replica(proxy: Proxy) -> None:
     assert proxy.ask(b"GET /some?x=1 HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /some?x=1 0"
     large = 2**20
     request = b"POST /some HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % large + bytes(large)
@@ -191,7 +191,7 @@ def test_it_passes_requests_on(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("replica_port", [None, free_port()], ids=["no application", "no replica"])
-def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_port: int | None) -> None:
+def test_proxy_without_replicas_answers_503(tmp_path: Path, replica_port: int | None) -> None:
     with start_proxy(tmp_path, replica_port, []) as proxy:
         answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600, "only its owner controls it"
@@ -213,20 +213,22 @@ def test_with_nobody_behind_it_is_a_service_that_starts(tmp_path: Path, replica_
     ],
     ids=lambda value: repr(value)[:24],
 )
-def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: bytes, status: int, message: str) -> None:
+def test_errors_of_the_proxy_have_the_contracts_form(
+    proxy: Proxy, request_line: bytes, status: int, message: str
+) -> None:
     answer = proxy.ask(request_line + b"\r\nHost: x:443\r\n\r\n")
     assert answer.status == status
     assert message in answer.detail
     assert ("allow" in answer.headers) == (status == 405)
 
 
-def test_what_a_replica_takes_for_no_request_is_told_as_all_else(proxy: Proxy) -> None:
+def test_request_that_a_replica_can_not_parse_gets_json(proxy: Proxy) -> None:
     answer = proxy.ask(b"GET /no-request HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (answer.status, answer.detail) == (400, "Not a valid HTTP request")
     assert proxy.ask(b"GET /refused HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /refused 0"
 
 
-def test_it_tells_its_methods(proxy: Proxy) -> None:
+def test_options_lists_the_methods(proxy: Proxy) -> None:
     answer = proxy.ask(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["allow"].split(", ")[:2] == ["GET", "HEAD"]
@@ -238,7 +240,7 @@ SLOW_BODY = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n"
 
 
 @pytest.mark.parametrize("partial_request", [SLOW_HEADERS, SLOW_BODY], ids=["headers", "body"])
-def test_a_byte_now_and_then_does_not_keep_a_connection(proxy: Proxy, partial_request: bytes) -> None:
+def test_slow_bytes_do_not_keep_a_connection(proxy: Proxy, partial_request: bytes) -> None:
     with proxy.connect() as connection:
         connection.sendall(partial_request)
         for _ in range(10 * PATIENCE_S):
@@ -250,7 +252,7 @@ def test_a_byte_now_and_then_does_not_keep_a_connection(proxy: Proxy, partial_re
     assert not [request for request in proxy.requests if "/slow" in request], "no replica was bothered"
 
 
-def test_a_request_that_stops_is_told(proxy: Proxy) -> None:
+def test_request_that_stops_gets_408(proxy: Proxy) -> None:
     assert proxy.ask(SLOW_HEADERS).status == 408
     answer = proxy.ask(SLOW_BODY)
     assert answer.status == 408
@@ -259,7 +261,7 @@ def test_a_request_that_stops_is_told(proxy: Proxy) -> None:
         assert connection.recv(100) == b"", "without a request it is closed without a word"
 
 
-def test_slow_connections_leave_room(proxy: Proxy, many_files: None) -> None:
+def test_slow_connections_do_not_block_others(proxy: Proxy, many_files: None) -> None:
     """More of them than Ray allows connections, 4096."""
     with ExitStack() as stack:
         for _ in range(4500):
@@ -268,7 +270,7 @@ def test_slow_connections_leave_room(proxy: Proxy, many_files: None) -> None:
 
 
 @pytest.mark.parametrize("header", [b"x-key", b"Authorization"])
-def test_one_key_leaves_places_to_others(proxy: Proxy, header: bytes) -> None:
+def test_one_key_can_not_fill_all_slots(proxy: Proxy, header: bytes) -> None:
     def post(path: bytes, key: bytes, length: int) -> bytes:
         return b"POST /%s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n" % (path, header, key, length)
 
@@ -287,14 +289,14 @@ def test_one_key_leaves_places_to_others(proxy: Proxy, header: bytes) -> None:
         assert proxy.ask(get).status == 200
 
 
-def test_clients_are_served_where_the_profile_says_and_all_else_is_on_loopback(proxy: Proxy) -> None:
+def test_only_clients_are_served_beyond_loopback(proxy: Proxy) -> None:
     listening = {(c.laddr.ip, c.laddr.port) for c in proxy.process.net_connections("tcp") if c.status == "LISTEN"}
     assert (ADDRESS, proxy.port) in listening
     assert {ip for ip, port in listening if port != proxy.port} == {"127.0.0.1"}
     assert len(listening) == 3, "clients, metrics, statistics"
 
 
-def test_a_template_that_has_changed_is_refused(tmp_path: Path) -> None:
+def test_changed_template_of_ray_is_refused(tmp_path: Path) -> None:
     write_with_ray(tmp_path / "haproxy.cfg", None)
     config = (tmp_path / "haproxy.cfg").read_text().replace("retry-on conn-failure", "retry-on all-retryable-errors")
     with pytest.raises(LookupError, match="retry-on"):
@@ -302,7 +304,7 @@ def test_a_template_that_has_changed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "bound"), [([], "127.0.0.1"), (["--bind", "::"], "[::]")])
-def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: list[str], bound: str) -> None:
+def test_script_becomes_haproxy_with_all_arguments(tmp_path: Path, options: list[str], bound: str) -> None:
     config = tmp_path / "haproxy.cfg"
     port = write_with_ray(config, None).frontend_port
     command = [sys.executable, proxy_start.__file__, *options, "/bin/cat", "-n", "-f", str(config)]
