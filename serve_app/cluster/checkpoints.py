@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from deployments.contract.checkpoint_layout import ANY_WEIGHTS, TEXT_ENCODERS, WeightsChoice, loaded_files
 from deployments.contract.hub_files import (
-    CheckpointKind,
     HubFiles,
+    CheckpointKind,
     find_hub_files,
     linked_repositories,
     local_checkpoint,
@@ -126,11 +126,10 @@ def _text_encoder_checkpoints(settings: Settings) -> Iterator[RequiredCheckpoint
 
 
 def _rewriter_checkpoints(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:
-    model, own = catalog.rewriter, settings.rewriter
-    if model is not None and own.enabled:
-        checkpoint, revision = own.checkpoint or model.checkpoint, None if own.checkpoint else model.revision
-        actor = own.ray_actor_options
-        yield RequiredCheckpoint("rewriter", checkpoint, revision, CheckpointKind.PRETRAINED, _gpu_share(actor), actor)
+    if catalog.rewriter is not None and settings.rewriter.enabled:
+        model, actor = catalog.rewriter.on_profile(settings.rewriter), settings.rewriter.ray_actor_options
+        gpus = _gpu_share(actor)
+        yield RequiredCheckpoint("rewriter", model.checkpoint, model.revision, CheckpointKind.PRETRAINED, gpus, actor)
 
 
 def _classifier_checkpoints(settings: Settings, catalog: Catalog) -> Iterator[RequiredCheckpoint]:

@@ -15,7 +15,7 @@ from deployments.contract.capabilities import takes_one_image, unsupported_field
 from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
 from deployments.contract.strict_settings import StrictSettings
 from deployments.contract.yaml_files import find_line, read_yaml
-from serve_app.config.model_settings import MemorySettings, ModelSettings
+from serve_app.config.model_settings import MemorySettings, ModelSettings, RewriterSettings
 from serve_app.config.problems import located
 from serve_app.config.settings import Settings
 from serve_app.inputs.geometry import billed_megapixels
@@ -246,6 +246,12 @@ class RewriterModel(StrictSettings):
     """Instruction to a chat model for the choice of an aspect ratio."""
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.7, ge=0)
+
+    def on_profile(self, profile: RewriterSettings) -> RewriterModel:
+        """Returns the rewriter of this profile. Revision and memory of the catalog are those of its own checkpoint."""
+        if profile.checkpoint is None:
+            return self.model_copy(update={"memory": profile.memory or self.memory})
+        return self.model_copy(update={"checkpoint": profile.checkpoint, "revision": None, "memory": profile.memory})
 
 
 class Catalog(StrictSettings):

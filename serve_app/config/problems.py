@@ -18,7 +18,7 @@ from deployments.contract.yaml_files import find_line
 PREFIX: Final = "GEN_"
 DELIMITER: Final = "__"
 
-Place: TypeAlias = tuple[str | int, ...]
+SettingPath: TypeAlias = tuple[str | int, ...]
 
 
 class InvalidSettings(ValueError):
@@ -55,32 +55,32 @@ def _describe(problem: ValidationError, files: Sequence[Path], secrets: Mapping[
     names: dict[tuple[str, str], list[str]] = {}
     sources: dict[tuple[str, str], str] = {}
     for each in problem.errors():
-        place = _place(each)
-        first, *rest = map(str, place or ("settings",))  # empty if several settings contradict each other
+        path = _setting_path(each)
+        first, *rest = map(str, path or ("settings",))  # empty if several settings contradict each other
         model = [rest.pop(0)] if first == "models" and len(rest) > 1 else []
         key = (".".join(rest) if model else ".".join([first, *rest]), each["msg"])
         names.setdefault(key, []).extend(model)
-        sources.setdefault(key, _source(place, files, secrets))
+        sources.setdefault(key, _source(path, files, secrets))
     for (setting, message), models in names.items():
         owner = models[0] if len(models) == 1 else f"{{{', '.join(models)}}}"
         yield f"{sources[setting, message]}{f'models.{owner}.' if models else ''}{setting}: {message}"
 
 
-def _place(error: ErrorDetails) -> Place:
+def _setting_path(error: ErrorDetails) -> SettingPath:
     """Returns the path of the setting. For an unknown one pydantic's own path ends at the section."""
     return (*error["loc"], error.get("ctx", {})["name"]) if error["type"] == UNKNOWN_SETTING else error["loc"]
 
 
-def _source(place: Place, files: Sequence[Path], secrets: Mapping[str, Path]) -> str:
+def _source(path: SettingPath, files: Sequence[Path], secrets: Mapping[str, Path]) -> str:
     """Returns the variable, or the file and line, that set the value, with a colon; empty if none did."""
-    for depth in range(len(place), 0, -1):
-        variable = PREFIX + DELIMITER.join(map(str, place[:depth])).upper()
+    for depth in range(len(path), 0, -1):
+        variable = PREFIX + DELIMITER.join(map(str, path[:depth])).upper()
         if variable in os.environ:
             return f"{variable}: "
         if variable in secrets:
             return f"{secrets[variable]}: "
-    for depth in range(len(place), 0, -1):
+    for depth in range(len(path), 0, -1):
         for file in reversed(files):
-            if line := find_line(file, place[:depth]):
+            if line := find_line(file, path[:depth]):
                 return f"{file}:{line}: "
     return ""

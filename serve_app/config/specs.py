@@ -72,12 +72,12 @@ def rewriter_tasks(model: RewriterModel | None, settings: Settings) -> frozenset
 
 
 def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
-    own = settings.rewriter
+    model = model.on_profile(settings.rewriter)
     return RewriterSpec(
-        checkpoint=own.checkpoint or model.checkpoint,
-        revision=None if own.checkpoint else model.revision,
-        device=own.device,
-        dtype=own.dtype,
+        checkpoint=model.checkpoint,
+        revision=model.revision,
+        device=settings.rewriter.device,
+        dtype=settings.rewriter.dtype,
         instruction=model.instruction,
         edit_instruction=model.edit_instruction,
         ratio_instruction=model.ratio_instruction,

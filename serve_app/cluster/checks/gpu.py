@@ -71,7 +71,7 @@ def gpu_requirements(settings: Settings, catalog: Catalog) -> list[GpuRequiremen
     all_replicas = [_model_requirement(name, each, settings) for name, each in catalog.models.items()]
     if catalog.rewriter is not None and settings.rewriter.enabled:
         own = settings.rewriter
-        memory = own.memory or (None if own.checkpoint else catalog.rewriter.memory)
+        memory = catalog.rewriter.on_profile(own).memory
         all_replicas.append(_requirement("rewriter", own.device, own.ray_actor_options, memory, settings.gpu_gb))
     if catalog.moderation is not None and settings.moderation.enabled:
         is_own = bool(settings.moderation.text or settings.moderation.images)
