@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from deployments.contract.checkpoint_layout import ANY_WEIGHTS, TEXT_ENCODERS, WeightsChoice, loaded_files
 from deployments.contract.hub_files import (
-    HubFiles,
     CheckpointKind,
+    HubFiles,
     find_hub_files,
     linked_repositories,
     local_checkpoint,
@@ -75,6 +75,29 @@ class RequiredCheckpoint:
         if accelerator := self.actor.get("accelerator_type"):
             amounts[f"accelerator_type:{accelerator}"] = _ACCELERATOR
         return all(resources.get(name, 0) >= (amount or 0) for name, amount in amounts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNode:
+    name: str
+    id: str
+    checkpoints: tuple[RequiredCheckpoint, ...]
+    """Checkpoints that replicas on this node may load."""
+
+
+def live_nodes(checkpoints: Sequence[RequiredCheckpoint]) -> list[LiveNode]:
+    """Returns the nodes of the joined cluster."""
+    import ray
+
+    return [
+        LiveNode(
+            f"node {each['NodeManagerAddress']}",
+            each["NodeID"],
+            tuple(one for one in checkpoints if one.fits(each["Resources"])),
+        )
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
 
 
 def required_checkpoints(settings: Settings, catalog: Catalog) -> tuple[RequiredCheckpoint, ...]:

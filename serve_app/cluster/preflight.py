@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deployments.proxies import apply_proxy
-from serve_app.cluster.checkpoints import RequiredCheckpoint, required_checkpoints
+from serve_app.cluster.checkpoints import RequiredCheckpoint, live_nodes, required_checkpoints
 from serve_app.cluster.checks.gpu import check_gpu_memory
 from serve_app.cluster.checks.objects import check_objects, delete_shared_object, write_shared_object
 from serve_app.cluster.checks.pipelines import check_pipelines
@@ -143,12 +143,9 @@ def _start_checks(request: NodeRequest) -> dict[Any, str]:
     """Returns the node of each call."""
     task: Any = ray.remote(num_cpus=0, max_retries=0)(check_node)
     calls = {}
-    for each in ray.nodes():
-        if each["Alive"]:
-            where = f"node {each['NodeManagerAddress']}"
-            here = tuple(one for one in request.checkpoints if one.fits(each["Resources"]))
-            on_node = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(each["NodeID"], soft=False))
-            calls[on_node.remote(replace(request, checkpoints=here), where)] = where
+    for node in live_nodes(request.checkpoints):
+        on_node = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False))
+        calls[on_node.remote(replace(request, checkpoints=node.checkpoints), node.name)] = node.name
     return calls
 
 

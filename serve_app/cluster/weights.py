@@ -24,7 +24,7 @@ from huggingface_hub.utils.logging import set_verbosity_error
 
 from deployments.contract.hub_files import CheckpointKind, HubFiles, linked_repositories
 from deployments.proxies import ENVIRONMENT, apply_proxy
-from serve_app.cluster.checkpoints import RequiredCheckpoint
+from serve_app.cluster.checkpoints import RequiredCheckpoint, live_nodes
 
 _TOKEN: Final = "set HF_TOKEN or HF_TOKEN_PATH where it is fetched to a token"
 _CORRECT: Final = "correct it in the catalog or the settings"
@@ -141,17 +141,10 @@ class Nodes:
     """The nodes of the joined cluster that may run replicas with any of the checkpoints."""
 
     def __init__(self, checkpoints: Sequence[RequiredCheckpoint]) -> None:
-        import ray
-
-        self.checkpoints: Mapping[str, tuple[RequiredCheckpoint, ...]] = {}
+        nodes = [each for each in live_nodes(checkpoints) if each.checkpoints]
+        self.checkpoints = {each.name: each.checkpoints for each in nodes}
         """Checkpoints that replicas on a node may load, by node."""
-        self._ids: dict[str, str] = {}
-        for each in ray.nodes():
-            here = tuple(one for one in checkpoints if one.fits(each["Resources"]))
-            if each["Alive"] and here:
-                where = f"node {each['NodeManagerAddress']}"
-                self.checkpoints = {**self.checkpoints, where: here}
-                self._ids[where] = each["NodeID"]
+        self._ids = {each.name: each.id for each in nodes}
 
     def fetch(self, proxy: str) -> Iterator[tuple[str, FetchResult]]:
         """Fetches on all nodes at once, with each node's own HF_HOME and token. Yields the node of each result."""

@@ -72,17 +72,10 @@ def rewriter_tasks(model: RewriterModel | None, settings: Settings) -> frozenset
 
 
 def rewriter_spec(model: RewriterModel, settings: Settings) -> RewriterSpec:
-    model = model.on_profile(settings.rewriter)
     return RewriterSpec(
-        checkpoint=model.checkpoint,
-        revision=model.revision,
+        **model.on_profile(settings.rewriter).model_dump(exclude={"memory"}),
         device=settings.rewriter.device,
         dtype=settings.rewriter.dtype,
-        instruction=model.instruction,
-        edit_instruction=model.edit_instruction,
-        ratio_instruction=model.ratio_instruction,
-        max_new_tokens=model.max_new_tokens,
-        temperature=model.temperature,
         logs=settings.logs.spec(),
         proxy=settings.network.proxy,
     )
