@@ -1,8 +1,8 @@
 """The Ray Serve application: binds all deployments.
 
-`app` is for Ray's own commands: `serve run serve_app.application:app config=/etc/gen-serve/config.yaml`. Ray reads the
-type of its argument from the signature, so this file's annotations are types, not texts. `serve build` takes none that
-has arguments: `built` is the application of the settings that `GEN_CONFIG` names.
+Ray's own commands use `app`: `serve run serve_app.application:app config=/etc/gen-serve/config.yaml`. Ray reads the
+type of its argument from the signature, so this file must not postpone the evaluation of annotations. `serve build`
+cannot pass arguments: `built` reads the path of the settings file from `GEN_CONFIG`.
 """
 
 import asyncio
@@ -46,31 +46,30 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 APP_NAME = "gen"
-_NOT_HTTP: Final = ("dispatcher", "moderation", "text_encoders", "ray")
-"""Of the settings, what the ingress does not read."""
+_NOT_READ_BY_INGRESS: Final = {"dispatcher", "moderation", "text_encoders", "ray"}
 
 
 class Args(BaseModel):
-    """What `app` takes, on the command line of `serve run` or as `args` in a config file of Serve's."""
+    """Arguments of `app`, from the command line of `serve run` or `args` in a Serve config file."""
 
     model_config = ConfigDict(extra="forbid")
 
     config: Path
-    """The settings file. Best an absolute path, which every node has."""
+    """The settings file. Its path must be valid on every node, so an absolute one is safest."""
     revision: Annotated[str, Field(max_length=100)] = ""
-    """Any word. `serve deploy` looks at arguments, not into the file: with another one everything is built anew."""
+    """Any text. `serve deploy` compares the arguments, not the file's content: change it to rebuild everything."""
 
 
 def app(args: Args) -> serve.Application:
-    """The application that a settings file describes. Raises FileNotFoundError, or ValueError naming what is missing.
+    """Builds the application from a settings file. Raises FileNotFoundError, or ValueError that names what is missing.
 
-    No secret may be among the arguments, which Serve keeps and shows: see `config/replicas.py`.
+    Serve stores and displays the arguments, so they must not contain a secret: see `config/replicas.py`.
     """
     return build(complete(all_settings.load(args.config)), args.revision)
 
 
 def __getattr__(name: str) -> serve.Application:
-    """`built`, once it is asked for: nobody else who imports this has settings at hand."""
+    """Builds `built` on first access: other importers of this module have no settings at hand."""
     if name != "built":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not (config := os.environ.get("GEN_CONFIG")):
@@ -79,10 +78,10 @@ def __getattr__(name: str) -> serve.Application:
 
 
 def build(settings: Settings, revision: str = "") -> serve.Application:
-    """The Ray Serve application that `settings` describes. With another `revision` every replica is restarted."""
+    """Builds the Ray Serve application. Another `revision` restarts every replica."""
     catalog = catalogs.load(settings)
     version = Versioning(settings, revision)
-    encoders = {name: _text_encoder(name, chosen, version) for name, chosen in settings.text_encoders.items()}
+    encoders = {name: _text_encoder(name, encoder, version) for name, encoder in settings.text_encoders.items()}
     models = {name: _model(name, catalog, version, encoders) for name in catalog.models}
     moderation = catalog.moderation if settings.moderation.enabled else None
     moderators = moderator_spec(moderation, settings, version.withheld) if moderation else None
@@ -123,7 +122,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
         bound,
         reads=webhooks.SECTIONS,
     )
-    sections = set(Settings.model_fields) - set(_NOT_HTTP)
+    sections = set(Settings.model_fields) - _NOT_READ_BY_INGRESS
     return version.bind(
         _deployment(
             serve.ingress(_ingress_app(bound, catalog))(),
@@ -137,10 +136,10 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             health_check_timeout_s=5,
             graceful_shutdown_timeout_s=35,
         ),
-        # Arguments only so that they belong to the application; all meet in Redis.
+        # Bound to the ingress only to be part of the application; they communicate through Redis.
         dispatcher,
         webhook_sender,
-        # And these so that the version tells of them: the app has them already.
+        # The app has these already; as arguments they are part of the deployment's version.
         bound,
         catalog,
         reads=sections,
@@ -148,37 +147,37 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
 
 
 class Versioning:
-    """Of the deployments of one application: a replica is restarted where its deployment's version is another."""
+    """Deployment versions of one application. Serve restarts the replicas of a deployment whose version changed."""
 
     def __init__(self, settings: Settings, revision: str) -> None:
         self.settings = settings
         self.withheld = WithheldOptions.from_settings(settings)
-        """Of the object store, for models and moderators."""
+        """Object store options for models and moderators, without the secrets."""
         self._revision = revision
 
     def bind(self, deployment: serve.Deployment, *args: object, reads: Collection[str]) -> serve.Application:
-        """`reads` are the sections of the settings that it reads."""
+        """Binds a deployment that reads the sections `reads` of the settings."""
         settings = self.settings
         key = settings.sealing_keys[0] if settings.has_sealing_keys else None
         version = deployment_version(args, reads, secret_values(settings), key, self._revision)
         return ray_internals.with_version(deployment, version).bind(*args)
 
     def bind_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
-        """One that knows nothing of the service, but for the object store."""
+        """Binds a deployment that depends on its arguments and the object store only."""
         return self.bind(deployment, *args, reads=("objects",))
 
 
-async def replicas(name: str | None = None) -> dict[str, ReplicaCounts]:
-    """Of each deployment of that application, or of the one that asks."""
+async def count_replicas(name: str | None = None) -> dict[str, ReplicaCounts]:
+    """Returns the replica counts of each deployment of an application; by default, of the calling replica's own."""
     return await asyncio.to_thread(ray_internals.count_replicas, name or serve.get_replica_context().app_name)
 
 
 def _ingress_app(settings: BoundSettings, catalog: Catalog) -> Callable[[], "FastAPI"]:
     def build() -> "FastAPI":
-        # Where it runs: whoever only binds it would wait a second for this import, and keep it.
+        # The import takes a second and much memory: only the ingress needs it, not the process that binds it.
         from serve_app.api.app import replica_app
 
-        return replica_app(settings.settings(), catalog, replicas)
+        return replica_app(settings.settings(), catalog, count_replicas)
 
     return build
 
@@ -188,28 +187,28 @@ def _deployment(target: type, logs: LogSpec, **options: Any) -> serve.Deployment
 
 
 def _autoscaling(
-    chosen: RewriterSettings | ModerationSettings | TextEncoderSettings, target_ongoing_requests: int
+    bounds: RewriterSettings | ModerationSettings | TextEncoderSettings, target_ongoing_requests: int
 ) -> AutoscalingConfig:
-    """Of what answers in a moment: more replicas within seconds, fewer only after a while."""
+    """Returns the policy of deployments whose calls take under a second: scale up within seconds, down slowly."""
     return AutoscalingConfig(
-        min_replicas=chosen.min_replicas,
-        max_replicas=chosen.max_replicas,
+        min_replicas=bounds.min_replicas,
+        max_replicas=bounds.max_replicas,
         target_ongoing_requests=target_ongoing_requests,
         upscale_delay_s=1,
-        downscale_delay_s=chosen.downscale_delay_s,
+        downscale_delay_s=bounds.downscale_delay_s,
         look_back_period_s=5,
         metrics_interval_s=1,
     )
 
 
-def _model_autoscaling(name: str, chosen: AutoscalingSettings, settings: Settings) -> AutoscalingConfig:
-    """Ray's own policy, or with `target_wait_s` the one on seconds of work."""
-    options = chosen.model_dump(exclude_none=True, exclude={"target_wait_s"})
-    if chosen.target_wait_s is None:
+def _model_autoscaling(name: str, scaling: AutoscalingSettings, settings: Settings) -> AutoscalingConfig:
+    """Returns Ray's own policy, or with `target_wait_s` the policy on seconds of queued work."""
+    options = scaling.model_dump(exclude_none=True, exclude={"target_wait_s"})
+    if scaling.target_wait_s is None:
         return AutoscalingConfig(**options)
     kwargs = {
         "queue": name,
-        "target_wait_s": chosen.target_wait_s,
+        "target_wait_s": scaling.target_wait_s,
         "prefix": settings.redis.prefix,
         "data_dir": str(settings.data_dir),
         "file": str(settings.file) if settings.file else None,
@@ -219,29 +218,29 @@ def _model_autoscaling(name: str, chosen: AutoscalingSettings, settings: Setting
 
 
 def _replicas(scaling: AutoscalingConfig, fixed: int | None = None) -> dict[str, Any]:
-    """The options that say how many; where there is nothing to decide, nobody need report the load every second."""
+    """Returns a fixed number where the bounds leave no choice: then replicas need not report their load."""
     if fixed or scaling.min_replicas == scaling.max_replicas:
         return {"num_replicas": fixed or scaling.max_replicas}
     return {"autoscaling_config": scaling}
 
 
 def _per_node_option(max_replicas_per_node: int | None) -> dict[str, int]:
-    """None is what Ray does by itself, but no value that a file for `serve deploy` may have."""
+    """Omits None: it is Ray's default, but invalid in a config file of `serve deploy`."""
     return {} if max_replicas_per_node is None else {"max_replicas_per_node": max_replicas_per_node}
 
 
 def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Application | None:
-    settings, chosen = version.settings, version.settings.rewriter
-    if model is None or not chosen.enabled:
+    settings = version.settings.rewriter
+    if model is None or not settings.enabled:
         return None
-    spec = rewriter_spec(model, settings)
+    spec = rewriter_spec(model, version.settings)
     deployment = _deployment(
         PromptRewriter,
         spec.logs,
         name="PromptRewriter",
         max_ongoing_requests=16,
-        **_replicas(_autoscaling(chosen, target_ongoing_requests=4)),
-        ray_actor_options=chosen.ray_actor_options,
+        **_replicas(_autoscaling(settings, target_ongoing_requests=4)),
+        ray_actor_options=settings.ray_actor_options,
         health_check_period_s=2,
         health_check_timeout_s=3,
     )
@@ -249,33 +248,33 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
 
 
 def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Application | None:
-    """Of the classifiers with weights; None where there is none."""
-    chosen, (_, spec) = version.settings.moderation, moderators.split()
+    """Returns the deployment of the classifiers with weights; None if no classifier has any."""
+    settings, (_, spec) = version.settings.moderation, moderators.split()
     if not (spec.text or spec.images):
         return None
     deployment = _deployment(
         Moderator,
         spec.logs,
         name="Moderator",
-        max_ongoing_requests=8 * chosen.max_batch,
-        **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
-        ray_actor_options=chosen.ray_actor_options,
-        **_per_node_option(chosen.max_replicas_per_node),
+        max_ongoing_requests=8 * settings.max_batch,
+        **_replicas(_autoscaling(settings, target_ongoing_requests=settings.max_batch)),
+        ray_actor_options=settings.ray_actor_options,
+        **_per_node_option(settings.max_replicas_per_node),
         health_check_period_s=1,
         health_check_timeout_s=3,
     )
     return version.bind_model(deployment, spec)
 
 
-def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -> serve.Application:
-    spec = chosen.spec(version.settings.logs.spec(), version.settings.network.proxy)
+def _text_encoder(name: str, settings: TextEncoderSettings, version: Versioning) -> serve.Application:
+    spec = settings.spec(version.settings.logs.spec(), version.settings.network.proxy)
     deployment = _deployment(
         TextEncoder,
         spec.logs,
         name=f"TextEncoder-{name}",
-        max_ongoing_requests=8 * chosen.max_batch,
-        **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
-        ray_actor_options=chosen.ray_actor_options,
+        max_ongoing_requests=8 * settings.max_batch,
+        **_replicas(_autoscaling(settings, target_ongoing_requests=settings.max_batch)),
+        ray_actor_options=settings.ray_actor_options,
         health_check_period_s=2,
         health_check_timeout_s=3,
     )
@@ -285,20 +284,19 @@ def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -
 def _model(
     name: str, catalog: Catalog, version: Versioning, encoders: Mapping[str, serve.Application]
 ) -> serve.Application:
-    settings = version.settings
-    chosen = settings.model(name)
-    spec = model_spec(name, catalog, settings, version.withheld)
+    settings = version.settings.model(name)
+    spec = model_spec(name, catalog, version.settings, version.withheld)
     deployment = _deployment(
         MediaModel,
         spec.logs,
         name=name,
-        # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
-        max_ongoing_requests=chosen.max_ongoing_requests or spec.max_running,
-        **_replicas(_model_autoscaling(name, chosen.autoscaling_config, settings), chosen.num_replicas),
-        **_per_node_option(chosen.max_replicas_per_node),
-        ray_actor_options=chosen.ray_actor_options,
-        health_check_period_s=chosen.health_check_period_s,
-        health_check_timeout_s=chosen.health_check_timeout_s,
-        graceful_shutdown_timeout_s=chosen.graceful_shutdown_timeout_s,
+        # The engine's slots: further requests would wait inside the replica, where neither queue nor metrics see them.
+        max_ongoing_requests=settings.max_ongoing_requests or spec.max_running,
+        **_replicas(_model_autoscaling(name, settings.autoscaling_config, version.settings), settings.num_replicas),
+        **_per_node_option(settings.max_replicas_per_node),
+        ray_actor_options=settings.ray_actor_options,
+        health_check_period_s=settings.health_check_period_s,
+        health_check_timeout_s=settings.health_check_timeout_s,
+        graceful_shutdown_timeout_s=settings.graceful_shutdown_timeout_s,
     )
-    return version.bind_model(deployment, spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)
+    return version.bind_model(deployment, spec, encoders[settings.text_encoder] if settings.text_encoder else None)

@@ -1,7 +1,7 @@
 """Background loops of a replica, and their health.
 
-A loop says when it has nothing to do (`rest`, `idle`). One that has not come to that for long hangs, or fails at every
-pass: then the replica is unhealthy, and Ray Serve starts another one.
+A loop marks the times when it has nothing to do (`rest`, `idle`). A loop that has not been idle for too long hangs, or
+fails at every pass. Then the replica is unhealthy, and Ray Serve replaces it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from redis.exceptions import RedisError
 logger = logging.getLogger(__name__)
 
 HANGS_S: Final = 120.0
-"""After so long without rest a loop hangs."""
+"""Seconds without rest after which a loop counts as hung."""
 FAILS_S: Final = 30.0
-"""For so long it may fail at every pass. Not while Redis is away: another process would not reach it either."""
+"""Seconds for which a loop may fail at every pass. An unreachable Redis does not count: restarting won't help."""
 _PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 5.0
+_MAX_PAUSE_S: Final = 5.0
 _INSIST_S: Final = 0.05
-"""Between two cancellations of a loop that goes on."""
+"""Seconds until a loop that ignored its cancellation is cancelled again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +41,7 @@ _current: ContextVar[_Progress | None] = ContextVar("loop", default=None)
 
 @contextmanager
 def idle() -> Iterator[None]:
-    """Within it the loop that runs here waits for something to do, however long."""
+    """Marks the calling loop as idle: it may wait here for any time without counting as hung."""
     progress = _current.get()
     if progress is not None:
         progress.busy_since = progress.failing_since = None
@@ -60,12 +60,12 @@ async def rest(seconds: float) -> None:
 
 
 def is_cancelled() -> bool:
-    """Tells whether this task is being cancelled, rather than something that it awaited: that is a mere failure."""
+    """Tells a cancellation of this task from one of something that it awaited, which is a mere failure."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-class Loops:
+class BackgroundTasks:
     def __init__(self, loops: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         self._progress = {name: _Progress() for name in loops}
         self._tasks = [
@@ -73,7 +73,7 @@ class Loops:
         ]
 
     def check(self) -> None:
-        """Raises RuntimeError when one has ended, hangs, or does nothing but fail."""
+        """Raises RuntimeError if a loop has ended, hangs, or fails at every pass."""
         now = time.monotonic()
         for task in self._tasks:
             name = task.get_name()
@@ -95,7 +95,7 @@ class Loops:
 
 
 async def _forever(name: str, loop: Callable[[], Awaitable[None]], progress: _Progress) -> None:
-    """Runs a loop again whenever it fails: Redis comes back, and bugs must not stop the others' work."""
+    """Restarts a loop that fails: Redis comes back, and a bug in one loop must not stop the others."""
     _current.set(progress)
     while True:
         progress.busy_since = time.monotonic()
@@ -111,4 +111,4 @@ async def _forever(name: str, loop: Callable[[], Awaitable[None]], progress: _Pr
             progress.failures += 1
             logger.exception("the %s loop failed and starts again", name)
         progress.busy_since = None
-        await asyncio.sleep(min(_PAUSE_S * 2 ** max(0, progress.failures - 1), _LONGEST_PAUSE_S))
+        await asyncio.sleep(min(_PAUSE_S * 2 ** max(0, progress.failures - 1), _MAX_PAUSE_S))

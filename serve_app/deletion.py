@@ -2,13 +2,13 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:erasure:{project}` | hash | the latest one: `began by done` (epoch seconds) |
+| `gen:erasure:{project}` | hash | the latest deletion: `began by done` (epoch seconds) |
 
-The project is closed by the step that begins an erasure, so nothing is added meanwhile, and stays so until it is opened
-again. Then, batch by batch: tasks are ended, their objects are deleted, their records forgotten. A record goes last, so
-a process that continues after a crash finds the rest; every step is idempotent, and processes may run them at once.
+The first step closes the project, so that nothing is added meanwhile. It stays closed until it is opened again. Then,
+batch by batch: end the tasks, delete their objects, delete their records. A task's record goes last, so a process that
+continues after a crash finds what remains. Every step is idempotent, and several processes may run it at once.
 
-Maintenance sweeps the objects that a worker writes late within an hour (`dispatcher/maintenance.py`).
+Objects that a worker writes late are swept within an hour by `dispatcher/maintenance.py`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _BEGIN: Final = Path(__file__).parent / "accounts" / "begin_erasure.lua"
 class DeletionRecord:
     project: str
     by: str
-    began: float
+    started_at: float
     """Epoch seconds."""
-    done: float | None
+    finished_at: float | None
     """Epoch seconds; None while the deletion is incomplete and has to be requested again."""
 
 
@@ -70,38 +70,38 @@ class ProjectDeletion:
         return DeletionRecord(project, raw["by"], float(raw["began"]), float(raw["done"]) if "done" in raw else None)
 
     async def is_running(self, project: str) -> bool:
-        erasure = await self.get(project)
-        return erasure is not None and erasure.done is None
+        record = await self.get(project)
+        return record is not None and record.finished_at is None
 
     async def erase(self, project: Project, actor: str, within_s: float = float("inf")) -> DeletionRecord:
-        """Erases until it is done, or `within_s` is over: then more is left, and this is to be called again.
+        """Deletes the project's data, or as much of it as `within_s` allows. The next call continues.
 
-        Raises StorageUnreachable; then, too, it goes on where it was when called again.
+        Raises StorageUnreachable.
         """
         try:
             return await self._erase(project, actor, time.monotonic() + within_s)
         except UNREACHABLE as problem:
-            logger.warning("an erasure stopped on its way: the object store: %s", type(problem).__name__)
+            logger.warning("a deletion stopped: the object store is unreachable: %s", type(problem).__name__)
             raise StorageUnreachable from None
 
-    async def _erase(self, project: Project, actor: str, give_up: float) -> DeletionRecord:
-        record, audit = f"{self._prefix}project:{project.id}", self._audit.stream(project.organization)
+    async def _erase(self, project: Project, actor: str, deadline: float) -> DeletionRecord:
+        project_key, audit = f"{self._prefix}project:{project.id}", self._audit.stream(project.organization)
         projects = f"{self._prefix}projects:{project.organization}"
         await self._begin(
             keys=[self._prefix],
-            args=[self._key(project.id), record, projects, project.id, project.organization, audit, actor],
+            args=[self._key(project.id), project_key, projects, project.id, project.organization, audit, actor],
         )
-        erasure = await self.get(project.id)
-        assert erasure is not None
-        if erasure.done is not None:
-            return erasure
+        record = await self.get(project.id)
+        assert record is not None
+        if record.finished_at is not None:
+            return record
         while ids := await self._tasks.list_ids(project.id, _BATCH):
             await self._tasks.end(project.id, ids)
             await self._objects.delete_prefixes([f"{folder}/{each}" for each in ids for folder in FOLDERS])
             await self._objects.delete([checkpoint_key(each) for each in ids])
             await self._tasks.forget(project.id, ids)
-            if time.monotonic() > give_up:
-                return erasure
+            if time.monotonic() > deadline:
+                return record
         for finetune in await self._finetunes.list(project.id):
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
             await self._finetunes.remove(finetune)
@@ -110,17 +110,17 @@ class ProjectDeletion:
         await self._keys.forget_names(project.id)
         transaction = self._redis.pipeline(transaction=True)
         transaction.hsetnx(self._key(project.id), "done", str(time.time()))
-        self._audit.note(transaction, project.organization, erasure.by, "erased project", project.id)
+        self._audit.note(transaction, project.organization, record.by, "erased project", project.id)
         await transaction.execute()
-        # Else the server's log of writes tells of what is gone until it is rewritten by itself. Some forbid it.
+        # Otherwise the append-only file keeps the deleted data until its next rewrite. Managed servers forbid this.
         with contextlib.suppress(ResponseError):
             await self._redis.bgrewriteaof()
-        return await self.get(project.id) or erasure
+        return await self.get(project.id) or record
 
     def _key(self, project: str) -> str:
         return f"{self._prefix}erasure:{project}"
 
 
 def _literal(text: str) -> str:
-    """Escapes the text for patterns of Redis."""
+    """Escapes a text for a Redis glob pattern."""
     return re.sub(r"([\\*?\[\]^-])", r"\\\1", text)

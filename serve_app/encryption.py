@@ -37,11 +37,11 @@ class AtRest:
         return f"{_HEAD}{self._sealer.seal(text)}{_TAIL}"
 
     def open(self, text: str) -> str:
-        """Raises Unreadable."""
+        """Raises UnknownSealingKey."""
         if not text.startswith(_HEAD):
             return text
         if self._sealer is None:
-            raise Unreadable
+            raise UnknownSealingKey
         return self._sealer.open(text.removeprefix(_HEAD).removesuffix(_TAIL))
 
     def name(self, text: str) -> str:
@@ -55,7 +55,7 @@ IN_CLEAR: Final = AtRest()
 """Codec without keys: it seals nothing and opens plain texts only."""
 
 
-class Unreadable(Exception):
+class UnknownSealingKey(Exception):
     """The text is sealed with an unknown key."""
 
 
@@ -72,17 +72,17 @@ class Sealer:
         return self._fernet.encrypt(text.encode()).decode()
 
     def open(self, token: str) -> str:
-        """Raises Unreadable."""
+        """Raises UnknownSealingKey."""
         try:
             return self._fernet.decrypt(token).decode()
         except InvalidToken:
-            raise Unreadable from None
+            raise UnknownSealingKey from None
 
     def open_or_none(self, token: str) -> str | None:
         """Returns None for a text that can't be opened."""
         try:
             return self.open(token)
-        except Unreadable:
+        except UnknownSealingKey:
             return None
 
 
@@ -90,12 +90,12 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def _usable(key: SecretStr) -> SecretStr:
+def _check_key(key: SecretStr) -> SecretStr:
     Sealer([key.get_secret_value()])
     return key
 
 
-Key: TypeAlias = Annotated[SecretStr, AfterValidator(_usable)]
+Key: TypeAlias = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
 class SealingSettings(StrictSettings):

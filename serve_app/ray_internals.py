@@ -1,4 +1,4 @@
-"""Access to Ray's private API, in this module alone; a test fails when Ray changes it."""
+"""The only module that uses Ray's private API. A test fails when Ray changes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import ray
@@ -25,31 +25,28 @@ from deployments.contract.model_fault import ModelFault, find_fault
 
 
 def with_version(deployment: serve.Deployment, version: str) -> serve.Deployment:
-    """Replicas of a deployment of the same version stay as they are when it is run again.
+    """Sets the version: Serve keeps the replicas of a deployment whose version did not change.
 
-    Ray's decorator takes no version any more, since a `serve deploy` sets its own; what is run keeps it.
+    Ray's public decorator no longer accepts it, since `serve deploy` sets its own; `serve.run` still honours it.
     """
     return deployment.options(version=version, _internal=True)
 
 
 def http_address() -> tuple[str, int] | None:
-    """Where Serve listens on this cluster, None where it does not run."""
+    """Returns the host and port that Serve listens on; None if it does not run."""
     client = _get_global_client(raise_if_no_controller_running=False)
     return None if client is None else (client.http_config.host or "", client.http_config.port)
 
 
-_FAILED_TO_START: Final = "failed to start"
-
-
 def start_fault(message: str) -> ModelFault | None:
-    """Returns why the last replica of a deployment failed to start, by what Serve says of it."""
-    return find_fault(message) if _FAILED_TO_START in message else None
+    """Finds in Serve's status message why the last replica of a deployment failed to start."""
+    return find_fault(message) if "failed to start" in message else None
 
 
 def count_replicas(application: str) -> dict[str, ReplicaCounts]:
-    """Of each deployment of an application, in one call of the controller; none where Serve does not run.
+    """Counts the replicas of each deployment of an application; empty if Serve does not run.
 
-    `serve.status()` makes the same call, but leaves out targets and bounds.
+    It is one call of the controller. `serve.status()` makes the same one, but omits targets and bounds.
     """
     client = _get_global_client(raise_if_no_controller_running=False)
     details = {} if client is None else client.get_serve_details()["applications"].get(application, {})
@@ -58,7 +55,7 @@ def count_replicas(application: str) -> dict[str, ReplicaCounts]:
 
 def _count(deployment: Mapping[str, Any]) -> ReplicaCounts:
     scaling = deployment["deployment_config"].get("autoscaling_config")
-    # Members of an enumeration, which is text only by inheritance.
+    # The state is an enum whose `str` is not its value.
     states = Counter(str(getattr(each["state"], "value", each["state"])) for each in deployment["replicas"])
     is_missing = deployment["target_num_replicas"] and not states["RUNNING"]
     return ReplicaCounts(
@@ -70,7 +67,7 @@ def _count(deployment: Mapping[str, Any]) -> ReplicaCounts:
 
 
 def list_serve_actors(within_s: float) -> Iterator[tuple[str, Any]]:
-    """The controller and the proxies, by name; none where Serve does not run."""
+    """Yields the controller and the proxies by name; nothing if Serve does not run."""
     client = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
         return
@@ -82,17 +79,17 @@ def list_serve_actors(within_s: float) -> Iterator[tuple[str, Any]]:
 
 
 def requires_token() -> bool:
-    """Whether Ray's ports ask for a token."""
+    """Tells whether Ray's ports require a token."""
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     return is_token_auth_enabled()
 
 
 def send_token_as_metadata() -> None:
-    """Has this process's calls of replicas carry Ray's token themselves.
+    """Makes this process send Ray's token as plain metadata of its calls to replicas.
 
-    Ray adds it by interceptors of grpc.aio, which run several tasks for each call: a third of what a call costs the
-    caller. With TLS everything stays as it is.
+    Ray adds the token by interceptors of grpc.aio. They run several tasks per call, a third of the caller's cost. With
+    TLS nothing is changed.
     """
     if not requires_token() or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
         return
@@ -111,34 +108,34 @@ def send_token_as_metadata() -> None:
 
 
 class OwnNode(node.Node):
-    """The one node of a cluster that is for this service alone, without what Ray starts beside it for people.
+    """The single node of a cluster that runs only this service, without Ray's auxiliary processes.
 
-    Each of the three costs half a second of processor at start and some 50 MiB, and nobody asks them here.
+    Each of the three costs half a second of CPU at start and some 50 MiB, and this service uses none of them.
     """
 
     def start_monitor(self) -> None:
-        """Adds nodes to a cluster and takes them away: there is one."""
+        """No-op: the autoscaler of nodes has nothing to do in a cluster of one node."""
 
     def start_log_monitor(self) -> None:
-        """Sends what workers print to the driver, which does not want it; Ray's log files are written without it."""
+        """No-op: it copies the workers' output to the driver, which ignores it. Ray's log files do not need it."""
 
     def start_api_server(self, **_: Any) -> None:
-        """Answers Ray's dashboard and its REST API. Ray starts it with `include_dashboard=False`, too."""
+        """No-op: it serves Ray's dashboard. Ray would start it even with `include_dashboard=False`."""
 
 
 @contextmanager
 def start_own_node() -> Iterator[None]:
-    """A `ray.init` within it that starts a cluster starts an `OwnNode`: for this, Ray has no switch."""
-    whole = node.Node
+    """Makes `ray.init` start an `OwnNode`; Ray has no option for it."""
+    original = node.Node
     node.Node = OwnNode
     try:
         yield
     finally:
-        node.Node = whole
+        node.Node = original
 
 
 class ScalingDecision:
-    """Ray Serve's decisions on a clock of one's own: factors, delays and bounds around what a policy wants."""
+    """Ray Serve's autoscaling decision on a virtual clock: factors, delays and bounds around a policy's wish."""
 
     def __init__(self, options: dict[str, Any], target: int) -> None:
         """`options` of `AutoscalingConfig`."""
@@ -147,7 +144,7 @@ class ScalingDecision:
         self._state: dict[str, Any] = {}
 
     def update(self, wanted: float, running: int, now: float) -> int:
-        """The number of replicas aimed at from now on, `now` in seconds."""
+        """Returns the new target number of replicas; `now` in seconds."""
         scaled = autoscaling_policy._apply_scaling_factors(wanted, running, self._config)
         bounded = max(self._config.min_replicas, min(self._config.max_replicas, scaled))
         self._target, self._state = autoscaling_policy._apply_delay_logic(

@@ -28,7 +28,7 @@ from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.sessions import SessionResolver, SessionStore
 from serve_app.api.model_status import AskReplicas, EtaReader, ModelStatusReader, unknown_replicas
 from serve_app.api.readiness import CHECK_LIMIT_S, Readiness
-from serve_app.background import Loops
+from serve_app.background import BackgroundTasks
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.config.specs import rewriter_tasks
@@ -192,7 +192,7 @@ async def open_services(
         await snapshot.check_whole(redis, prefix)
         await fold_stored_names(redis, prefix)
         await _grant_first_credits(services)
-        loops = Loops({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
+        loops = BackgroundTasks({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
         try:
             async with services.tally.flush_periodically(redis, prefix):
                 yield services

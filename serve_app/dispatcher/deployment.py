@@ -24,7 +24,7 @@ from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import create_tracer
 from serve_app import ray_internals
-from serve_app.background import Loops, idle, rest
+from serve_app.background import BackgroundTasks, idle, rest
 from serve_app.config.replicas import BoundSettings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.clients import ModelClient, ModerationClient, RewriterClient
@@ -127,7 +127,7 @@ class Dispatcher:
             self._queues[name] = QueueConsumer(context, max_leased, turn, self._id)
         self._drain_s = limits.drain_s
         maintenance = Maintenance(store, objects, list(models))
-        self._loops = Loops(
+        self._loops = BackgroundTasks(
             {
                 "listen": self._listen,
                 "poll": self._poll,

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, cast
 
 from redis.asyncio import Redis
 
-from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, UnknownSealingKey
 from serve_app.storage.scripts import flat
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class FinetuneRegistry:
         """Its id where the key of its name is gone: it is as usable as before."""
         try:
             return self._at_rest.open(raw["name"])
-        except Unreadable:
+        except UnknownSealingKey:
             logger.error("finetune %s was sealed with a key that is no longer among sealing.keys", raw["id"])
             return raw["id"]
 

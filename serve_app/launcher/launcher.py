@@ -197,7 +197,7 @@ class Launcher:
         """Lets the metrics read replicas for as long as Ray runs."""
         from serve_app import application
 
-        self._ask_replicas = partial(application.replicas, application.APP_NAME)
+        self._ask_replicas = partial(application.count_replicas, application.APP_NAME)
         self._resources.callback(setattr, self, "_ask_replicas", unknown_replicas)
 
     def _close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from serve_app.background import Loops, idle
+from serve_app.background import BackgroundTasks, idle
 
 _WATCH_S: Final = 60
 """Seconds for which the store sends the changes of a watched task."""
@@ -33,7 +33,7 @@ class TaskNotifications:
         self._done, self._changed = f"{prefix}done", f"{prefix}changed:{self._id}"
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._watching: set[asyncio.Event] = set()
-        self._listener: Loops | None = None
+        self._listener: BackgroundTasks | None = None
 
     @contextlib.contextmanager
     def expect(self, task_id: str, *, changes: bool = False) -> Iterator[asyncio.Event]:
@@ -42,7 +42,7 @@ class TaskNotifications:
         Enter first, then read the task, then wait.
         """
         if self._listener is None:
-            self._listener = Loops({"task notifications": self._listen})
+            self._listener = BackgroundTasks({"task notifications": self._listen})
         event = asyncio.Event()
         self._waiting[task_id].add(event)
         if changes:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from redis.asyncio import Redis
 
-from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, UnknownSealingKey
 from serve_app.storage.pages import page
 from serve_app.storage.scripts import RedisClock, Scripts
 from serve_app.tasks.scripts import source
@@ -255,7 +255,7 @@ class TaskReads:
         """Returns the sealed text; empty where the key is gone."""
         try:
             return self._at_rest.open(sealed)
-        except Unreadable:
+        except UnknownSealingKey:
             logger.error("task %s was sealed with a key that is no longer among sealing.keys", task_id)
             return ""
 

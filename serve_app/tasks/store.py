@@ -91,7 +91,7 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 
 from deployments.contract.events import Preview
-from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, UnknownSealingKey
 from serve_app.storage.connection import NO_ANSWER
 from serve_app.storage.scripts import UNREPLICATED, Replication, Scripts, call_id, flat, milliseconds
 from serve_app.tasks.limits import Limits
@@ -264,7 +264,7 @@ class TaskStore:
     def _open_reply(self, reply: str) -> str:
         try:
             return self._at_rest.open(reply)
-        except Unreadable:
+        except UnknownSealingKey:
             raise ReplyUnreadable from None
 
     @property

@@ -9,7 +9,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import create_tracer
-from serve_app.background import Loops
+from serve_app.background import BackgroundTasks
 from serve_app.config.replicas import BoundSettings
 from serve_app.encryption import Sealer
 from serve_app.inputs.links import LinkSigner, get_link_secret
@@ -50,7 +50,7 @@ class WebhookSender:
         )
         sender = self._sender
         levels = LogLevels(self._redis, prefix, settings.logs.levels)
-        self._loops = Loops(
+        self._loops = BackgroundTasks(
             {"listen": sender.listen, "send": sender.send, "prolong": sender.prolong, "log levels": levels.follow}
         )
 

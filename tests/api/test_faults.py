@@ -33,7 +33,7 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores, Thresholds
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.credits import Credits
-from serve_app.background import Loops, rest
+from serve_app.background import BackgroundTasks, rest
 from serve_app.config.settings import TaskSettings, WebhookSettings
 from serve_app.dispatcher import attempt, failures
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
@@ -240,7 +240,7 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
         redis = connection.connect(service.settings.redis_url)
         stack.push_async_callback(redis.aclose)
         scene = FaultScene(service, redis, part, fault)
-        loops = Loops({"lease": scene.queue.lease, "heartbeat": scene.queue.heartbeat, "poll": scene.poll})
+        loops = BackgroundTasks({"lease": scene.queue.lease, "heartbeat": scene.queue.heartbeat, "poll": scene.poll})
         stack.push_async_callback(loops.stop)
         sending = start_sender(scene.sender)
         stack.push_async_callback(kill_sender, scene.sender, sending)

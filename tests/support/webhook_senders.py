@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from deployments.contract.objects import ObjectStore
-from serve_app.background import Loops
+from serve_app.background import BackgroundTasks
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.links import LinkSigner
 from serve_app.inputs.url_guard import UrlGuard
@@ -33,7 +33,7 @@ def make_sender(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard 
     return Sender(outbox, tasks, serializer(folder), SEALER, guard or UrlGuard(LOOPBACK), [PLAIN])
 
 
-async def kill(sender: Sender, loops: Loops) -> None:
+async def kill(sender: Sender, loops: BackgroundTasks) -> None:
     """Nothing that is on its way is recorded any more."""
     for task in (*loops._tasks, *sender._running.values()):
         while not task.done():
@@ -42,8 +42,8 @@ async def kill(sender: Sender, loops: Loops) -> None:
     await sender.drain()
 
 
-def start_sender(sender: Sender) -> Loops:
-    return Loops({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
+def start_sender(sender: Sender) -> BackgroundTasks:
+    return BackgroundTasks({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from serve_app import background
-from serve_app.background import Loops, idle
+from serve_app.background import BackgroundTasks, idle
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ async def test_a_loop_that_hangs_or_fails_at_every_pass_is_unhealthy(
         entered += 1
         await body()
 
-    loops = Loops({"work": record_pass})
+    loops = BackgroundTasks({"work": record_pass})
     while entered < rounds:
         await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match=fault) if fault else nullcontext():
@@ -70,7 +70,7 @@ async def test_a_loop_that_hangs_or_fails_at_every_pass_is_unhealthy(
 
 
 async def test_a_loop_that_has_ended_is_unhealthy() -> None:
-    started = Loops({"work": waiting})
+    started = BackgroundTasks({"work": waiting})
     await asyncio.sleep(0)
     await started.stop()
     with pytest.raises(RuntimeError, match="the work loop has ended"):

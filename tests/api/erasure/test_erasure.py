@@ -189,7 +189,7 @@ async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_t
     assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
     assert await ProjectDeletion(house.redis, house.prefix, house.objects).is_running(PROJECT.id)
     second = await house.erase()
-    assert second.began == first.began
+    assert second.started_at == first.started_at
     assert await house.erase() == second
     with pytest.raises(Removed):
         await house.finetunes.finish(finetune, rank=1, layers=1, size=1)

@@ -14,7 +14,7 @@ from support.jobs import make_job
 from deployments.contract.model import ModelSpec
 from deployments.replica import MediaModel
 from deployments.telemetry import logs
-from serve_app.background import Loops
+from serve_app.background import BackgroundTasks
 from serve_app.storage import pages
 from serve_app.storage.pages import LogLevels
 
@@ -38,7 +38,7 @@ async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pages, "_LOOK_EVERY_S", 0.01)
     levels = LogLevels(redis, prefix, {OTHER: "error"})
     logs.set_levels({OTHER: "error"})
-    loops = Loops({"log levels": levels.follow})
+    loops = BackgroundTasks({"log levels": levels.follow})
     yield levels
     await loops.stop()
 
