@@ -19,7 +19,7 @@ from benchmarks.harness import Benchmark, Goal, Report
 from serve_app.config.model_settings import AutoscalingSettings
 from serve_app.planning.plan import Planner
 from serve_app.planning.profile import ModelProfile
-from serve_app.planning.simulation import Outcome, SimulatedTask
+from serve_app.planning.simulation import SimulatedTask, SimulationResult
 
 PROFILE: Final = ModelProfile(
     fixed_s=0.02, per_megapixel_s=0.05, encode_s=0.02, finish_s=0.05, load_s=90, max_batch=8, max_running=16
@@ -79,7 +79,7 @@ def _loads(plan: FleetPlan) -> dict[str, list[float]]:
     }
 
 
-def _describe(outcome: Outcome, arrivals: Sequence[SimulatedTask], plan: FleetPlan) -> dict[str, Any]:
+def _describe(outcome: SimulationResult, arrivals: Sequence[SimulatedTask], plan: FleetPlan) -> dict[str, Any]:
     """Compares the fleet with the replicas needed: those that do each minute's arrivals at 80 % of their capacity."""
     needed = [0.0] * (int(arrivals[-1].at // 60) + 1)
     for task in arrivals:

@@ -89,7 +89,7 @@ async def _measure(
     capacity, rows = _capacity(profile, _MIXES[mix], scaling), list[dict[str, Any]]()
     for load in plan.loads:
         requests = Load(_MIXES[mix], ENDPOINT, plan.run_s).at(load * capacity, seed=1).requests
-        predicted = Planner(_tasks(requests), profile).row(scaling)
+        predicted = Planner(_tasks(requests), profile).evaluate(scaling)
         console.print(f"{model}, {mix}: {load * capacity:.2f} tasks per second, {load:g} of the capacity")
         sending = asyncio.create_task(_send(target, requests, faults))
         await asyncio.sleep(1)

@@ -61,7 +61,7 @@ class Args(BaseModel):
 
 
 def app(args: Args) -> serve.Application:
-    """Builds the application from a settings file. Raises FileNotFoundError, or ValueError that names what is missing.
+    """Builds the application from a settings file. Raises FileNotFoundError, or ValueError for missing settings.
 
     Serve stores and displays the arguments, so they must not contain a secret: see `config/replicas.py`.
     """

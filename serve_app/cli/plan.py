@@ -1,4 +1,4 @@
-"""`gen-serve plan` and `gen-serve profile`: how many replicas a load needs."""
+"""The commands `gen-serve plan` and `gen-serve profile`: the number of replicas that a load needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serve_app.config.model_settings import AutoscalingSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gen_serve_bench.workload import Mix, Pattern, Shape
+    from gen_serve_bench.workload import Pattern, Shape
 
     from serve_app.config.catalog import Catalog
     from serve_app.config.settings import Settings
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from serve_app.planning.profile import ModelProfile
     from serve_app.planning.simulation import SimulatedTask
 
-    Asked: TypeAlias = tuple[float, Shape, str]
-    """When, what, and by whom."""
+    PastRequest: TypeAlias = tuple[float, Shape, str]
+    """Seconds from the start, shape, tenant."""
 
 _COLUMNS: Final = ("replicas", "p50 s", "p95 s", "p99 s", "goodput/s", "busy", "GPU hours", "cost", "meets")
 _PROFILE_SIDES: Final = (512, 1024)
@@ -41,54 +41,60 @@ def plan(
     model: _MODEL,
     rate: Annotated[float | None, typer.Option(help="Requests per second.", show_default=False)] = None,
     arrivals: Annotated[str, typer.Option(help="poisson, constant, bursts or diurnal.")] = "poisson",
-    duration: Annotated[float, typer.Option(help="Seconds of load.")] = 3600.0,
-    period: Annotated[float | None, typer.Option(help="Seconds between bursts, or of a day; else all.")] = None,
-    size: Annotated[str, typer.Option(help="Of images.")] = "1024x1024",
-    steps: Annotated[int | None, typer.Option(help="Else the model's own.", show_default=False)] = None,
-    seconds: Annotated[int | None, typer.Option(help="Of video.", show_default=False)] = None,
-    mix: Annotated[Path | None, typer.Option(help="A mix as of gen-serve bench, in place of --size.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="A trace of gen-serve bench record.")] = None,
-    since: Annotated[float, typer.Option(help="Seconds of the service's own past, without --rate or --trace.")] = 3600,
-    slo: Annotated[list[str] | None, typer.Option(help="An objective, like p99=20s; as often as needed.")] = None,
-    most: Annotated[int, typer.Option(help="Replicas at most.", min=1)] = 100,
-    autoscale: Annotated[str | None, typer.Option(help="LEAST-MOST, beside fixed numbers.")] = None,
+    duration: Annotated[float, typer.Option(help="Duration of the load in seconds.")] = 3600.0,
+    period: Annotated[
+        float | None, typer.Option(help="Seconds between bursts, or length of a day; by default --duration.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="Size of the images.")] = "1024x1024",
+    steps: Annotated[int | None, typer.Option(help="Steps per image; by default the model's.")] = None,
+    seconds: Annotated[int | None, typer.Option(help="Length of the videos in seconds.")] = None,
+    mix: Annotated[Path | None, typer.Option(help="A mix file of gen-serve bench; replaces --size.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="A trace file of gen-serve bench record.")] = None,
+    since: Annotated[
+        float, typer.Option(help="Seconds of the service's history to replay, without --rate and --trace.")
+    ] = 3600,
+    slo: Annotated[list[str] | None, typer.Option(help="An objective like p99=20s; repeatable.")] = None,
+    max_replicas: Annotated[int, typer.Option(help="Largest number of replicas to try.", min=1)] = 100,
+    autoscale: Annotated[str | None, typer.Option(help="MIN-MAX: also try autoscaling between these bounds.")] = None,
     target_wait: Annotated[float | None, typer.Option(help="target_wait_s with --autoscale.")] = None,
-    gpu_price: Annotated[float, typer.Option(help="Of a replica's hour.", min=0)] = 0.0,
-    losses_per_hour: Annotated[float, typer.Option(help="Of each replica, as on spot nodes.", min=0)] = 0.0,
-    profile_file: Annotated[Path | None, typer.Option("--profile", help="Of gen-serve profile.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write an SVG.", show_default=False)] = None,
+    gpu_price: Annotated[float, typer.Option(help="Price of a replica's hour.", min=0)] = 0.0,
+    losses_per_hour: Annotated[
+        float, typer.Option(help="Mean losses of a replica per hour, on spot nodes.", min=0)
+    ] = 0.0,
+    profile_file: Annotated[Path | None, typer.Option("--profile", help="A file of gen-serve profile.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plan as SVG to this file.", show_default=False)] = None,
     seed: int = 0,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Tell what each number of replicas would give, and the cheapest that meets the objectives.
+    """Predict latency and cost by number of replicas, and find the cheapest that meets the objectives.
 
-    The load is `--rate`, a `--trace`, or what the service was asked for in the last hour. What work takes is the
-    profile that replicas have reported to the service, or a `--profile`.
+    The load is `--rate`, a `--trace`, or the service's requests of the last hour. The durations are those that replicas
+    have reported to the service, or a `--profile`.
 
     \b
     gen-serve plan flux3-klein --rate 4 --size 1024x1024 --steps 8 --slo p99=20s --gpu-price 2.5
     gen-serve plan flux3-klein --trace trace.jsonl --slo p95=10s --autoscale 1-20 --target-wait 30
     """
     try:
-        from gen_serve_bench.workload import load_mix, schedule
+        from gen_serve_bench.workload import Endpoint, Mix, Size, load_mix, schedule
     except ModuleNotFoundError:
         raise ServiceError("gen-serve plan needs the load generator: pip install ./benchmarks/load") from None
 
     from serve_app.planning.plan import Objective, Planner, cheapest, draw
 
-    settings, known = _load(model, config)
+    settings, catalog = _load(model, config)
     objectives = [Objective.parse(each) for each in slo or []]
     if rate is not None:
         moments = schedule(cast("Pattern", arrivals), rate, duration, seed, period=period or duration)
-        chosen = load_mix(mix) if mix else _one_kind(size, seconds)
-        shapes = [(each.moment, each.shape, each.tenant) for each in chosen.requests(moments, seed)]
+        uniform = Endpoint(endpoint="any", sizes=[Size.parse(size)], seconds=[seconds] if seconds else [])
+        workload = load_mix(mix) if mix else Mix(endpoints=[uniform])
+        requests = [(each.moment, each.shape, each.tenant) for each in workload.requests(moments, seed)]
     else:
-        shapes = _from_past(trace, since, config, model, known)
-    profile = _profile(profile_file, model, settings, known, config)
-    default_steps = steps or _default_steps(model, settings, known)
+        requests = _past_requests(trace, since, config, model, catalog)
+    profile = _profile(profile_file, model, settings, catalog, config)
     planner = Planner(
-        to_tasks(shapes, default_steps, steps),
+        to_tasks(requests, settings.model(model).steps or catalog.models[model].steps or 1, steps),
         profile,
         objectives,
         gpu_price=gpu_price,
@@ -96,9 +102,9 @@ def plan(
         duration_s=0.0 if rate is None else duration,
         seed=seed,
     )
-    rows = planner.fixed(most, on_row=lambda row: say(f"simulated {row.replicas} replicas"))
+    rows = planner.search_fixed(max_replicas, on_row=lambda row: say(f"simulated {row.replicas} replicas"))
     if autoscale is not None or target_wait is not None:
-        rows.append(planner.row(_scaling(autoscale, target_wait, settings.model(model).autoscaling_config)))
+        rows.append(planner.evaluate(_scaling(autoscale, target_wait, settings.model(model).autoscaling_config)))
     choice = cheapest(rows)
     if plot is not None:
         plot.write_text(draw(rows, objectives))
@@ -108,15 +114,16 @@ def plan(
         return
     show(_COLUMNS, [_cells(row) for row in rows])
     if objectives:
-        print(f"cheapest that meets {', '.join(slo or [])}: {choice.replicas if choice else f'none up to {most}'}")
+        answer = choice.replicas if choice else f"none up to {max_replicas}"
+        print(f"cheapest that meets {', '.join(slo or [])}: {answer}")
 
 
 def profile(
     model: _MODEL,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for it.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the profile.", show_default=False)],
     config: Config = None,
 ) -> None:
-    """Measure what a model's work takes on the device of this machine, without a service. It loads the model.
+    """Load a model on this machine's device and measure the durations of its stages. Needs no service.
 
     \b
     gen-serve profile flux3-klein -o klein.json
@@ -129,21 +136,21 @@ def profile(
     from serve_app.config.specs import model_spec
     from serve_app.planning.profile import ModelProfile
 
-    settings, known = _load(model, config)
-    spec, failures = model_spec(model, known, settings, None), list[str]()
+    settings, catalog = _load(model, config)
+    spec, failures = model_spec(model, catalog, settings, None), list[str]()
 
     def emit(event: Event) -> None:
         if isinstance(event, (Failed, Interrupted)):
             failures.append(event.reason)
 
     with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
+        started_at = time.monotonic()
         engine = build_engine(spec.model_copy(update={"objects_url": f"file://{folder}", "objects_options": {}}))
-        load_s = time.monotonic() - began
+        load_s = time.monotonic() - started_at
         engine.start()
-        for together in sorted({1, max(1, spec.max_batch // 2), spec.max_batch}):
+        for batch_size in sorted({1, max(1, spec.max_batch // 2), spec.max_batch}):
             for side in _PROFILE_SIDES:
-                names = [f"profile/{together}-{side}-{number}" for number in range(together)]
+                names = [f"profile/{batch_size}-{side}-{number}" for number in range(batch_size)]
                 request = ResolvedRequest(
                     prompt=_PROMPT, width=side, height=side, steps=_PROFILE_STEPS, seed=1, output_format="jpeg"
                 )
@@ -151,60 +158,56 @@ def profile(
                 handles = [engine.submit(job, emit) for job in jobs]
                 while not all(handle.ended for handle in handles):
                     time.sleep(0.05)
-                say(f"measured {together} of {side} px")
+                say(f"measured batches of {batch_size} at {side} px")
         measured = dict(engine.counts) | {LOADS: 1, LOAD_S: load_s}
         engine.stop()
     if failures:
-        raise ServiceError(f"the model did not do what it was given: {failures[0]}")
+        raise ServiceError(f"the model failed: {failures[0]}")
     result = ModelProfile.from_counts(measured, max_batch=spec.max_batch, max_running=spec.max_running)
     output.write_text(result.model_dump_json(indent=2) + "\n")
-    print(f"{output}: a step takes {result.fixed_s:.4g} s and {result.per_megapixel_s:.4g} s a megapixel")
+    print(f"{output}: a step takes {result.fixed_s:.4g} s plus {result.per_megapixel_s:.4g} s per megapixel")
 
 
 def _load(model: str, config: Path | None) -> tuple[Settings, Catalog]:
-    """Raises ValueError where the catalog has no such model."""
-    from serve_app.config import catalog
+    """Raises ValueError if the catalog has no such model."""
+    from serve_app.config import catalog as catalogs
 
     settings = load_settings(config)
-    known = catalog.load(settings)
-    if model not in known.models:
-        raise ValueError(f"there is no model {model}; there are {', '.join(known.models)}")
-    return settings, known
+    catalog = catalogs.load(settings)
+    if model not in catalog.models:
+        raise ValueError(f"there is no model {model}; there are {', '.join(catalog.models)}")
+    return settings, catalog
 
 
-def _one_kind(size: str, seconds: int | None) -> Mix:
-    from gen_serve_bench.workload import Endpoint, Mix, Size
-
-    return Mix(endpoints=[Endpoint(endpoint="any", sizes=[Size.parse(size)], seconds=[seconds] if seconds else [])])
-
-
-def _from_past(trace: Path | None, since: float, config: Path | None, model: str, known: Catalog) -> list[Asked]:
+def _past_requests(
+    trace: Path | None, since: float, config: Path | None, model: str, catalog: Catalog
+) -> list[PastRequest]:
     from gen_serve_bench.workload import read_trace
 
     from serve_app.cli.recording import read_arrivals
 
-    found = read_trace(trace) if trace else asyncio.run(read_arrivals(config, time.time() - since, None))[0]
-    mine = {name for name, endpoint in known.served.items() if model in endpoint.models}
-    chosen = [(each.offset, each.shape, str(each.tenant)) for each in found if each.endpoint in mine]
-    if not chosen:
-        raise ValueError(f"nothing was asked of {model}; name a --rate, a --trace or a longer --since")
-    return chosen
+    arrivals = read_trace(trace) if trace else asyncio.run(read_arrivals(config, time.time() - since, None))[0]
+    endpoints = {name for name, endpoint in catalog.served.items() if model in endpoint.models}
+    requests = [(each.offset, each.shape, str(each.tenant)) for each in arrivals if each.endpoint in endpoints]
+    if not requests:
+        raise ValueError(f"{model} had no requests; give a --rate, a --trace or a longer --since")
+    return requests
 
 
-def to_tasks(asked: Iterable[Asked], default_steps: int, steps: int | None = None) -> list[SimulatedTask]:
-    """`steps` for all; else each its own, or `default_steps`."""
+def to_tasks(requests: Iterable[PastRequest], default_steps: int, steps: int | None = None) -> list[SimulatedTask]:
+    """Builds simulated tasks. `steps` overrides the requests' own steps; `default_steps` is for those without any."""
     from deployments.contract.request import MEGAPIXEL
     from serve_app.planning.simulation import SimulatedTask
 
     tasks = list[SimulatedTask]()
-    for at, shape, tenant in asked:
+    for at, shape, tenant in requests:
         pixels = shape.size.width * shape.size.height if shape.size else MEGAPIXEL
         megapixels = pixels / MEGAPIXEL * (shape.seconds or 1)
         tasks.append(SimulatedTask(at, megapixels, steps or shape.steps or default_steps, tenant))
     return tasks
 
 
-def _profile(file: Path | None, model: str, settings: Settings, known: Catalog, config: Path | None) -> ModelProfile:
+def _profile(file: Path | None, model: str, settings: Settings, catalog: Catalog, config: Path | None) -> ModelProfile:
     from serve_app.planning.profile import ModelProfile, NoMeasurements
     from serve_app.tasks.reads import TaskReads
 
@@ -215,29 +218,22 @@ def _profile(file: Path | None, model: str, settings: Settings, known: Catalog, 
         async with open_redis(config) as (redis, prefix):
             return await TaskReads(redis, prefix).work(model)
 
-    configured = known.models[model].config(settings.model(model))
+    limits = catalog.models[model].config(settings.model(model))
     try:
-        return ModelProfile.from_counts(
-            asyncio.run(read()),
-            max_batch=configured.max_batch,
-            max_running=configured.max_running,
-        )
+        work = asyncio.run(read())
+        return ModelProfile.from_counts(work, max_batch=limits.max_batch, max_running=limits.max_running)
     except (NoMeasurements, FileNotFoundError) as problem:
-        raise ServiceError(f"{problem}; measure one: gen-serve profile {model}") from None
-
-
-def _default_steps(model: str, settings: Settings, known: Catalog) -> int:
-    return settings.model(model).steps or known.models[model].steps or 1
+        raise ServiceError(f"{problem}; measure a profile: gen-serve profile {model}") from None
 
 
 def _scaling(bounds: str | None, target_wait: float | None, own: AutoscalingSettings) -> AutoscalingSettings:
-    """The model's own, with other bounds."""
+    """Returns the model's autoscaling settings with other bounds."""
     update: dict[str, object] = {} if target_wait is None else {"target_wait_s": target_wait}
     if bounds is not None:
-        least, dash, most = bounds.partition("-")
-        if not (dash and least.isdigit() and most.isdigit()):
-            raise ValueError(f"--autoscale is written LEAST-MOST, like 1-20, not {bounds!r}")
-        update |= {"min_replicas": int(least), "max_replicas": int(most)}
+        minimum, _, maximum = bounds.partition("-")
+        if not (minimum.isdigit() and maximum.isdigit()):
+            raise ValueError(f"--autoscale must be MIN-MAX, like 1-20, not {bounds!r}")
+        update |= {"min_replicas": int(minimum), "max_replicas": int(maximum)}
     return AutoscalingSettings.model_validate(own.model_dump() | update)
 
 

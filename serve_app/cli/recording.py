@@ -1,4 +1,4 @@
-"""`gen-serve bench record`: a trace of submissions from the task store, without anything that clients wrote."""
+"""The command `gen-serve bench record`: a trace of submissions from the task store, without the clients' texts."""
 
 from __future__ import annotations
 
@@ -18,40 +18,37 @@ if TYPE_CHECKING:
     from serve_app.tasks.task import Task
 
 _PAGE: Final = 500
-_Moment = Annotated[
-    datetime | None, typer.Option(help="Only what was submitted from, or before, then; local time.", show_default=False)
-]
+_Since = Annotated[datetime | None, typer.Option(help="Earliest submission, in local time.", show_default=False)]
+_Until = Annotated[datetime | None, typer.Option(help="End of submissions, in local time.", show_default=False)]
 
 
 def record(
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the trace.", show_default=False)],
-    since: _Moment = None,
-    until: _Moment = None,
+    since: _Since = None,
+    until: _Until = None,
     config: Config = None,
 ) -> None:
-    """Write what a service was asked for, from its task store: moments, endpoints, shapes, and tenants as numbers.
+    """Write the submissions in the task store to a trace: times, endpoints, shapes, and tenants as numbers.
 
-    Never prompts, ids, links or images. What was refused is not in it, nor tasks that are no longer kept.
+    A trace never has prompts, ids, links or images. Refused submissions and deleted tasks are missing from it.
     """
     from gen_serve_bench.workload import write_trace
 
     if output.exists():
-        raise ValueError(f"{output} is there already; name another file with --output")
+        raise ValueError(f"{output} exists; name another file with --output")
     period = (since.timestamp() if since else None, until.timestamp() if until else None)
     arrivals, unreadable = asyncio.run(read_arrivals(config, *period))
     if not arrivals:
-        raise ValueError("the task store holds no tasks of that time")
+        raise ValueError("the task store holds no tasks of that period")
     write_trace(output, arrivals)
-    summary = (
-        f"{len(arrivals)} requests in {arrivals[-1].offset:.1f} s, of {len({each.tenant for each in arrivals})} tenants"
-    )
-    print(f"{summary}: {output}")
+    tenants = len({each.tenant for each in arrivals})
+    print(f"{len(arrivals)} requests in {arrivals[-1].offset:.1f} s, of {tenants} tenants: {output}")
     if unreadable:
-        print(f"{unreadable} further tasks can't be read: the key they were encrypted with is gone, or they are newer")
+        print(f"{unreadable} tasks can't be read: their encryption key is gone, or they are of a newer release")
 
 
 async def read_arrivals(config: Path | None, since: float | None, until: float | None) -> tuple[list[Arrival], int]:
-    """The arrivals in the order of time, and how many tasks can't be read. Bounds are epoch seconds."""
+    """Returns the arrivals in order of time, and the number of unreadable tasks. Bounds are epoch seconds."""
     from serve_app.cli.store import at_rest, open_redis
     from serve_app.tasks.reads import TaskReads
 

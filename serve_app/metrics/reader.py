@@ -1,7 +1,7 @@
-"""The reader of all metrics from the task store, once per scrape.
+"""Reads all metrics from the task store, once per scrape.
 
-However many tasks there were: what is read are counters, and the first entries of indexes. It grows with the number of
-queues, of routes, and of organizations alone.
+It reads counters and the first entries of indexes only. Its cost grows with the number of queues, routes and
+organizations, not with the number of tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scrape(Collector):
-    """Labels are given by name; KeyError for others than the declared ones."""
+    """One scrape under construction. Labels other than the declared ones raise KeyError."""
 
     def __init__(self) -> None:
         self._families = {series: series.family() for series in ALL}
@@ -61,7 +61,6 @@ def _values(series: Series, labels: Mapping[str, str]) -> list[str]:
 
 
 _REPLICAS_TIMEOUT_S: Final = 2.0
-"""How long Serve may take to tell of replicas."""
 
 
 class MetricsReader:
@@ -74,8 +73,8 @@ class MetricsReader:
         projects: int,
         replicas: Callable[[], Awaitable[Mapping[str, ReplicaCounts]]],
     ) -> None:
-        """`redis` must decode responses. Of projects the `projects` with most are told of. `replicas` tells how many
-        each deployment has by their state, and nothing where that is not known.
+        """`redis` must decode responses. Series by project cover the `projects` top projects. `replicas` counts the
+        replicas of each deployment.
         """
         self._redis = redis
         self._tasks = tasks
@@ -107,29 +106,29 @@ class MetricsReader:
             async with asyncio.timeout(_REPLICAS_TIMEOUT_S):
                 replicas = await self._replicas()
         except Exception as problem:
-            # Whatever it is that keeps Serve from telling: all else is still told.
-            logger.warning("Serve does not tell of its replicas: %s", type(problem).__name__)
+            # Serve may fail in any way; the other series are still served.
+            logger.warning("Ray Serve did not report its replicas: %s", type(problem).__name__)
             return
-        for deployment, found in sorted(replicas.items()):
-            for state, count in sorted(found.states.items()):
+        for deployment, counts_by_state in sorted(replicas.items()):
+            for state, count in sorted(counts_by_state.states.items()):
                 scrape.add(all_series.REPLICAS, count, deployment=deployment, state=state)
 
 
 async def collect_counters(redis: Redis, prefix: str, scrape: Scrape) -> None:
     requests = await read_counters(redis, prefix, CounterName.REQUESTS)
-    for name in _histograms(requests):
+    for name in _histogram_names(requests):
         method, status, route = name.split(" ", 2)
         histogram = TIMES.read(name, requests)
         scrape.add_histogram(all_series.HTTP, histogram, method=method, status=status, route=route)
     moderation = await read_counters(redis, prefix, CounterName.MODERATION)
-    for what in _histograms(moderation):
+    for what in _histogram_names(moderation):
         scrape.add_histogram(all_series.MODERATION, TIMES.read(what, moderation), what=what)
     for name, count in sorted((await read_counters(redis, prefix, CounterName.REFUSALS)).items()):
         reason, endpoint = name.split(" ", 1)
         scrape.add(all_series.REFUSED, float(count), endpoint=endpoint, reason=reason)
 
 
-def _histograms(raw: Mapping[str, str]) -> list[str]:
+def _histogram_names(raw: Mapping[str, str]) -> list[str]:
     return sorted({field.rpartition(":")[0] for field in raw})
 
 
@@ -137,7 +136,6 @@ _PER_CREDIT = 1000
 
 
 async def collect_credits(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
-    """Of at most so many `projects`."""
     for endpoint, (tasks_ready, cost) in sorted((await credits.sum_by_endpoint()).items()):
         scrape.add(all_series.RESULTS, tasks_ready, endpoint=endpoint)
         scrape.add(all_series.RESULT_CREDITS, cost / _PER_CREDIT, endpoint=endpoint)
@@ -162,7 +160,7 @@ async def collect_webhooks(outbox: Outbox, scrape: Scrape) -> None:
     scrape.add_histogram(all_series.WEBHOOK_DELAY, delay)
 
 
-_NEVER: Final = dict.fromkeys(
+_ZERO_EVENTS: Final = dict.fromkeys(
     (
         "accepted",
         *(status.value for status in Status if status.terminal),
@@ -175,7 +173,7 @@ _NEVER: Final = dict.fromkeys(
     ),
     0,
 )
-"""Each event is told of from the beginning: of a counter that is not there yet, nobody sees the first increase."""
+"""Every event has a counter from the start: Prometheus does not see the first increase of a counter that appears."""
 
 
 async def collect_queue(tasks: TaskStore, windows: WindowReader, queue: str, scrape: Scrape) -> None:
@@ -183,7 +181,7 @@ async def collect_queue(tasks: TaskStore, windows: WindowReader, queue: str, scr
     scrape.add(all_series.QUEUED, load.queued, model=queue)
     scrape.add(all_series.QUARANTINED, load.quarantined, model=queue)
     scrape.add(all_series.LEASED, load.running, model=queue)
-    for event, count in sorted({**_NEVER, **load.counts}.items()):
+    for event, count in sorted({**_ZERO_EVENTS, **load.counts}.items()):
         scrape.add(all_series.TASK_EVENTS, count, model=queue, event=event.lower().replace(" ", "_"))
     ages = await tasks.reads.ages(queue)
     scrape.add(all_series.OLDEST_WAIT, ages.waiting, model=queue)
@@ -199,9 +197,9 @@ async def collect_queue(tasks: TaskStore, windows: WindowReader, queue: str, scr
 
 
 async def collect_model(tasks: TaskStore, queue: str, scrape: Scrape) -> None:
-    """As far as any replica has told.
+    """Adds what the replicas of a model reported; nothing before the first report.
 
-    The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by
+    The share of a replica's time spent in steps is `gen_model_call_seconds_total{call="steps"}` divided by
     `gen_model_busy_seconds_total`.
     """
     for endpoint, seconds in sorted((await tasks.reads.device_seconds(queue)).items()):

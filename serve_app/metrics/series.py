@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 
 
-class Kind(StrEnum):
+class SeriesType(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -27,9 +27,10 @@ class Kind(StrEnum):
     """Always 1; the information is in the labels."""
 
 
-class Source(StrEnum):
-    """Where the value comes from."""
+COUNTER, GAUGE, HISTOGRAM = SeriesType.COUNTER, SeriesType.GAUGE, SeriesType.HISTOGRAM
 
+
+class Source(StrEnum):
     INDEXES = "Redis, at scrape time"
     STEPS = "Redis, updated with every task event"
     MODELS = "replicas, when a task ends"
@@ -39,64 +40,58 @@ class Source(StrEnum):
 
 
 _FAMILIES = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
-    Kind.SUMMARY: SummaryMetricFamily,
-    Kind.INFO: InfoMetricFamily,
+    SeriesType.COUNTER: CounterMetricFamily,
+    SeriesType.GAUGE: GaugeMetricFamily,
+    SeriesType.HISTOGRAM: HistogramMetricFamily,
+    SeriesType.SUMMARY: SummaryMetricFamily,
+    SeriesType.INFO: InfoMetricFamily,
 }
-_SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.SUMMARY: ("_sum", "_count")}
+_SUFFIXES = {SeriesType.HISTOGRAM: ("_bucket", "_sum", "_count"), SeriesType.SUMMARY: ("_sum", "_count")}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     name: str
-    """As it is scraped, but for what histograms and summaries put behind it."""
-    kind: Kind
+    """Name of the samples, without the suffixes of histograms and summaries."""
+    type: SeriesType
     source: Source
     help: str
     labels: tuple[str, ...] = ()
-    about: str = ""
-    """More for the documentation, such as the values of a label."""
+    details: str = ""
+    """Further documentation, such as the values of a label."""
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names of what is scraped."""
-        return tuple(self.name + suffix for suffix in _SUFFIXES.get(self.kind, ("",)))
+        return tuple(self.name + suffix for suffix in _SUFFIXES.get(self.type, ("",)))
 
     @property
     def sample_labels(self) -> frozenset[str]:
-        return frozenset((*self.labels, "le") if self.kind is Kind.HISTOGRAM else self.labels)
+        return frozenset((*self.labels, "le") if self.type is SeriesType.HISTOGRAM else self.labels)
 
     def family(self) -> Metric:
-        """An empty one."""
-        name = self.name.removesuffix("_info") if self.kind is Kind.INFO else self.name
-        return _FAMILIES[self.kind](name, self.help, labels=self.labels)
+        name = self.name.removesuffix("_info") if self.type is SeriesType.INFO else self.name
+        return _FAMILIES[self.type](name, self.help, labels=self.labels)
 
 
 MODEL: Final = ("model",)
 
 # Queues
 
-QUEUED: Final = Series("gen_tasks_queued", Kind.GAUGE, Source.INDEXES, "Tasks waiting in the queue", MODEL)
+QUEUED: Final = Series("gen_tasks_queued", GAUGE, Source.INDEXES, "Tasks waiting in the queue", MODEL)
 QUARANTINED: Final = Series(
     "gen_tasks_quarantined",
-    Kind.GAUGE,
+    GAUGE,
     Source.INDEXES,
     "Quarantined tasks: after several crashes they wait to run alone",
     MODEL,
 )
-LEASED: Final = Series("gen_tasks_leased", Kind.GAUGE, Source.INDEXES, "Tasks leased by a dispatcher", MODEL)
+LEASED: Final = Series("gen_tasks_leased", GAUGE, Source.INDEXES, "Tasks leased by a dispatcher", MODEL)
 OLDEST_WAIT: Final = Series(
-    "gen_tasks_oldest_wait_seconds",
-    Kind.GAUGE,
-    Source.INDEXES,
-    "Age of the oldest waiting task; 0 without one",
-    MODEL,
+    "gen_tasks_oldest_wait_seconds", GAUGE, Source.INDEXES, "Age of the oldest waiting task; 0 without one", MODEL
 )
 QUEUED_WORK: Final = Series(
     "gen_tasks_queued_work_seconds",
-    Kind.GAUGE,
+    GAUGE,
     Source.STEPS,
     "Estimated run time of all waiting tasks, one after another",
     MODEL,
@@ -104,7 +99,7 @@ QUEUED_WORK: Final = Series(
 )
 PREDICTED_WAIT: Final = Series(
     "gen_tasks_predicted_wait_seconds",
-    Kind.GAUGE,
+    GAUGE,
     Source.STEPS,
     "Estimated wait of a task submitted now, at the current concurrency",
     MODEL,
@@ -112,7 +107,7 @@ PREDICTED_WAIT: Final = Series(
 )
 PREDICTION_ERROR: Final = Series(
     "gen_prediction_error_ratio",
-    Kind.GAUGE,
+    GAUGE,
     Source.STEPS,
     "Mean error of predicted device seconds, of tasks of the last hour",
     MODEL,
@@ -120,7 +115,7 @@ PREDICTION_ERROR: Final = Series(
 )
 TASK_EVENTS: Final = Series(
     "gen_task_events_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.STEPS,
     "Task events",
     ("model", "event"),
@@ -129,66 +124,62 @@ TASK_EVENTS: Final = Series(
     "(results after a lost lease)",
 )
 TASK_WAIT: Final = Series(
-    "gen_task_wait_seconds",
-    Kind.HISTOGRAM,
-    Source.STEPS,
-    "Queue wait, from submission to the first start of work",
-    MODEL,
+    "gen_task_wait_seconds", HISTOGRAM, Source.STEPS, "Queue wait, from submission to the first start of work", MODEL
 )
 TASK_WORK: Final = Series(
     "gen_task_work_seconds",
-    Kind.HISTOGRAM,
+    HISTOGRAM,
     Source.STEPS,
     "Run time of successful tasks, from the first start of work",
     MODEL,
 )
 REAPER_LAG: Final = Series(
     "gen_reaper_lag_seconds",
-    Kind.GAUGE,
+    GAUGE,
     Source.INDEXES,
-    "How long the oldest expired lease or deadline has not been handled",
+    "Time since the oldest expired lease or deadline that is not handled yet",
     ("model", "what"),
     "`leases`, `deadlines`",
 )
 SWEEPER_LAG: Final = Series(
-    "gen_sweeper_lag_seconds", Kind.GAUGE, Source.INDEXES, "How long the next task to delete is overdue"
+    "gen_sweeper_lag_seconds", GAUGE, Source.INDEXES, "Time by which the next task to delete is overdue"
 )
 
 # Replicas and models
 
 REPLICAS: Final = Series(
     "gen_replicas",
-    Kind.GAUGE,
+    GAUGE,
     Source.SERVE,
     "Ray Serve replicas",
     ("deployment", "state"),
     "`RUNNING`, `STARTING`, …; a model's deployment is named like its `model`; absent if Serve can't be asked",
 )
 MODEL_BUSY: Final = Series(
-    "gen_model_busy_seconds_total", Kind.COUNTER, Source.MODELS, "Time with at least one task in the replica", MODEL
+    "gen_model_busy_seconds_total", COUNTER, Source.MODELS, "Time with at least one task in the replica", MODEL
 )
 MODEL_CALLS: Final = Series(
     "gen_model_call_seconds_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Time inside the model",
     ("model", "call"),
     "`encode`, `steps`, `finish`, which run in parallel",
 )
-MODEL_STEPS: Final = Series("gen_model_steps_total", Kind.COUNTER, Source.MODELS, "Denoising steps of batches", MODEL)
+MODEL_STEPS: Final = Series("gen_model_steps_total", COUNTER, Source.MODELS, "Denoising steps of batches", MODEL)
 MODEL_MEMBERS: Final = Series(
     "gen_model_step_members_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Images in these steps",
     MODEL,
     "divided by the steps: the mean batch size",
 )
-MODEL_BATCH: Final = Series("gen_model_batch_size", Kind.HISTOGRAM, Source.MODELS, "Images per step", MODEL)
-MODEL_STEP: Final = Series("gen_model_step_seconds", Kind.HISTOGRAM, Source.MODELS, "Duration of a step", MODEL)
+MODEL_BATCH: Final = Series("gen_model_batch_size", HISTOGRAM, Source.MODELS, "Images per step", MODEL)
+MODEL_STEP: Final = Series("gen_model_step_seconds", HISTOGRAM, Source.MODELS, "Duration of a step", MODEL)
 MODEL_LOAD: Final = Series(
     "gen_model_load_seconds",
-    Kind.SUMMARY,
+    SeriesType.SUMMARY,
     Source.MODELS,
     "Time to load the model",
     MODEL,
@@ -196,7 +187,7 @@ MODEL_LOAD: Final = Series(
 )
 MODEL_FAULTS: Final = Series(
     "gen_model_faults_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Faults inside models",
     ("model", "fault"),
@@ -204,18 +195,18 @@ MODEL_FAULTS: Final = Series(
 )
 CACHE_LOOKUPS: Final = Series(
     "gen_model_cache_lookups_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Cache lookups",
     ("model", "cache", "found"),
     "`prompts`, `references`, `adapters`; found `yes`, `no`",
 )
 CACHE_EVICTIONS: Final = Series(
-    "gen_model_cache_evictions_total", Kind.COUNTER, Source.MODELS, "Cache evictions", ("model", "cache")
+    "gen_model_cache_evictions_total", COUNTER, Source.MODELS, "Cache evictions", ("model", "cache")
 )
 MODEL_SETUP: Final = Series(
     "gen_model_setup_info",
-    Kind.INFO,
+    SeriesType.INFO,
     Source.MODELS,
     "How the replica that reported last runs the model",
     MODEL,
@@ -226,7 +217,7 @@ MODEL_SETUP: Final = Series(
 
 DEVICE: Final = Series(
     "gen_device_seconds_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Device time of tasks",
     ("model", "endpoint"),
@@ -234,41 +225,36 @@ DEVICE: Final = Series(
 )
 PROJECT_DEVICE: Final = Series(
     "gen_project_device_seconds_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.MODELS,
     "Device time by project",
     ("project",),
     "the top `metrics.projects` only",
 )
-RESULTS: Final = Series("gen_results_total", Kind.COUNTER, Source.STEPS, "Successful tasks", ("endpoint",))
+RESULTS: Final = Series("gen_results_total", COUNTER, Source.STEPS, "Successful tasks", ("endpoint",))
 RESULT_CREDITS: Final = Series(
-    "gen_results_credits_total", Kind.COUNTER, Source.STEPS, "Credits spent on successful tasks", ("endpoint",)
+    "gen_results_credits_total", COUNTER, Source.STEPS, "Credits spent on successful tasks", ("endpoint",)
 )
 PROJECT_CREDITS: Final = Series(
     "gen_project_credits_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.STEPS,
     "Credits spent by project",
     ("project",),
     "the top `metrics.projects` only",
 )
-CREDITS_BALANCE: Final = Series("gen_credits_balance", Kind.GAUGE, Source.STEPS, "Credits left, of all organizations")
-CREDITS_HELD: Final = Series("gen_credits_held", Kind.GAUGE, Source.STEPS, "Credits held for unfinished tasks")
-CREDITS_SPENT: Final = Series("gen_credits_spent_total", Kind.COUNTER, Source.STEPS, "Credits spent")
+CREDITS_BALANCE: Final = Series("gen_credits_balance", GAUGE, Source.STEPS, "Credits left, of all organizations")
+CREDITS_HELD: Final = Series("gen_credits_held", GAUGE, Source.STEPS, "Credits held for unfinished tasks")
+CREDITS_SPENT: Final = Series("gen_credits_spent_total", COUNTER, Source.STEPS, "Credits spent")
 CREDITS_GRANTED: Final = Series(
-    "gen_credits_granted",
-    Kind.GAUGE,
-    Source.STEPS,
-    "Credits granted, net",
-    (),
-    "equals balance + held + spent",
+    "gen_credits_granted", GAUGE, Source.STEPS, "Credits granted, net", (), "equals balance + held + spent"
 )
 
 # Requests
 
 HTTP: Final = Series(
     "gen_http_request_duration_seconds",
-    Kind.HISTOGRAM,
+    HISTOGRAM,
     Source.PROCESSES,
     "Time to the first byte of the response",
     ("method", "status", "route"),
@@ -276,46 +262,41 @@ HTTP: Final = Series(
 )
 REFUSED: Final = Series(
     "gen_submissions_refused_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.PROCESSES,
     "Valid submissions that were refused",
     ("endpoint", "reason"),
     "`queue_full`, `too_many_active`, `too_fast`, `insufficient_credits`, `spending_limit_reached`, `store_full`, …",
 )
 MODERATION: Final = Series(
-    "gen_moderation_seconds",
-    Kind.HISTOGRAM,
-    Source.PROCESSES,
-    "Moderation time",
-    ("what",),
-    "`request`, `output`",
+    "gen_moderation_seconds", HISTOGRAM, Source.PROCESSES, "Moderation time", ("what",), "`request`, `output`"
 )
 
 # Webhooks
 
-WEBHOOKS_PENDING: Final = Series("gen_webhooks_pending", Kind.GAUGE, Source.INDEXES, "Deliveries not finished")
+WEBHOOKS_PENDING: Final = Series("gen_webhooks_pending", GAUGE, Source.INDEXES, "Deliveries not finished")
 WEBHOOKS_OLDEST: Final = Series(
     "gen_webhooks_oldest_pending_seconds",
-    Kind.GAUGE,
+    GAUGE,
     Source.INDEXES,
-    "How long the oldest is overdue; 0 without one",
+    "Time by which the oldest delivery is overdue; 0 without one",
 )
 WEBHOOK_EVENTS: Final = Series(
     "gen_webhook_events_total",
-    Kind.COUNTER,
+    COUNTER,
     Source.STEPS,
     "Delivery attempts",
     ("event",),
     "`delivered`, `put_off` (will be retried), `failed` (given up)",
 )
 WEBHOOK_DELAY: Final = Series(
-    "gen_webhook_delay_seconds", Kind.HISTOGRAM, Source.STEPS, "Time from the end of a task to its delivery"
+    "gen_webhook_delay_seconds", HISTOGRAM, Source.STEPS, "Time from the end of a task to its delivery"
 )
 
 # Store
 
-STORE_MEMORY: Final = Series("gen_store_memory_bytes", Kind.GAUGE, Source.SERVER, "Memory used")
-STORE_LIMIT: Final = Series("gen_store_memory_limit_bytes", Kind.GAUGE, Source.SERVER, "Limit (`maxmemory`); 0: none")
+STORE_MEMORY: Final = Series("gen_store_memory_bytes", GAUGE, Source.SERVER, "Memory used")
+STORE_LIMIT: Final = Series("gen_store_memory_limit_bytes", GAUGE, Source.SERVER, "Limit (`maxmemory`); 0: none")
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Series))
 
@@ -325,9 +306,9 @@ _END: Final = "<!-- end of series -->"
 
 
 def fill_table(text: str) -> str:
-    """The document with its table written anew. Raises ValueError where it has no place for one."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    """Replaces the table of the document. Raises ValueError if it has no markers for one."""
+    before, begin, remaining = text.partition(_BEGIN)
+    _, end, after = remaining.partition(_END)
     if not begin or not end:
         raise ValueError(f"{DOCUMENT.name} must have the lines {_BEGIN.strip()} and {_END}")
     return f"{before}{begin}\n{table()}\n\n{end}{after}"
@@ -340,8 +321,8 @@ def table() -> str:
 
 def _row(series: Series) -> str:
     labels = f" `{{{', '.join(series.labels)}}}`" if series.labels else ""
-    meaning = f"{series.help}; {series.about}" if series.about else series.help
-    return f"| `{series.name}`{labels} | {series.kind} | {meaning} | {series.source} |"
+    meaning = f"{series.help}; {series.details}" if series.details else series.help
+    return f"| `{series.name}`{labels} | {series.type} | {meaning} | {series.source} |"
 
 
 if __name__ == "__main__":

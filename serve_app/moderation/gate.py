@@ -1,10 +1,10 @@
-"""The moderation gate: inputs are moderated before any work, results before anyone can see them.
+"""The moderation gate: inputs are moderated before any work, results before a client can see them.
 
-A result is stored once, where it stays. Nothing there can be fetched without a signed link, and a link is signed for
-what a task's record names alone, which a result enters after it has passed.
+A result is stored at its final place before it is moderated. Objects can only be fetched by a signed link, and links
+are signed only for results in a task's record. A result enters the record after it has passed.
 
-It fails closed. While the moderator can't be reached a task waits here, and after `wait_s` it ends; nothing passes
-unmoderated, unless the configuration says so.
+The gate fails closed. A task waits while the moderator is unreachable, and fails after `wait_s`. Nothing passes
+unmoderated, unless the settings allow it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _MAX_CALLS: Final = 32
 
 
 class Classifiers(Protocol):
-    """Scores texts, and objects by their keys. An error means that nothing was moderated."""
+    """Scores texts, and objects by their keys. An error means that the subject was not moderated."""
 
     async def moderate_text(self, text: str, /) -> Scores: ...
     async def moderate_object(self, key: str, /) -> Scores: ...
 
 
 class ModeratorLimiter:
-    """Concurrency limit of this process for one kind of moderator call, first come, first served.
+    """Per-process concurrency limit for one kind of moderator call, first in, first out.
 
-    Calls wait here, where waiting is free, and not in the moderator, where a call that times out has used a slot in
-    vain: a slow moderator would classify the less, the more calls it gets.
+    Calls wait here rather than in the moderator. There, a call that times out has used a slot for nothing, and a slow
+    moderator would classify less the more calls it gets.
     """
 
     def __init__(self, max_calls: int) -> None:
         self._slots = asyncio.Semaphore(max_calls)
         self.last_answer = -math.inf
-        """Monotonic time of the last answer: proof that the moderator was within reach."""
+        """Monotonic time of the moderator's last answer to any call."""
 
     @property
     def is_full(self) -> bool:
@@ -52,7 +52,7 @@ class ModeratorLimiter:
 
     @asynccontextmanager
     async def slot(self, draining: asyncio.Event | None = None) -> AsyncIterator[None]:
-        """Holds a slot. Raises DispatcherDraining if the event comes before the slot."""
+        """Holds a slot. Raises DispatcherDraining if `draining` is set before a slot is free."""
         acquisition = asyncio.create_task(self._slots.acquire())
         leaving = asyncio.create_task(draining.wait()) if draining else None
         try:
@@ -63,24 +63,24 @@ class ModeratorLimiter:
         finally:
             if leaving:
                 leaving.cancel()
-            if not acquisition.cancel():  # it was done
+            if not acquisition.cancel():  # already acquired
                 self._slots.release()
 
 
 class Unmoderated(Exception):
-    """The moderator was out of reach for as long as a task may wait for it."""
+    """The moderator was unreachable for as long as a task may wait."""
 
 
 class DispatcherDraining(Exception):
-    """This process begins nothing new; another attempt may."""
+    """This process starts nothing new; another dispatcher may run the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
     """Moderates requests, results and previews.
 
-    `call_s` limits one call of the moderator, `video_call_s` one about a video, which it reads to its end. A request or
-    a result waits until the moderator has given no answer to anyone for `wait_s`.
+    `call_s` limits one call of the moderator, `video_call_s` one about a video, which is read to its end. A request or
+    a result is given up when the moderator has answered no call at all for `wait_s`.
     """
 
     classifiers: Classifiers
@@ -92,12 +92,12 @@ class Gate:
     calls: ModeratorLimiter = field(default_factory=lambda: ModeratorLimiter(_MAX_CALLS))
     video_calls: ModeratorLimiter = field(default_factory=lambda: ModeratorLimiter(1))
     observe: Callable[[str, float], None] = lambda subject, seconds: None
-    """Gets the seconds that moderating a `request` or an `output` took, with or without success."""
+    """Receives the duration in seconds of each moderation of a `request` or an `output`, failed ones too."""
 
     async def request(
         self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, draining: asyncio.Event
     ) -> list[str]:
-        """Returns the reasons to refuse a prompt and the input images at these keys; none if they may pass.
+        """Returns the reasons to refuse a prompt and the input images at these keys; empty if they may pass.
 
         Raises Unmoderated, DispatcherDraining.
         """
@@ -110,14 +110,14 @@ class Gate:
         return await self._reasons("output", [self._moderate(key, draining)], tolerance)
 
     async def preview(self, key: str, tolerance: Tolerance) -> bool:
-        """Tells whether a preview may be shown. Never waits for a slot: in doubt the preview may not."""
+        """Tells whether a preview may be shown: False if moderation fails or has no free slot."""
         if self.calls.is_full:
             return False
         try:
             async with self.calls.slot(), asyncio.timeout(self.call_s):
                 return not self.thresholds.categories_over(await self.classifiers.moderate_object(key), tolerance)
         except Exception as problem:
-            logger.warning("a preview is not shown, since its moderation failed: %s", type(problem).__name__)
+            logger.warning("a preview is not shown because its moderation failed: %s", type(problem).__name__)
             return False
 
     async def _reasons(self, subject: str, scores: Sequence[Awaitable[Scores]], tolerance: Tolerance) -> list[str]:
@@ -126,7 +126,7 @@ class Gate:
         try:
             all_scores = await asyncio.gather(*moderation)
         finally:
-            # Where one failed, the others' retries would hold slots that other tasks wait for.
+            # After one failure, retries of the others would hold slots that other tasks wait for.
             for each in moderation:
                 each.cancel()
             self.observe(subject, time.monotonic() - started_at)

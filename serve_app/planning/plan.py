@@ -1,4 +1,4 @@
-"""A capacity plan: latency, use and money for each number of replicas, and the fewest that keep the objectives."""
+"""A capacity plan: latency, utilisation and cost by number of replicas, and the fewest that meet the objectives."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Final
 
 from serve_app.config.model_settings import AutoscalingSettings
 from serve_app.planning.profile import ModelProfile
-from serve_app.planning.simulation import Outcome, SimulatedTask, Simulation
+from serve_app.planning.simulation import QueueSimulation, SimulatedTask, SimulationResult
 
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _OBJECTIVE: Final = re.compile(r"(p50|p90|p95|p99)(?:=|<=?)([0-9.]+)(ms|s|m|h)?")
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
 _GROWTH: Final = 1.25
-"""Of the number of replicas from one try to the next, as long as it is not enough."""
+"""Factor to the next number of replicas tried while the objectives are not met."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A quantile of the time to the result, and how many seconds it may be at most."""
+    """An upper bound in seconds of a quantile of the time to the result."""
 
     quantile: str
     seconds: float
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """Of `p99=20s`. Raises ValueError."""
+        """Parses `p99=20s`. Raises ValueError."""
         match = _OBJECTIVE.fullmatch(text.replace(" ", ""))
         if match is None:
             raise ValueError(f"an objective is written like p99=20s, with p50, p90, p95 or p99, not {text!r}")
@@ -37,86 +37,86 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """What a number of replicas gives. Times in seconds."""
+    """The prediction for a number of replicas. Times are in seconds."""
 
     replicas: str
-    """A number, or `least-most` with autoscaling."""
+    """A number, or `min-max` with autoscaling."""
     p50: float
     p95: float
     p99: float
     goodput: float
-    """Results within the tightest objective, a second; all results without one."""
+    """Results per second within the tightest objective; all results without one."""
     utilisation: float
-    """Share of the replicas' time in which they take steps."""
+    """Share of the replicas' time spent in steps."""
     gpu_hours: float
     cost: float
     meets: bool
-    """All objectives."""
+    """True if all objectives are met."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """`arrivals` in the order of time, `gpu_price` of a replica's hour."""
+    """Simulates one load with different numbers of replicas. `arrivals` are in order of time."""
 
     arrivals: Sequence[SimulatedTask]
     profile: ModelProfile
     objectives: Sequence[Objective] = ()
     gpu_price: float = 0.0
+    """Price of a replica's hour."""
     losses_per_hour: float = 0.0
-    """Of each replica."""
+    """Mean losses of each replica per hour."""
     duration_s: float = 0.0
-    """Of the load, whose end may have no arrivals."""
+    """Duration of the load, which may end after its last arrival."""
     seed: int = 0
 
-    def simulate(self, scaling: AutoscalingSettings) -> Outcome:
-        arrivals = [replace(task) for task in self.arrivals]
-        losses = self.losses_per_hour
-        return Simulation(arrivals, self.profile, scaling, losses_per_hour=losses, seed=self.seed).run(self.duration_s)
+    def simulate(self, scaling: AutoscalingSettings) -> SimulationResult:
+        arrivals, losses = [replace(task) for task in self.arrivals], self.losses_per_hour
+        simulation = QueueSimulation(arrivals, self.profile, scaling, losses_per_hour=losses, seed=self.seed)
+        return simulation.run(self.duration_s)
 
-    def row(self, scaling: AutoscalingSettings) -> PlanRow:
-        least, most = scaling.min_replicas, scaling.max_replicas
-        return self.describe(self.simulate(scaling), str(least) if least == most else f"{least}-{most}")
-
-    def describe(self, outcome: Outcome, replicas: str) -> PlanRow:
-        ordered = sorted(outcome.results)
+    def evaluate(self, scaling: AutoscalingSettings) -> PlanRow:
+        minimum, maximum, result = scaling.min_replicas, scaling.max_replicas, self.simulate(scaling)
+        ordered = sorted(result.results)
         p = {name: ordered[math.ceil(fraction * len(ordered)) - 1] for name, fraction in _QUANTILES.items()}
         bound = min((each.seconds for each in self.objectives), default=math.inf)
         return PlanRow(
-            replicas,
-            round(p["p50"], 3),
-            round(p["p95"], 3),
-            round(p["p99"], 3),
-            round(sum(took <= bound for took in ordered) / outcome.elapsed_s, 3),
-            round(outcome.busy_s / outcome.replica_s, 3) if outcome.replica_s else 0.0,
-            round(outcome.replica_s / 3600, 3),
-            round(outcome.replica_s / 3600 * self.gpu_price, 2),
-            all(p[each.quantile] <= each.seconds for each in self.objectives),
+            replicas=str(minimum) if minimum == maximum else f"{minimum}-{maximum}",
+            p50=round(p["p50"], 3),
+            p95=round(p["p95"], 3),
+            p99=round(p["p99"], 3),
+            goodput=round(sum(took <= bound for took in ordered) / result.elapsed_s, 3),
+            utilisation=round(result.busy_s / result.replica_s, 3) if result.replica_s else 0.0,
+            gpu_hours=round(result.replica_s / 3600, 3),
+            cost=round(result.replica_s / 3600 * self.gpu_price, 2),
+            meets=all(p[each.quantile] <= each.seconds for each in self.objectives),
         )
 
-    def fixed(self, most: int, on_row: Callable[[PlanRow], None] = lambda _: None) -> list[PlanRow]:
-        """Fixed numbers of replicas, ascending: up to the first that meets the objectives, and one more; or up to
-        `most`. Without objectives, from the least that could be enough on."""
+    def search_fixed(self, max_replicas: int, on_row: Callable[[PlanRow], None] = lambda _: None) -> list[PlanRow]:
+        """Searches the smallest fixed number of replicas that meets the objectives, up to `max_replicas`.
+
+        Returns all numbers tried, ascending, and one above the solution. Without objectives, it tries the lower bound.
+        """
         rows: dict[int, PlanRow] = {}
 
         def meets(count: int) -> bool:
             if count not in rows:
-                rows[count] = self.row(AutoscalingSettings(min_replicas=count, max_replicas=count))
+                rows[count] = self.evaluate(AutoscalingSettings(min_replicas=count, max_replicas=count))
                 on_row(rows[count])
             return rows[count].meets
 
-        enough = min(self._least(), most)
-        short = 0 if self.objectives else enough - 1
-        while not meets(enough) and enough < most:
-            short, enough = enough, min(most, max(enough + 1, math.ceil(enough * _GROWTH)))
-        while enough - short > 1 and rows[enough].meets:
-            middle = (short + enough) // 2
-            short, enough = (short, middle) if meets(middle) else (middle, enough)
-        if enough < most:
+        enough = min(self._lower_bound(), max_replicas)
+        too_few = 0 if self.objectives else enough - 1
+        while not meets(enough) and enough < max_replicas:
+            too_few, enough = enough, min(max_replicas, max(enough + 1, math.ceil(enough * _GROWTH)))
+        while enough - too_few > 1 and rows[enough].meets:
+            middle = (too_few + enough) // 2
+            too_few, enough = (too_few, middle) if meets(middle) else (middle, enough)
+        if enough < max_replicas:
             meets(enough + 1)
         return [rows[count] for count in sorted(rows)]
 
-    def _least(self) -> int:
-        """Replicas with which steps of whole batches alone would take all the time there is."""
+    def _lower_bound(self) -> int:
+        """Returns the number of replicas that steps in full batches would keep busy all the time."""
         shared = self.profile.fixed_s / self.profile.max_batch
         work_s = sum(
             task.total_steps * (shared + self.profile.per_megapixel_s * task.megapixels) for task in self.arrivals
@@ -125,12 +125,12 @@ class Planner:
 
 
 def cheapest(rows: Sequence[PlanRow]) -> PlanRow | None:
-    """Of those that meet all objectives the one with the fewest GPU hours; None where none does."""
+    """Returns the row with the fewest GPU hours that meets all objectives, if any."""
     return min((row for row in rows if row.meets), key=lambda row: row.gpu_hours, default=None)
 
 
 def draw(rows: Sequence[PlanRow], objectives: Sequence[Objective]) -> str:
-    """An SVG: p50 and p99 over fixed numbers of replicas, on a logarithmic scale, and the objectives as lines."""
+    """Draws p50 and p99 by fixed number of replicas, and the objectives as lines, as SVG with a logarithmic scale."""
     fixed = [row for row in rows if "-" not in row.replicas]
     values = [value for row in fixed for value in (row.p50, row.p99)] + [each.seconds for each in objectives]
     low, high = math.log10(max(min(values), 1e-3)) - 0.1, math.log10(max(*values, 2e-3)) + 0.1

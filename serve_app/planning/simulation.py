@@ -1,7 +1,7 @@
-"""The simulator of a model's queue and replicas on a virtual clock.
+"""A simulation of a model's queue and replicas on a virtual clock.
 
-What decides is the code that runs: the scheduler of the step engine, the autoscaling policy, Ray Serve's delays. What
-takes time is the model's profile. The queue is fair as `tasks/fair.lua`, which a test compares it with.
+Decisions are made by the production code: the scheduler of the step engine, the autoscaling policy, Ray Serve's delays.
+Durations come from the model's profile. The queue is as fair as `tasks/fair.lua`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from serve_app.config.model_settings import AutoscalingSettings
 from serve_app.planning.profile import ModelProfile
 from serve_app.ray_internals import ScalingDecision
 
-_PER_MEGAPIXEL: Final = 1000
-"""Tokens of the scheduler, which goes by whole ones."""
-_DECIDES_EVERY_S: Final = 1.0
+_TOKENS_PER_MEGAPIXEL: Final = 1000
+"""Resolution of sizes in the scheduler, which counts in whole tokens."""
+_CONTROL_PERIOD_S: Final = 1.0
 _NO_DECISION: Final = {"target_wait_s", "metrics_interval_s", "look_back_period_s", "aggregation_function"}
-"""Settings of the policy, and of what Ray measures by."""
-_FADE: Final = 0.98
-"""Of what earlier tasks say about the cost of work, as in `tasks/complete.lua`."""
+"""Autoscaling settings of the policy and of Ray's measurements, which the decision does not read."""
+_DECAY: Final = 0.98
+"""Weight of earlier tasks in the mean cost of work, as in `tasks/complete.lua`."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedTask:
-    """One arrival: `at` in seconds, `megapixels` per step. Also its state in a replica."""
+    """One arrival at `at` seconds, with `megapixels` per step, and its progress. A task of the engine's scheduler."""
 
     at: float
     megapixels: float
     total_steps: int
     tenant: str = ""
     done_steps: int = 0
-    started: float | None = None
-    ended: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
     device_s: float = 0.0
 
     @property
     def submitted_at(self) -> float:
-        """To its replica."""
-        return self.at if self.started is None else self.started
+        """Time of arrival at its replica, by which the scheduler orders tasks."""
+        return self.at if self.started_at is None else self.started_at
 
     @property
     def work(self) -> float:
@@ -57,7 +57,7 @@ class SimulatedTask:
 
     @property
     def tokens(self) -> int:
-        return max(1, round(self.megapixels * _PER_MEGAPIXEL))
+        return max(1, round(self.megapixels * _TOKENS_PER_MEGAPIXEL))
 
     @property
     def state(self) -> SimulatedTask:
@@ -84,7 +84,7 @@ class FairQueue:
     def pop(self) -> SimulatedTask:
         start, _, task = heapq.heappop(self._heap)
         self._clock = max(self._clock, start)
-        if not self._heap:  # nobody waits, so nobody's past matters any more
+        if not self._heap:  # no tenant waits, so earlier shares no longer matter
             self._clock = max(self._ends.values())
             self._ends.clear()
         return task
@@ -93,7 +93,7 @@ class FairQueue:
 @dataclass(slots=True, eq=False)
 class _Replica:
     tasks: set[SimulatedTask] = field(default_factory=set)
-    """All that it has."""
+    """All tasks in the replica, in any stage."""
     stepping: list[SimulatedTask] = field(default_factory=list)
     in_step: bool = False
     encoder_free: float = 0.0
@@ -107,24 +107,22 @@ class _Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of a simulation. Times in seconds."""
-
+class SimulationResult:
     results: Sequence[float]
-    """From each arrival to its result."""
+    """Seconds from each arrival to its result."""
     waits: Sequence[float]
-    """From each arrival to its admission by a replica."""
+    """Seconds from each arrival to its admission by a replica."""
     elapsed_s: float
     replica_s: float
-    """Of all replicas together, loading and leaving ones too: what is paid for."""
+    """Paid replica seconds, including loading and leaving replicas."""
     busy_s: float
-    """In which a replica took a step."""
+    """Replica seconds spent in steps."""
     timeline: Sequence[tuple[float, int, int, int]]
-    """Every second of a simulation with autoscaling: time, replicas that work, replicas wanted, tasks that wait."""
+    """Time, working replicas, target replicas and queued tasks, each second; empty without autoscaling."""
 
 
-class Simulation:
-    """One run. `arrivals` in the order of time."""
+class QueueSimulation:
+    """One run of a queue and its replicas. `arrivals` are in order of time."""
 
     def __init__(
         self,
@@ -135,8 +133,10 @@ class Simulation:
         losses_per_hour: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """`scaling` with equal bounds is a fixed number of replicas, there from the beginning. Each replica is
-        lost, with what it has begun, so many times an hour on average, and another one loads in its place."""
+        """`scaling` with equal bounds means a fixed number of replicas, ready at the start.
+
+        Each replica is lost `losses_per_hour` times on average, with the progress of its tasks, and is then replaced.
+        """
         self._arrivals = arrivals
         self._profile = profile
         self._scaling = scaling
@@ -144,7 +144,7 @@ class Simulation:
         self._now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        cost = StepCost(profile.fixed_s, profile.per_megapixel_s / _PER_MEGAPIXEL, 0.0)
+        cost = StepCost(profile.fixed_s, profile.per_megapixel_s / _TOKENS_PER_MEGAPIXEL, 0.0)
         self._costs = StepCosts(profile.max_batch, initial={"image": cost})
         self._queue = FairQueue()
         initial = scaling.min_replicas if scaling.initial_replicas is None else scaling.initial_replicas
@@ -152,7 +152,7 @@ class Simulation:
         self._losses_per_s = losses_per_hour / 3600
         self._replicas: list[_Replica] = []
         self._starting: list[bool] = []
-        """Of replicas that load; whether each is still wanted."""
+        """For each replica that loads or loaded: whether it is still to be added."""
         self._decision = ScalingDecision(scaling.model_dump(exclude=_NO_DECISION, exclude_none=True), initial)
         self._forecast = Forecast()
         self._accepted = self._ended = 0
@@ -163,8 +163,8 @@ class Simulation:
         for _ in range(initial):
             self._add_replica()
 
-    def run(self, duration_s: float = 0.0) -> Outcome:
-        """To the last result, and for `duration_s` at least."""
+    def run(self, duration_s: float = 0.0) -> SimulationResult:
+        """Runs until the last result, and for at least `duration_s`."""
         for task in self._arrivals:
             self._at(task.at, lambda task=task: self._arrive(task))
         if not self._fixed:
@@ -173,9 +173,9 @@ class Simulation:
             self._now, _, act = heapq.heappop(self._events)
             act()
         self._now = max(self._now, duration_s)
-        return Outcome(
-            [task.ended - task.at for task in self._arrivals if task.ended is not None],
-            [task.started - task.at for task in self._arrivals if task.started is not None],
+        return SimulationResult(
+            [task.finished_at - task.at for task in self._arrivals if task.finished_at is not None],
+            [task.started_at - task.at for task in self._arrivals if task.started_at is not None],
             self._now,
             self._scaling.min_replicas * self._now if self._fixed else self._replica_s,
             self._busy_s,
@@ -193,20 +193,20 @@ class Simulation:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Tasks go to replicas with room, of two chosen at random to the one with less, as Ray Serve's router does."""
+        """Sends each task to the less loaded of two random replicas, as Ray Serve's router does."""
         while self._queue:
-            two = self._random.choices(self._replicas, k=2) if self._replicas else []
-            free = [one for one in two if self._has_room(one)] or list(filter(self._has_room, self._replicas))
+            candidates = self._random.choices(self._replicas, k=2) if self._replicas else []
+            free = list(filter(self._is_free, candidates)) or list(filter(self._is_free, self._replicas))
             if not free:
                 return
             replica = min(free, key=lambda one: one.held)
             task = self._queue.pop()
             replica.tasks.add(task)
-            task.started = self._now
+            task.started_at = self._now
             replica.encoder_free = max(replica.encoder_free, self._now) + self._profile.encode_s
             self._at(replica.encoder_free, lambda task=task, replica=replica: self._join(task, replica))
 
-    def _has_room(self, replica: _Replica) -> bool:
+    def _is_free(self, replica: _Replica) -> bool:
         return replica.held < self._profile.max_running and not replica.leaving
 
     def _join(self, task: SimulatedTask, replica: _Replica) -> None:
@@ -220,7 +220,7 @@ class Simulation:
         batch = select_batch(replica.stepping, self._now, self._costs)
         replica.in_step = bool(batch)
         if batch:
-            step_s = self._profile.seconds(sum(task.megapixels for task in batch))
+            step_s = self._profile.step_s(sum(task.megapixels for task in batch))
             self._busy_s += step_s
             self._at(self._now + step_s, lambda: self._end_step(replica, batch, step_s))
 
@@ -239,13 +239,13 @@ class Simulation:
     def _finish(self, task: SimulatedTask, replica: _Replica) -> None:
         if replica.lost:
             return
-        task.ended = self._now + self._profile.overhead_s
+        task.finished_at = self._now + self._profile.overhead_s
         self._ended += 1
         self._unfinished_work -= task.work
         device_s = task.device_s + self._profile.encode_s + self._profile.finish_s
         self._device_s += device_s
-        self._done_work = _FADE * self._done_work + task.work
-        self._done_device_s = _FADE * self._done_device_s + device_s
+        self._done_work = _DECAY * self._done_work + task.work
+        self._done_device_s = _DECAY * self._done_device_s + device_s
         replica.tasks.remove(task)
         if replica.leaving and not replica.held:
             self._replicas.remove(replica)
@@ -275,7 +275,7 @@ class Simulation:
     # Autoscaling
 
     def _scale(self) -> None:
-        """What Serve's controller does, once a second."""
+        """Does the work of Serve's controller, once a second."""
         ongoing = sum(replica.held for replica in self._replicas)
         working = [replica for replica in self._replicas if not replica.leaving]
         if self._scaling.target_wait_s is None:
@@ -288,9 +288,9 @@ class Simulation:
         target = self._decision.update(wanted, len(working), self._now)
         self._start(target - len(working) - sum(self._starting))
         self._stop(len(working) + sum(self._starting) - target)
-        self._replica_s += _DECIDES_EVERY_S * (len(self._replicas) + sum(self._starting))
+        self._replica_s += _CONTROL_PERIOD_S * (len(self._replicas) + sum(self._starting))
         self._timeline.append((self._now, len(working), target, len(self._queue)))
-        self._at(self._now + _DECIDES_EVERY_S, self._scale)
+        self._at(self._now + _CONTROL_PERIOD_S, self._scale)
 
     def _load(self, ongoing: int) -> Load:
         unit_s = self._done_device_s / self._done_work if self._done_work else None
@@ -318,7 +318,7 @@ class Simulation:
             self._replace()
 
     def _stop(self, count: int) -> None:
-        """Those that still load first, then those with least to do, which end what they have."""
+        """Stops loading replicas first, then the least loaded ones, which finish their tasks."""
         for number in range(len(self._starting) - 1, -1, -1):
             if count > 0 and self._starting[number]:
                 self._starting[number] = False

@@ -20,7 +20,7 @@ from support.worker import IMAGE_ENDPOINT, QUEUE
 
 from deployments.contract.counts import ReplicaCounts
 from serve_app.config.settings import MetricsSettings
-from serve_app.metrics.series import ALL, Kind
+from serve_app.metrics.series import ALL, SeriesType
 from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
@@ -152,10 +152,10 @@ def test_every_declared_series_is_told_once_something_happened(run: Run) -> None
     with service.metrics(_replicas) as scraper:
         text = scraper.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    kinds = {Kind.INFO: "gauge"}
+    types = {SeriesType.INFO: "gauge"}
     for series in ALL:
         name = series.name.removesuffix("_total")
-        assert families.pop(name).type == kinds.get(series.kind, series.kind), name
+        assert families.pop(name).type == types.get(series.type, series.type), name
     assert not families, "nothing that is not declared"
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     assert {name for series in ALL for name in series.samples} == names

@@ -106,7 +106,7 @@ def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_cli: GenServe
     assert ("gen-3-image-klein", 512, 256) in {(each.endpoint, each.width, each.height) for each in trace}
     assert not any(secret in text for secret in (task, "private"))
     again = client_cli(*record)
-    assert (again.code, again.err) == (2, "error: trace.jsonl is there already; name another file with --output\n")
+    assert (again.code, again.err) == (2, "error: trace.jsonl exists; name another file with --output\n")
 
 
 @pytest.mark.parametrize(

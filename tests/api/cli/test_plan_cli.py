@@ -36,7 +36,7 @@ def test_words_make_a_plan(gen_serve: GenServe, profile: tuple[str, ...], here: 
 
 
 def test_autoscaling_stands_beside_fixed_numbers(gen_serve: GenServe, profile: tuple[str, ...]) -> None:
-    load = ("--rate", "2", "--duration", "200", "--steps", "10", "--most", "3")
+    load = ("--rate", "2", "--duration", "200", "--steps", "10", "--max-replicas", "3")
     result = gen_serve("plan", MODEL, *load, *profile, "--autoscale", "1-4", "--target-wait", "20", notes=True)
     assert result.table[-1][0] == "1-4"
 
@@ -78,7 +78,7 @@ def test_what_replicas_reported_makes_a_profile(gen_serve: GenServe) -> None:
         (("no-model", "--rate", "1"), "there is no model no-model"),
         ((MODEL, "--rate", "1", "--slo", "p98=1s"), "like p99=20s"),
         ((MODEL, "--rate", "1", "--arrivals", "never"), "--arrivals should be one of"),
-        ((MODEL, "--rate", "1", "--autoscale", "4"), "LEAST-MOST"),
+        ((MODEL, "--rate", "1", "--autoscale", "4"), "MIN-MAX"),
     ],
 )
 def test_what_makes_no_plan_is_said(

@@ -8,7 +8,7 @@ import pytest
 from support.promql import faults
 
 from serve_app.metrics.reader import Scrape
-from serve_app.metrics.series import ALL, DOCUMENT, Kind, Series, fill_table
+from serve_app.metrics.series import ALL, DOCUMENT, Series, SeriesType, fill_table
 
 UNITS = ("seconds", "bytes", "credits")
 NOT_BASE_UNITS = re.compile(r"_(ms|milliseconds|microseconds|minutes|hours|kb|mb|percent|ratio_percent)(_|$)")
@@ -20,8 +20,8 @@ WITHOUT_UNIT = {"gen_credits_balance", "gen_credits_held", "gen_credits_granted"
 def test_a_name_is_conventional(series: Series) -> None:
     assert re.fullmatch(r"gen_[a-z]+(_[a-z]+)*", series.name)
     assert not NOT_BASE_UNITS.search(series.name)
-    assert series.name.endswith("_total") == (series.kind is Kind.COUNTER)
-    assert series.name.endswith("_info") == (series.kind is Kind.INFO)
+    assert series.name.endswith("_total") == (series.type is SeriesType.COUNTER)
+    assert series.name.endswith("_info") == (series.type is SeriesType.INFO)
     assert not series.name.endswith(("_count", "_sum", "_bucket"))
     bare = series.name.removesuffix("_total")
     assert series.name in WITHOUT_UNIT or all(bare.endswith(unit) for unit in UNITS if f"_{unit}" in bare)

@@ -72,7 +72,7 @@ def test_the_fewest_that_keep_the_objective_are_found() -> None:
     arrivals = [SimulatedTask(0.1 * number, 1.0, 10) for number in range(2000)]
     profile = ModelProfile(fixed_s=0.0, per_megapixel_s=0.055, overhead_s=0.0)  # 5.5 replicas' worth
     planner = Planner(arrivals, profile, [Objective("p99", 2.0)], gpu_price=2.0)
-    rows = planner.fixed(20)
+    rows = planner.search_fixed(20)
     assert [(row.replicas, row.meets) for row in rows] == [("5", False), ("6", True), ("7", True)]
     best = cheapest(rows)
     assert best is not None
@@ -84,6 +84,6 @@ def test_the_fewest_that_keep_the_objective_are_found() -> None:
 
 def test_what_no_number_of_replicas_keeps_is_said() -> None:
     profile = ModelProfile(fixed_s=1.0, per_megapixel_s=0.0)
-    rows = Planner([SimulatedTask(0.0, 1.0, 10)], profile, [Objective("p50", 5)]).fixed(3)
+    rows = Planner([SimulatedTask(0.0, 1.0, 10)], profile, [Objective("p50", 5)]).search_fixed(3)
     assert cheapest(rows) is None
     assert all(math.isfinite(row.p50) for row in rows)
