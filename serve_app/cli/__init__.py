@@ -1,28 +1,27 @@
 """The command line: `gen-serve`.
 
-A command's module is imported when the command is used: most need Ray, Redis or the models' contract, and
-`gen-serve --version` should not wait for them.
+A command's module is imported when the command is used. Most modules need Ray, Redis or the models' contract, and
+`gen-serve --version` should not wait for those.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import UserDict
-from importlib import import_module
-from importlib.metadata import version as installed
+from importlib import import_module, metadata
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 
-def _show(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
-        print(f"gen-serve {installed('gen-serve')}")
+        print(f"gen-serve {metadata.version('gen-serve')}")
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show)]
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)]
 
 _MODULES: Final = {
     "up": "up",
@@ -54,11 +53,11 @@ _MODULES: Final = {
     "webhooks": "webhooks",
     "weights": "cluster",
 }
-"""The module of each command: a function or a group of the command's name."""
+"""Module of each command. It has a function or a group of the command's name."""
 
 
-class _Commands(UserDict[str, Any]):
-    """Click commands by name, each imported when it is first looked up."""
+class _LazyCommands(UserDict[str, Any]):
+    """Click commands by name, imported on first access."""
 
     def __getitem__(self, name: str) -> Any:
         if self.data[name] is None:
@@ -73,16 +72,16 @@ class _Commands(UserDict[str, Any]):
         return self.data[name]
 
 
-class _Group(TyperGroup):
+class _LazyGroup(TyperGroup):
     """The top-level commands. `--help` imports them all."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands(dict.fromkeys(_MODULES))
+        self.commands = _LazyCommands(dict.fromkeys(_MODULES))
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_LazyGroup,
     help="Durable, self-hosted asynchronous media generation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -92,21 +91,21 @@ app = typer.Typer(
 
 @app.callback()
 def gen_serve(version: Version = False) -> None:
-    """What every command has."""
+    pass
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration, 130 interrupted by Ctrl-C."""
+    """Runs a command. Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration, 130 Ctrl-C."""
     try:
         app(prog_name="gen-serve")
     except Exception as problem:
         code, message = _explain(problem)
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # in one line, so that it can be read in a log
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # one line, for logs
         sys.exit(code)
 
 
 def _explain(problem: Exception) -> tuple[int, str]:
-    """The exit code and the message of an expected error. Raises any other again."""
+    """Returns exit code and message of an expected error. Raises any other again."""
     from gen_serve_client import GenServeError
     from obstore.exceptions import BaseError
     from redis.exceptions import RedisError
@@ -122,7 +121,7 @@ def _explain(problem: Exception) -> tuple[int, str]:
         case RedisError():
             return 1, f"the task store: {problem}"
         case BaseError():
-            # Of many lines, those after the first about the library's insides.
+            # Further lines are about the library's internals.
             return 1, f"the object store: {str(problem).partition(chr(10))[0]}"
         case FileNotFoundError() | OverflowError() | ValueError():
             return 2, str(problem)

@@ -1,6 +1,6 @@
-"""`gen-serve bench`, by the distribution gen-serve-bench, which may not be installed.
+"""The command `gen-serve bench` of the optional distribution gen-serve-bench.
 
-Here it learns of the services of this machine, and to record what one was asked for.
+This module adds the addresses and keys of services on this machine, and `gen-serve bench record`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli.service import ServiceError, address_and_key, find
+from serve_app.cli.service import ServiceError, address_and_key, find_service
 
 try:
     from gen_serve_bench import cli
@@ -20,7 +20,7 @@ except ModuleNotFoundError as missing:
 
     class _NotInstalled(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            raise ServiceError("gen-serve bench is a distribution of its own: pip install ./benchmarks/load")
+            raise ServiceError("gen-serve bench is not installed: pip install ./benchmarks/load")
 
     bench = typer.Typer(cls=_NotInstalled, help="Put any server under load (not installed).")
     bench.callback()(lambda: None)
@@ -33,7 +33,7 @@ else:
         except ValueError:
             if required:
                 raise
-            return find(base_url)[0], ""
+            return find_service(base_url)[0], ""
 
     cli.locate = _locate
     bench = cli.app

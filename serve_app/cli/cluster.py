@@ -1,4 +1,4 @@
-"""Commands of clusters: `deploy`, `down`, `check`, `weights`."""
+"""Commands for clusters: `deploy`, `down`, `check`, `weights`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from serve_app.cli.output import INTERRUPTED, Bytes, say, show, show_json
 from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import load_settings, settings_file
 from serve_app.cluster.checks.result import CheckResult
-from serve_app.config import catalog, settings
+from serve_app.config import catalog
+from serve_app.config import settings as all_settings
 from serve_app.config.replicas import complete
 from serve_app.config.settings import Settings
 from serve_app.launcher import ray_flags
@@ -28,68 +29,68 @@ if TYPE_CHECKING:
 
 def deploy(
     config: Config = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Restart all replicas, changed or not.")] = False,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look first whether all is fit.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Restart all replicas, not only changed ones.")] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Skip gen-serve check.")] = False,
 ) -> None:
-    """Deploy the service onto the Ray cluster of ray.address; replicas of what is unchanged go on as they are.
+    """Deploy the service to the Ray cluster of ray.address. Replicas of unchanged deployments keep running.
 
     \b
     gen-serve deploy --config /etc/gen-serve/config.yaml
     """
-    chosen = complete(settings.load(settings_file(config)))
-    with on_cluster(chosen):
+    settings = complete(all_settings.load(settings_file(config)))
+    with on_cluster(settings):
         from serve_app import application
         from serve_app.cluster.deploy import deploy_application, listen_everywhere
         from serve_app.cluster.preflight import run_preflight
 
-        if not unchecked and not run_preflight(chosen, ray_flags.FLAGS):
-            raise ServiceError("nothing was changed: fix what is refused above, or look at it again: gen-serve check")
+        if not unchecked and not run_preflight(settings, ray_flags.FLAGS):
+            raise ServiceError("nothing was changed: fix what is refused above; gen-serve check shows it again")
         sys.stdout.flush()
         try:
-            if elsewhere := listen_everywhere(chosen):
-                say(elsewhere)
-            application_to_run = application.build(chosen, secrets.token_hex(4) if restart else "")
-            faults = deploy_application(application_to_run, catalog.load(chosen).models)
+            if message := listen_everywhere(settings):
+                say(message)
+            new = application.build(settings, secrets.token_hex(4) if restart else "")
+            faults = deploy_application(new, catalog.load(settings).models)
         except RuntimeError as problem:
             raise ServiceError(str(problem)) from None
     if faults:
-        named = "; ".join(f"models.{name} can't be loaded: {fault.reason}" for name, fault in faults.items())
-        raise ServiceError(f"deployed, but {named}. Replicas of the version before go on, where there were any")
+        reasons = "; ".join(f"models.{name} can't be settings: {fault.reason}" for name, fault in faults.items())
+        raise ServiceError(f"deployed, but {reasons}. Replicas of the previous version keep running, if any")
     print("deployed, and running")
 
 
 def down(config: Config = None) -> None:
-    """Take the service off the Ray cluster of ray.address; other applications there stay. Nothing accepted is lost."""
-    chosen = settings.load(settings_file(config))
-    with on_cluster(chosen):
+    """Remove the service from the Ray cluster of ray.address. Accepted tasks stay in the task store."""
+    settings = all_settings.load(settings_file(config))
+    with on_cluster(settings):
         from serve_app.cluster.deploy import remove_application
 
         if not remove_application():
             raise ServiceError("no application of this service runs on that cluster")
-    print("taken off the cluster; accepted tasks go on once it is deployed again")
+    print("removed from the cluster; accepted tasks continue after the next deploy")
 
 
 @contextmanager
-def on_cluster(chosen: Settings) -> Iterator[None]:
-    """Within it this process is a driver of the cluster that is set. Raises ValueError where none is."""
-    if chosen.ray.address is None:
+def on_cluster(settings: Settings) -> Iterator[None]:
+    """Connects this process to the cluster of `ray.address`. Raises ValueError if that is not set."""
+    if settings.ray.address is None:
         raise ValueError(
-            "ray.address is not set: it names the cluster, auto that of this machine; gen-serve up needs none"
+            "ray.address is not set: set it to the cluster's address, or to auto for the cluster of this machine"
         )
     ray_flags.apply()  # before Ray is imported
     from serve_app.cluster.deploy import ClusterUnreachable, connect
 
     try:
-        with connect(chosen.ray.address):
+        with connect(settings.ray.address):
             yield
     except ClusterUnreachable as problem:
         raise ServiceError(str(problem)) from None
 
 
 def check(as_json: Json = False, config: Config = None) -> None:
-    """Look at Redis, the object store, clocks, weights, GPUs, and every node of the cluster of ray.address.
+    """Check Redis, the object store, clocks, weights, GPUs, and every node of the cluster of ray.address.
 
-    Exit code 1 where something is refused: tasks could be lost, or nothing would work.
+    Exit code 1 if a check refuses: tasks could be lost, or the service would not work.
     """
     from serve_app.cluster.preflight import may_serve, print_results
 
@@ -99,35 +100,33 @@ def check(as_json: Json = False, config: Config = None) -> None:
     else:
         print_results(results)
     if not may_serve(results):
-        raise ServiceError("not fit to serve: fix what is refused")
+        raise ServiceError("not fit to serve: fix what is refused above")
 
 
-def _check(chosen: Settings) -> list[CheckResult]:
+def _check(settings: Settings) -> list[CheckResult]:
     from serve_app.cluster.preflight import check_everything
 
-    if chosen.ray.address is None:
-        return check_everything(chosen, None)
-    with on_cluster(chosen):
-        return check_everything(chosen, ray_flags.FLAGS)
+    if settings.ray.address is None:
+        return check_everything(settings, None)
+    with on_cluster(settings):
+        return check_everything(settings, ray_flags.FLAGS)
 
 
-weights = typer.Typer(
-    help="What replicas load: on which machines it is, and fetching it before they start.", no_args_is_help=True
-)
+weights = typer.Typer(help="Weights of models: list them by machine, or fetch them in advance.", no_args_is_help=True)
 
 _HERE: Final = "here"
 
-Here = Annotated[bool, typer.Option("--here", help="This machine alone, though ray.address names a cluster.")]
+Here = Annotated[bool, typer.Option("--here", help="Only this machine, not the cluster of ray.address.")]
 
 
 @weights.command("fetch")
 def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> None:
-    """Fetch all that replicas load from the model hub, onto every node of ray.address that may run them, else here.
+    """Fetch all weights from the model hub to each node that may run their replicas; without ray.address, to this one.
 
-    What is there is not fetched again. Exit code 1 where something could not be fetched; all the rest is.
+    Complete files are not fetched again. Exit code 1 if a checkpoint could not be fetched; the others still are.
     """
-    chosen = load_settings(config)
-    checkpoints = _load_required(chosen)
+    settings = load_settings(config)
+    checkpoints = _load_required(settings)
     rows: list[tuple[str, str, str]] = []
     failures = 0
 
@@ -142,38 +141,38 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
     from serve_app.cluster.weights import Nodes, fetch_weights
 
     try:
-        if here or chosen.ray.address is None:
-            note((_HERE, result) for result in fetch_weights(checkpoints, chosen.network.proxy))
+        if here or settings.ray.address is None:
+            note((_HERE, result) for result in fetch_weights(checkpoints, settings.network.proxy))
         else:
-            with on_cluster(chosen):
+            with on_cluster(settings):
                 nodes = Nodes(checkpoints)
-                _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
-                note(nodes.fetch(chosen.network.proxy))
+                _report_unplaced(checkpoints, nodes.checkpoints)
+                note(nodes.fetch(settings.network.proxy))
     except KeyboardInterrupt:
-        say("stopped: files that came whole are kept, and another fetch goes on with the others")
-        os._exit(INTERRUPTED)  # the hub's threads would end the repository first
+        say("stopped: complete files are kept, and the next fetch continues with the others")
+        os._exit(INTERRUPTED)  # a normal exit would wait for the hub's threads to finish the repository
     show(("checkpoint", "where", "state"), rows, as_json=as_json)
     if failures:
-        raise ServiceError(f"{failures} of {len(rows)} could not be fetched, as told above; the others are there")
+        raise ServiceError(f"{failures} of {len(rows)} could not be fetched, see above; the others were")
 
 
 @weights.command("list")
 def list_(here: Here = False, as_json: Json = False, config: Config = None) -> None:
-    """Every checkpoint that replicas load, and where it is. The hub is not asked."""
+    """List the checkpoints of all replicas, and the machines that have them. It does not ask the hub."""
     from ray.exceptions import RayError
 
     from serve_app.cluster.weights import Nodes, find_weights
 
-    chosen = load_settings(config)
-    checkpoints = _load_required(chosen)
-    local = here or chosen.ray.address is None
-    with nullcontext() if local else on_cluster(chosen):
+    settings = load_settings(config)
+    checkpoints = _load_required(settings)
+    local = here or settings.ray.address is None
+    with nullcontext() if local else on_cluster(settings):
         if local:
             loads: Mapping[str, tuple[RequiredCheckpoint, ...]] = {_HERE: checkpoints}
             local_checkpoints: Mapping[str, list[LocalCheckpoint]] = {_HERE: find_weights(checkpoints)}
         else:
             nodes = Nodes(checkpoints)
-            _say_what_fits_nowhere(checkpoints, nodes.checkpoints)
+            _report_unplaced(checkpoints, nodes.checkpoints)
             try:
                 loads, local_checkpoints = nodes.checkpoints, nodes.find()
             except RayError as problem:
@@ -196,14 +195,14 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
     show(("for", "checkpoint", "revision", "size", "there", "missing"), rows, as_json=as_json)
 
 
-def _load_required(chosen: Settings) -> tuple[RequiredCheckpoint, ...]:
+def _load_required(settings: Settings) -> tuple[RequiredCheckpoint, ...]:
     from serve_app.cluster.checkpoints import required_checkpoints
 
-    return required_checkpoints(chosen, catalog.load(chosen))
+    return required_checkpoints(settings, catalog.load(settings))
 
 
-def _say_what_fits_nowhere(
+def _report_unplaced(
     checkpoints: tuple[RequiredCheckpoint, ...], loads: Mapping[str, tuple[RequiredCheckpoint, ...]]
 ) -> None:
-    if nowhere := sorted({each.checkpoint for each in set(checkpoints).difference(*loads.values())}):
-        say(f"no node there now may run what loads these: {', '.join(nowhere)}")
+    if unplaced := sorted({each.checkpoint for each in set(checkpoints).difference(*loads.values())}):
+        say(f"no node of the cluster can run the replicas that load {', '.join(unplaced)}")

@@ -1,7 +1,7 @@
-"""Request fields at the command line, in HTTPie's syntax, checked against the service's OpenAPI document.
+"""Request fields on the command line, in HTTPie's syntax, converted by the service's OpenAPI document.
 
-`name=value` takes the type that the endpoint gives to the field, `name=@FILE` sends a file where the field holds one,
-`name:=JSON` sends JSON as it is.
+`name=value` is converted to the field's type, `name=@FILE` sends a file if the field is an image or a video, and
+`name:=JSON` sends JSON unchanged.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ from serve_app.inputs.settings import IMAGES, VIDEOS
 
 Schema = Mapping[str, Any]
 
-_KINDS = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """What one field takes."""
-
-    kinds: frozenset[str]
-    """Types of JSON."""
+    types: frozenset[str]
+    """JSON types that the field accepts."""
     choices: tuple[str, ...] = ()
     item: Field | None = None
-    """Of a list."""
+    """The items of an array."""
 
-    def value(self, text: str) -> Any:
-        """`text` as JSON, where the field takes what that makes; else as it is."""
-        read = parse_json(text)
-        if "string" in self.kinds and (read is None or not self._takes(read)):
+    def convert(self, text: str) -> Any:
+        """Converts `text` to a JSON value that the field accepts; else leaves it a string.
+
+        The service refuses a wrong value with a better message than could be given here.
+        """
+        value = parse_json(text)
+        if "string" in self.types and (value is None or not self._accepts(value)):
             return text
-        if "array" in self.kinds and not isinstance(read, list):
-            return [self.item.value(text) if self.item else text]
-        # What does not fit is refused by the service, which says what would.
-        return text if isinstance(read, str) else read
+        if "array" in self.types and not isinstance(value, list):
+            return [self.item.convert(text) if self.item else text]
+        return text if isinstance(value, str) else value
 
-    def _takes(self, value: Any) -> bool:
-        kind = _KINDS.get(type(value))
-        return kind in self.kinds or (kind == "integer" and "number" in self.kinds)
+    def _accepts(self, value: Any) -> bool:
+        json_type = _JSON_TYPES.get(type(value))
+        return json_type in self.types or (json_type == "integer" and "number" in self.types)
 
 
 @dataclass(frozen=True)
 class Form:
-    """What an endpoint takes, by field; None where the service does not say."""
+    """The fields of an endpoint; None if the service does not describe them."""
 
     fields: Mapping[str, Field] | None = None
 
     @property
     def formats(self) -> tuple[str, ...] | None:
-        """Which files the endpoint makes, None where that is not known. What has no choice of them makes videos."""
+        """The output formats of the endpoint; None if unknown. An endpoint without a choice makes videos."""
         if self.fields is None:
             return None
-        chosen = self.fields.get("output_format")
-        return chosen.choices if chosen else ("mp4",)
+        field = self.fields.get("output_format")
+        return field.choices if field else ("mp4",)
 
 
 class Description:
-    """Read from the document at `/openapi.json`."""
+    """A service's OpenAPI document."""
 
     def __init__(self, document: Schema) -> None:
         self._document = document
 
     def endpoints(self) -> dict[str, Schema]:
-        """The operations that generate, by the endpoint's name."""
+        """Returns the generating operations by endpoint name."""
         return {
             path.removeprefix("/v1/"): methods["post"]
             for path, methods in self._document.get("paths", {}).items()
@@ -77,12 +77,12 @@ class Description:
         }
 
     def form(self, endpoint: str) -> Form:
-        """What the endpoint takes; it may be named by another family name, which no description has."""
+        """Returns the fields of an endpoint. Its name may have a family alias, which is not in the document."""
         endpoints = self.endpoints()
         operation = endpoints.get(endpoint) or endpoints.get(f"gen-{endpoint.partition('-')[2]}")
         try:
             return Form() if operation is None else Form(self._fields(operation))
-        except (KeyError, TypeError, ValueError):  # another service's, of another form
+        except (KeyError, TypeError, ValueError):  # an unknown service with another kind of document
             return Form()
 
     def _fields(self, operation: Schema) -> dict[str, Field]:
@@ -96,11 +96,11 @@ class Description:
         leaves = [leaf for schema in schemas for leaf in self._leaves(schema)]
         items = [leaf["items"] for leaf in leaves if "items" in leaf]
         choices = [choice for leaf in leaves for choice in leaf.get("enum", ())]
-        kinds = frozenset(leaf["type"] for leaf in leaves if "type" in leaf)
-        return Field(kinds, tuple(dict.fromkeys(choices)), self._field(*items) if items else None)
+        types = frozenset(leaf["type"] for leaf in leaves if "type" in leaf)
+        return Field(types, tuple(dict.fromkeys(choices)), self._field(*items) if items else None)
 
     def _leaves(self, schema: Schema) -> Iterator[Schema]:
-        """The alternatives that a schema comes to."""
+        """Yields the alternatives of a schema, with references resolved."""
         if "$ref" in schema:
             *_, name = schema["$ref"].split("/")
             yield from self._leaves(self._document["components"]["schemas"][name])
@@ -112,27 +112,32 @@ class Description:
 
 
 def parse_json(text: str) -> Any:
-    """What the text is as JSON, itself where it is none."""
+    """Parses a text as JSON; returns the text itself if it is none."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_reject_constant)
     except ValueError:
         return text
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not in JSON")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 _FIELD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<sign>:?=)(?P<text>.*)", re.DOTALL)
 
 
 def request_body(fields: Sequence[str], form: Form) -> dict[str, Any]:
-    """`["steps=4", "images=@a.png", "images=@b.png"]` as a request body. Raises ValueError for what it can't read."""
+    """Builds a request body from `["steps=4", "images=@a.png", "images=@b.png"]`. Raises ValueError."""
     values: dict[str, list[Any]] = {}
     for field in fields:
         name, value = _read(field, form)
         values.setdefault(name, []).append(value)
-    return {name: items[0] if len(items) == 1 else _flatten(items) for name, items in values.items()}
+    return {
+        name: items[0]
+        if len(items) == 1
+        else [each for item in items for each in (item if isinstance(item, list) else [item])]
+        for name, items in values.items()
+    }
 
 
 def _read(field: str, form: Form) -> tuple[str, Any]:
@@ -142,11 +147,11 @@ def _read(field: str, form: Form) -> tuple[str, Any]:
     name, sign, text = parts["name"], parts["sign"], parts["text"]
     if sign == ":=":
         return name, _json(name, text)
-    if takes_files(name):
+    if holds_files(name):
         text = _content(name, text)
     if form.fields and name in form.fields:
-        return name, form.fields[name].value(text)
-    # The service does not say what it is.
+        return name, form.fields[name].convert(text)
+    # The service does not describe the field.
     return name, [text] if name == "images" else parse_json(text)
 
 
@@ -158,37 +163,30 @@ def _json(name: str, text: str) -> Any:
 
 
 def _content(name: str, text: str) -> str:
-    """What a field that holds a file is sent for it."""
+    """Returns the value of an image or video field: a file's content, or the text itself."""
     if text.startswith("@"):
         return encode_file(name, Path(text[1:]))
     if len(text) < 1024 and Path(text).is_file():
-        raise ValueError(f"{name}={text} is the name of a file; {name}=@{text} sends what is in it")
+        raise ValueError(f"{name}={text} is the name of a file; {name}=@{text} sends its content")
     return text
-
-
-def _flatten(values: list[Any]) -> list[Any]:
-    """Of a field that was named several times."""
-    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 VIDEO_FIELD = "start_video"
 
 
-def takes_files(field: str) -> bool:
-    """Whether a field of this name holds an image, images or a video, on any endpoint."""
+def holds_files(field: str) -> bool:
+    """Tells whether a field of this name holds images or a video on any endpoint."""
     return field in _image_fields() or field == VIDEO_FIELD
 
 
 def encode_file(field: str, file: Path) -> str:
-    """The file in base64, for this field. Raises ValueError for what the service would refuse at the first look."""
+    """Encodes a file in base64. Raises ValueError for a size or format that the service would refuse."""
     if not file.is_file():
         raise ValueError(f"{field}: no such file: {file}")
     is_video = field == VIDEO_FIELD
     limits, expected = (VIDEOS, "an mp4 video") if is_video else (IMAGES, "a JPEG, PNG or WebP image")
     if (size := file.stat().st_size) > limits.max_bytes:
-        raise ValueError(
-            f"{field}: {file} has {size / 2**20:.1f} MB; at most {limits.max_bytes / 2**20:g} MB are taken"
-        )
+        raise ValueError(f"{field}: {file} has {size / 2**20:.1f} MB; the maximum is {limits.max_bytes / 2**20:g} MB")
     data = file.read_bytes()
     if not (_is_mp4(data) if is_video else _is_image(data)):
         raise ValueError(f"{field}: {file} is not {expected}")
@@ -197,7 +195,7 @@ def encode_file(field: str, file: Path) -> str:
 
 @cache
 def _image_fields() -> frozenset[str]:
-    from serve_app.schemas import REQUESTS  # here: it takes half a second, and few commands need it
+    from serve_app.schemas import REQUESTS  # takes half a second, and few commands need it
 
     return frozenset(name for form in REQUESTS.values() for name in form.image_fields) | {"keyframes"}
 

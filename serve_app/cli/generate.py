@@ -1,4 +1,4 @@
-"""`gen-serve generate`: one request, to any service that speaks this dialect."""
+"""The command `gen-serve generate`: one request to any service of this API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serve_app.cli.output import (
     INTERRUPTED,
     Output,
     ask_to_cancel,
-    check_place,
+    check_writable,
     follow,
     save,
     say_result,
@@ -27,7 +27,7 @@ from serve_app.cli.service import BaseUrl, Client, Json, Key, connect
 
 
 def generate(
-    endpoint: Annotated[str, typer.Argument(help="As `gen-serve models` lists them, e.g. gen-3-image-klein.")],
+    endpoint: Annotated[str, typer.Argument(help="An endpoint of gen-serve models, like gen-3-image-klein.")],
     fields: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,15 +37,15 @@ def generate(
     ] = None,
     output: Output = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Print the id and leave; `tasks wait ID` fetches it.")
+        bool, typer.Option("--detach", help="Print the id and exit; `tasks wait ID` fetches the result.")
     ] = False,
     as_json: Json = False,
     base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:
-    """Submit a request, wait for its result, save it, print the file's name.
+    """Submit a request, wait for its result, save it, and print the file's name.
 
-    Ctrl-C offers to cancel the task; a second one leaves it as it is. Where nobody can answer, Ctrl-C cancels.
+    Ctrl-C asks whether to cancel the task; a second one keeps it. Without a terminal, Ctrl-C cancels the task.
 
     \b
     gen-serve generate gen-3-image-klein prompt="a red star" -o star.png
@@ -54,8 +54,8 @@ def generate(
     """
     endpoint = endpoint.removeprefix("/").removeprefix("v1/")
     if detach and output is not None:
-        raise ValueError("with --detach nothing is saved: leave out -o, and give it to gen-serve tasks wait")
-    check_place(output)
+        raise ValueError("--detach saves no file: give -o to gen-serve tasks wait instead")
+    check_writable(output)
     with connect(base_url, key) as client:
         form = client.description().form(endpoint)
         body = with_format(request_body(fields or [], form), endpoint, form, output)
@@ -63,7 +63,7 @@ def generate(
             submission = _submit(client, endpoint, body)
             show_json(submission) if as_json else print(submission["id"])
             return
-        result, path = make(client, endpoint, body, output, following=_follow_or_cancel)
+        result, path = make(client, endpoint, body, output, wait=_follow_or_cancel)
     if as_json:
         show_json({**result.task, "file": str(path)})
     else:
@@ -76,22 +76,21 @@ def make(
     endpoint: str,
     body: Mapping[str, Any],
     output: Path | None,
-    following: Callable[[Client, str], Result] = follow,
+    wait: Callable[[Client, str], Result] = follow,
 ) -> tuple[Result, Path]:
-    """Submits, waits, saves. Returns what was made and where its file is. Raises GenServeError when that is nothing."""
-    result = following(client, _submit(client, endpoint, body)["id"])
+    """Submits, waits and saves. Returns the result and the path of its file. Raises GenServeError."""
+    result = wait(client, _submit(client, endpoint, body)["id"])
     return result, save(result, output)
 
 
 def _submit(client: Client, endpoint: str, body: Mapping[str, Any]) -> Submission:
-    """The answer, with its warnings said at once."""
     submission = client.submit(endpoint, body)
     say_warnings(submission)
     return submission
 
 
 def _follow_or_cancel(client: Client, task_id: str) -> Result:
-    """What the task made, for someone who may change their mind."""
+    """Waits as `follow` does. Ctrl-C offers to cancel the task."""
     try:
         return follow(client, task_id)
     except KeyboardInterrupt:

@@ -20,44 +20,40 @@ from serve_app.storage.pages import LogLevels
 
 
 def metrics(config: Config = None) -> None:
-    """Serve the figures for Prometheus until stopped: for clusters, where no `gen-serve up` does.
+    """Serve the metrics for Prometheus until stopped. On one machine, gen-serve up already does.
 
-    One process is enough, however many replicas run. It needs the task store alone, not Ray.
+    A cluster needs one such process. It needs the task store, but not Ray.
     """
     from serve_app.api.metrics import PATH, create_metrics_app
     from serve_app.launcher.running import MetricsServer, PortInUse, listen
 
-    chosen = load_settings(config)
-    host, port = chosen.metrics.host, chosen.metrics.port
+    settings = load_settings(config)
+    host, port = settings.metrics.host, settings.metrics.port
     if port is None:
-        raise ValueError("metrics.port is null: set it, or GEN_METRICS__PORT, to the port to serve the figures on")
-    if chosen.redis.url is None:
-        raise ValueError(
-            "redis.url is not set: gen-serve up, which runs the embedded server, serves the figures there itself"
-        )
-    app = create_metrics_app(chosen, catalog.load(chosen))
+        raise ValueError("metrics.port is null: set it, or GEN_METRICS__PORT, to the port for the metrics")
+    if settings.redis.url is None:
+        raise ValueError("redis.url is not set: gen-serve up runs the embedded server and serves its metrics itself")
+    app = create_metrics_app(settings, catalog.load(settings))
     try:
         listener = listen(host, port, "metrics.port")
     except PortInUse as problem:
         raise ValueError(str(problem)) from None
-    print(f"figures: http://{reachable(host)}:{port}{PATH}", flush=True)
+    print(f"metrics: http://{reachable(host)}:{port}{PATH}", flush=True)
     MetricsServer(app, listener).run()
 
 
-logs = typer.Typer(help="How much a running service logs.", no_args_is_help=True)
-
-USUAL = "default"
+logs = typer.Typer(help="Log levels of a running service.", no_args_is_help=True)
 
 
 @logs.command("level")
-def level(
-    module: Annotated[str, typer.Argument(help="A module, or what is above several: serve_app.dispatcher.")],
-    least: Annotated[
-        str, typer.Argument(metavar="LEVEL", help="debug, info, warning, error, critical; default: as in the settings.")
+def set_level(
+    module: Annotated[str, typer.Argument(help="A module or package, like serve_app.dispatcher.")],
+    level: Annotated[
+        str, typer.Argument(help="debug, info, warning, error or critical; default: the level of the settings.")
     ],
     config: Config = None,
 ) -> None:
-    """Set the least that a module logs; takes hold within seconds, in models with their next job.
+    """Set the log level of a module. It takes effect within seconds, in models with their next job.
 
     \b
     gen-serve logs level serve_app.dispatcher debug
@@ -65,15 +61,15 @@ def level(
 
     async def store() -> None:
         async with open_redis(config) as (redis, prefix):
-            await LogLevels(redis, prefix).set(module, None if least == USUAL else least)
+            await LogLevels(redis, prefix).set(module, None if level == "default" else level)
 
     asyncio.run(store())
-    print(f"{module}: {least}")
+    print(f"{module}: {level}")
 
 
 @logs.command("levels")
-def levels(as_json: Json = False, config: Config = None) -> None:
-    """List the levels that were set; all others are as in the settings."""
+def list_levels(as_json: Json = False, config: Config = None) -> None:
+    """List the levels set for modules. All others have the level of the settings."""
 
     async def read() -> dict[str, str]:
         async with open_redis(config) as (redis, prefix):
@@ -85,14 +81,14 @@ def levels(as_json: Json = False, config: Config = None) -> None:
 
 def openapi(
     config: Config = None,
-    admin: Annotated[bool, typer.Option("--admin", help="Of sessions and administration.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="Describe sessions and administration instead.")] = False,
 ) -> None:
     """Print the OpenAPI description of the service."""
     from serve_app.api.app import create_app
     from serve_app.api.openapi import admin_document
 
-    chosen = load_settings(config)
-    app = create_app(chosen, catalog.load(chosen))
+    settings = load_settings(config)
+    app = create_app(settings, catalog.load(settings))
     print(json.dumps(admin_document(app) if admin else app.openapi(), indent=2, sort_keys=True))
 
 
@@ -100,14 +96,14 @@ _COLUMNS = ("endpoint", "mode", "credits", "per", "further MP", "MP sent", "depr
 
 
 def models(as_json: Json = False, base_url: BaseUrl = None) -> None:
-    """List the endpoints with their prices: credits for the first megapixel, each further one, each one sent."""
+    """List the endpoints and their prices in credits: for the first megapixel, each further one, each input one."""
     with connect_without_key(base_url) as client:
         endpoints = client.description().endpoints()
     show(_COLUMNS, (row for name in endpoints for row in _rows(name, endpoints[name])), as_json=as_json)
 
 
 def _rows(name: str, operation: Schema) -> Iterator[tuple[Cell, ...]]:
-    """One for each mode; one without prices where the service does not say them."""
+    """Yields a row for each mode; one row without prices if the service does not list them."""
     prices: list[dict[str, Any]] = operation.get("x-prices") or [{}]
     for price in prices:
         yield (
@@ -132,8 +128,8 @@ finetunes = typer.Typer(help="Tuned models (LoRA).", no_args_is_help=True)
 @finetunes.command()
 def add(
     file: Annotated[Path, typer.Argument(help="Safetensors file.")],
-    base: Annotated[str, typer.Option(help="Endpoint it was made for, e.g. gen-3-image-klein.")],
-    name: Annotated[str, typer.Option(help="What to call it; else the file's name.")] = "",
+    base: Annotated[str, typer.Option(help="The endpoint it was trained for, like gen-3-image-klein.")],
+    name: Annotated[str, typer.Option(help="Name; by default the file's.")] = "",
     base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:

@@ -25,7 +25,7 @@ from serve_app.cli.service import Client, explain
 
 
 class Moment(float):
-    """Epoch seconds."""
+    """Epoch seconds, shown as local time."""
 
     def __str__(self) -> str:
         return f"{datetime.fromtimestamp(self):%Y-%m-%d %H:%M}"
@@ -43,14 +43,12 @@ class Amount(float):
 
 
 class Bytes(float):
-    """A size."""
-
     def __str__(self) -> str:
         return decimal(int(self))
 
 
 class Spent(NamedTuple):
-    """What was spent in a window of time, and what may be at most."""
+    """Credits spent in a period, and its limit."""
 
     spent: Amount
     limit: Amount | None
@@ -63,7 +61,7 @@ Cell: TypeAlias = str | float | Spent | Mapping[str, Any] | None
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, as_json: bool = False) -> None:
-    """Prints a row a line, or an array of objects whose keys are the names of the columns, spaces as underscores."""
+    """Prints a table, or a JSON array of objects by column name, with underscores for spaces."""
     if as_json:
         show_json(to_objects(columns, rows))
     else:
@@ -81,7 +79,7 @@ def show_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """Ids are never cut, and into a pipe nothing is."""
+    """Builds a table that never truncates ids."""
     grid = Table(box=None)
     for name in columns:
         grid.add_column(name, no_wrap=True, overflow="ignore" if name == "id" else "ellipsis")
@@ -90,13 +88,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     return grid
 
 
-def moment(at: float | None) -> str:
-    """Epoch seconds as local time, or nothing."""
-    return "" if at is None else str(Moment(at))
+def moment(seconds: float | None) -> str:
+    return "" if seconds is None else str(Moment(seconds))
 
 
 def at(seconds: float | None) -> Moment | None:
-    """A cell of epoch seconds, which may be unknown."""
     return None if seconds is None else Moment(seconds)
 
 
@@ -117,30 +113,32 @@ def _format(cell: Cell) -> str:
 
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, by the convention of shells."""
 
-_WARNINGS: Final = 10
-_WARNING_CHARS: Final = 500
+_MAX_WARNINGS: Final = 10
+_MAX_CHARS: Final = 500
 
 
 def follow(client: Client, task_id: str) -> Result:
-    """What the task made, once it is there. Raises as `Client.wait` does."""
-    status, words = TextColumn("{task.description:>10}"), TextColumn("{task.fields[words]}", markup=False)
-    columns = (status, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), words)
+    """Waits for a task and draws its progress. Raises as `Client.wait` does."""
+    status, outlook = TextColumn("{task.description:>10}"), TextColumn("{task.fields[outlook]}", markup=False)
+    columns = (status, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), outlook)
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        line = bar.add_task("Pending", total=1.0, words="")
+        line = bar.add_task("Pending", total=1.0, outlook="")
 
         def show(task: TaskResult) -> None:
-            words = foretell(task.get("details") or {})
-            bar.update(line, description=task["status"], completed=task.get("progress") or 0, words=words)
+            outlook = describe_outlook(task.get("details") or {})
+            bar.update(line, description=task["status"], completed=task.get("progress") or 0, outlook=outlook)
 
         return client.wait(task_id, progress=show)
 
 
-def foretell(details: Mapping[str, Any]) -> str:
-    """In words, what a service expects of a task that has not ended, as its page says it; empty where it says nothing.
-    It may be any service."""
+def describe_outlook(details: Mapping[str, Any]) -> str:
+    """Describes queue position and eta of an unfinished task, in the words of the web pages.
+
+    `details` come from any service, so they may be missing or of another type.
+    """
     message, position, eta = (details.get(name) for name in ("message", "queue_position", "eta"))
     if isinstance(message, str):
         return _printable(message)
@@ -154,9 +152,9 @@ def foretell(details: Mapping[str, Any]) -> str:
 
 
 def ask_to_cancel(client: Client, task_id: str) -> None:
-    """After a Ctrl-C: asks on a terminal; elsewhere nobody is left who would want the result. Another one leaves."""
+    """Offers to cancel a task after Ctrl-C; a second Ctrl-C keeps it. Without a terminal, cancels it."""
     try:
-        if not _someone_answers() or typer.confirm("Cancel the task?", default=True, err=True):
+        if not _is_interactive() or typer.confirm("Cancel the task?", default=True, err=True):
             client.cancel(task_id)
             say(f"cancelled {task_id}; it costs nothing")
             return
@@ -164,15 +162,15 @@ def ask_to_cancel(client: Client, task_id: str) -> None:
         say(f"not cancelled: {explain(problem)}")
     except (KeyboardInterrupt, typer.Abort):
         say("")
-    say_how_to_go_on(task_id)
+    say_how_to_resume(task_id)
 
 
-def say_how_to_go_on(task_id: str) -> None:
-    say(f"{task_id} goes on; gen-serve tasks wait {task_id} fetches it")
+def say_how_to_resume(task_id: str) -> None:
+    say(f"{task_id} keeps running; fetch its result with gen-serve tasks wait {task_id}")
 
 
 def say_result(result: Result) -> None:
-    """Its seed, cost and id, beside the name of the file, which goes to stdout."""
+    """Prints seed, cost and id to stderr; the file's name goes to stdout."""
     facts = [
         f"seed {result.facts['seed']}" if "seed" in result.facts else "",
         f"{Amount(result.cost)} credits" if result.cost is not None else "",
@@ -183,23 +181,23 @@ def say_result(result: Result) -> None:
 
 
 def say_warnings(response: Mapping[str, Any]) -> None:
-    """What the service can't do of what was asked for. It may be any service: its text is kept short, and plain."""
+    """Prints the warnings of a response. It comes from any service, so texts are truncated and made printable."""
     warnings = response.get("warnings")
     messages = [each for each in warnings if isinstance(each, str)] if isinstance(warnings, list) else []
-    for warning in messages[:_WARNINGS]:
+    for warning in messages[:_MAX_WARNINGS]:
         say(f"warning: {_printable(warning)}")
 
 
 def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text[:_WARNING_CHARS])
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_CHARS])
 
 
 def say(text: str) -> None:
-    """To the person, where programs that read stdout don't see it."""
+    """Prints to stderr, for the person rather than for programs that read stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
-def _someone_answers() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -208,7 +206,7 @@ Output = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="File to write, or the folder for it; default <id>.<format>. The suffix says which format to ask for.",
+        help="File or folder to write to; default <id>.<format>. The suffix selects the format.",
         show_default=False,
     ),
 ]
@@ -217,43 +215,36 @@ _FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".m
 _VIDEO = "mp4"
 
 
-def check_place(output: Path | None) -> None:
-    """Raises ValueError when nothing can be written there. Makes no folder."""
+def check_writable(output: Path | None) -> None:
+    """Raises ValueError unless a file can be written there. Creates no folder."""
     folder = Path() if output is None else output if output.is_dir() else output.parent
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} for {output.name if output else 'the result'}; make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"nothing can be written in {folder.resolve()}; name another place with -o")
+        raise ValueError(f"{folder.resolve()} is not writable; name another folder with -o")
 
 
 def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path | None) -> dict[str, Any]:
-    """The body, with the format that the suffix of `output` asks for. Raises ValueError when that is not to be had."""
+    """Adds the format of the suffix of `output` to the body. Raises ValueError if the endpoint lacks that format."""
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     file_format, formats = _FORMATS.get(suffix), form.formats
     if not suffix or (file_format is None and formats is None):
         return dict(body)
     if file_format is None or (formats is not None and file_format not in formats):
-        raise ValueError(f"{endpoint} makes {', '.join(formats or ())}, and no {output}; name a file of that kind")
+        raise ValueError(f"{endpoint} makes {', '.join(formats or ())}: {output} needs another suffix")
     if file_format == _VIDEO:
         return dict(body)
     body_format = body.get("output_format")
     if body_format is not None and _FORMATS.get(f".{body_format}".lower(), body_format) != file_format:
-        raise ValueError(
-            f"{output} is no name for a file of output_format={body_format}; leave out the one or the other"
-        )
+        raise ValueError(f"the suffix of {output} contradicts output_format={body_format}; leave out one of them")
     return {**body, "output_format": body_format or file_format}
 
 
 def save(result: Result, output: Path | None) -> Path:
-    """Fetches the file. Returns where it is: under a suffix that is true of it."""
-    suffix = _suffix(result.url)
+    """Fetches the file and returns its path, with the suffix of the actual format."""
+    suffix = Path(httpx2.URL(result.url).path).suffix or ".jpeg"
     name = result.id + suffix
     target = Path(name) if output is None else output / name if output.is_dir() else output
     if target.suffix and _FORMATS.get(target.suffix.lower()) != _FORMATS.get(suffix.lower()):
         target = target.with_suffix(suffix)
     return result.save(target)
-
-
-def _suffix(url: str) -> str:
-    """Of the file behind a result link, with its dot."""
-    return Path(httpx2.URL(url).path).suffix or ".jpeg"

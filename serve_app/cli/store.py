@@ -1,4 +1,4 @@
-"""Settings, Redis and object store of a service, for commands that read them directly."""
+"""Access to the settings, Redis and object store of a service, for commands that do not use its API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app.config import settings
+from serve_app.config import settings as all_settings
 from serve_app.config.settings import Settings
 from serve_app.encryption import AtRest
 from serve_app.launcher.embedded_redis import EmbeddedRedis, running_url
@@ -22,25 +22,25 @@ _DEFAULT = Path("configs/local.yaml")
 
 
 def load_settings(config: Path | None) -> Settings:
-    """Those of the file named, else of the service that runs on this machine, else of `configs/local.yaml`.
+    """Loads the file given, else the settings of the service on this machine, else `configs/local.yaml`.
 
-    Raises FileNotFoundError when the file named is not there, or ValueError naming what is wrong.
+    Raises FileNotFoundError if the file given does not exist, and ValueError for a wrong setting.
     """
     services = running()
     if config is None and services:
         return _load_for(_only(services))
-    chosen = settings.load(settings_file(config))
-    if config is not None and not chosen.data_dir.exists():
-        # A path in the file is relative to the folder that the service was started in.
+    settings = all_settings.load(settings_file(config))
+    if config is not None and not settings.data_dir.exists():
+        # Paths in the file are relative to the folder in which the service was started.
         for service in services:
-            if service.config == chosen.file:
+            if service.config == settings.file:
                 return _load_for(service)
-    return chosen
+    return settings
 
 
 def settings_file(config: Path | None) -> Path:
-    """The file to start a service with: the one named, else `configs/local.yaml`, here or as it came."""
-    return settings.find_file(config or _DEFAULT)
+    """Returns the file given, else `configs/local.yaml` of this folder, else that of the package."""
+    return all_settings.find_file(config or _DEFAULT)
 
 
 def _only(services: list[RunningService]) -> RunningService:
@@ -51,32 +51,32 @@ def _only(services: list[RunningService]) -> RunningService:
 
 
 def _load_for(service: RunningService) -> Settings:
-    """With the paths that the service has, unless the environment names others."""
+    """Loads a service's settings with its own paths, unless the environment overrides them."""
     paths = {"data_dir": service.data_dir, "catalog": service.catalog}
     changes = {name: path for name, path in paths.items() if f"GEN_{name.upper()}" not in os.environ}
-    return settings.load(service.config).model_copy(update=changes)
+    return all_settings.load(service.config).model_copy(update=changes)
 
 
 @asynccontextmanager
-async def open_redis(config: Path | None, *, make: bool = False) -> AsyncIterator[tuple[Redis, str]]:
-    """A client and the key prefix. Starts the embedded server for as long as needed when none runs.
+async def open_redis(config: Path | None, *, create: bool = False) -> AsyncIterator[tuple[Redis, str]]:
+    """Opens a client, with the key prefix. Starts the embedded server meanwhile if it does not run.
 
-    Raises FileNotFoundError where there is no data yet, unless it is to `make` some.
+    Raises FileNotFoundError if there is no data yet, unless `create` is set.
     """
-    chosen = load_settings(config)
+    settings = load_settings(config)
     server: EmbeddedRedis | None = None
-    url = chosen.redis.url or running_url(chosen.data_dir / "redis")
+    url = settings.redis.url or running_url(settings.data_dir / "redis")
     if url is None:
-        if not make and not (chosen.data_dir / "redis").is_dir():
+        if not create and not (settings.data_dir / "redis").is_dir():
             raise FileNotFoundError(
-                f"there is no data in {chosen.data_dir} yet; gen-serve up makes it, --config names another"
+                f"there is no data in {settings.data_dir}; gen-serve up creates it, --config names other settings"
             )
-        server = EmbeddedRedis(chosen.data_dir / "redis")
+        server = EmbeddedRedis(settings.data_dir / "redis")
         server.start()
         url = server.url
     redis = connection.connect(url)
     try:
-        yield redis, chosen.redis.prefix
+        yield redis, settings.redis.prefix
     finally:
         await redis.aclose()
         if server is not None:
@@ -84,19 +84,18 @@ async def open_redis(config: Path | None, *, make: bool = False) -> AsyncIterato
 
 
 def at_rest(config: Path | None) -> AtRest:
-    """Reads what the service sealed, as far as the keys are here."""
+    """Returns the decryption with the keys that this machine has."""
     return with_existing_key(load_settings(config)).at_rest()
 
 
 def object_store(config: Path | None) -> ObjectStore:
-    """Where the service keeps its objects."""
-    chosen = load_settings(config)
-    return ObjectStore(chosen.objects_url, chosen.objects.options)
+    settings = load_settings(config)
+    return ObjectStore(settings.objects_url, settings.objects.options)
 
 
-def objects_to_read(config: Path | None) -> ObjectStore:
-    """The same, only to be read: a folder that is not there is not made, but read as an empty one."""
-    chosen = load_settings(config)
-    if chosen.objects.url is None and not chosen.data_dir.is_dir():
+def readable_object_store(config: Path | None) -> ObjectStore:
+    """Returns the object store for reading only: a missing folder reads as empty and is not created."""
+    settings = load_settings(config)
+    if settings.objects.url is None and not settings.data_dir.is_dir():
         return ObjectStore("memory:///")
     return object_store(config)

@@ -1,4 +1,4 @@
-"""`gen-serve tasks` and `gen-serve watch`: list, show, fetch, follow and cancel tasks."""
+"""The commands `gen-serve tasks` and `gen-serve watch`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from serve_app.cli.output import (
     Amount,
     Cell,
     Output,
-    check_place,
+    check_writable,
     follow,
     save,
-    say_how_to_go_on,
+    say_how_to_resume,
     say_result,
     show,
     show_json,
@@ -33,34 +33,32 @@ tasks = typer.Typer(help="Tasks.", no_args_is_help=True)
 
 TaskId = Annotated[str, typer.Argument(help="The task's id.", show_default=False)]
 
-COLUMNS = ("id", "endpoint", "status", "progress", "attempt", "submitted", "took", "credits")
+_COLUMNS = ("id", "endpoint", "status", "progress", "attempt", "submitted", "took", "credits")
 
 
 @tasks.command("list")
 def list_tasks(
     limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
-    cursor: Annotated[
-        str | None, typer.Option(help="Start of a further page, as printed below the one before.")
-    ] = None,
-    active: Annotated[bool, typer.Option("--active", help="Only tasks that have not ended.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Cursor of the next page, printed below the previous one.")] = None,
+    active: Annotated[bool, typer.Option("--active", help="Only unfinished tasks.")] = False,
     as_json: Json = False,
     base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:
-    """List the tasks of the key's project, newest first. With --json as the service answers it."""
+    """List the tasks of the key's project, newest first. --json prints the service's response."""
     with connect(base_url, key) as client:
         page = client.tasks(limit=limit, cursor=cursor, active=active)
     if as_json:
         show_json(page)
         return
-    show(COLUMNS, map(row, page["tasks"]))
+    show(_COLUMNS, map(_row, page["tasks"]))
     if page["next"]:
         print(f"more: gen-serve tasks list {'--active ' if active else ''}--cursor {page['next']}")
 
 
 @tasks.command("show")
 def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) -> None:
-    """Show a task. With --json as polling answers it."""
+    """Show a task. --json prints the service's response."""
     with connect_without_key(base_url) as client:
         task = client.poll(task_id)
     if as_json:
@@ -73,18 +71,18 @@ def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) 
 
 @tasks.command()
 def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url: BaseUrl = None) -> None:
-    """Wait for a task, save its result, print the file's name. Ctrl-C leaves the task as it is.
+    """Wait for a task, save its result, and print the file's name. Ctrl-C does not cancel the task.
 
     \b
     id=$(gen-serve generate gen-3-image-klein prompt="a red star" output_format=png --detach)
     gen-serve tasks wait $id -o star.png
     """
-    check_place(output)
+    check_writable(output)
     with connect_without_key(base_url) as client:
         try:
             result = follow(client, task_id)
         except KeyboardInterrupt:
-            say_how_to_go_on(task_id)
+            say_how_to_resume(task_id)
             raise typer.Exit(INTERRUPTED) from None
         path = save(result, output)
     if as_json:
@@ -96,7 +94,7 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
 
 @tasks.command("watch")
 def watch_task(task_id: TaskId, base_url: BaseUrl = None) -> None:
-    """Show how a task comes along until it has ended, and save nothing. Ctrl-C leaves the task as it is."""
+    """Show a task's progress until it has finished, without saving its result. Ctrl-C does not cancel the task."""
     with connect_without_key(base_url) as client:
         result = follow(client, task_id)
     print(result.url)
@@ -105,14 +103,13 @@ def watch_task(task_id: TaskId, base_url: BaseUrl = None) -> None:
 
 @tasks.command()
 def cancel(task_id: TaskId, base_url: BaseUrl = None, key: Key = "") -> None:
-    """Cancel a task; its work stops at the next step."""
+    """Cancel a task. It stops at its next step."""
     with connect(base_url, key) as client:
         client.cancel(task_id)
     print(f"cancelled {task_id}")
 
 
-def row(task: TaskSummary) -> tuple[Cell, ...]:
-    """What a list shows of a task, in the order of `COLUMNS`."""
+def _row(task: TaskSummary) -> tuple[Cell, ...]:
     return (
         task["id"],
         task["endpoint"],
@@ -126,7 +123,7 @@ def row(task: TaskSummary) -> tuple[Cell, ...]:
 
 
 def _facts(task: Mapping[str, Any]) -> list[tuple[str, Cell]]:
-    """All that is known of a task, one a line, what it made and why it ended without the names of their objects."""
+    """Lists the fields of a task, with those of its result, details and preview."""
     flat = {name: value for name, value in task.items() if not isinstance(value, dict)}
     for name in ("result", "details", "preview"):
         flat |= task.get(name) or {}
@@ -134,35 +131,35 @@ def _facts(task: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     return [(name, value) for name, value in lines.items() if value]
 
 
-_EVERY_S = 1.0
+_REFRESH_S = 1.0
 
 
 def watch(
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest first.")] = 15,
-    until_done: Annotated[bool, typer.Option("--until-done", help="End once no task is on its way.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Number of tasks, newest first.")] = 15,
+    until_done: Annotated[bool, typer.Option("--until-done", help="Exit when no task is unfinished.")] = False,
     base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:
-    """Show the project's tasks as they come along, until Ctrl-C. Into a pipe goes a line for every change."""
+    """Show the progress of the project's tasks until Ctrl-C. Without a terminal, print a line for each change."""
     console = Console()
     with connect(base_url, key) as client:
         if console.is_terminal:
-            _draw(client, console, limit, until_done)
+            _draw_tasks(client, console, limit, until_done)
         else:
-            _tell(client, limit, until_done)
+            _print_tasks(client, limit, until_done)
 
 
-def _draw(client: Client, console: Console, limit: int, until_done: bool) -> None:
+def _draw_tasks(client: Client, console: Console, limit: int, until_done: bool) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             tasks = client.tasks(limit=limit)["tasks"]
-            live.update(table(COLUMNS, map(row, tasks)), refresh=True)
+            live.update(table(_COLUMNS, map(_row, tasks)), refresh=True)
             if until_done and _is_idle(client):
                 return
-            time.sleep(_EVERY_S)
+            time.sleep(_REFRESH_S)
 
 
-def _tell(client: Client, limit: int, until_done: bool) -> None:
+def _print_tasks(client: Client, limit: int, until_done: bool) -> None:
     statuses: dict[str, str] = {}
     while True:
         tasks = client.tasks(limit=limit)["tasks"]
@@ -172,7 +169,7 @@ def _tell(client: Client, limit: int, until_done: bool) -> None:
                 print(task["id"], task["endpoint"], task["status"], sep="\t", flush=True)
         if until_done and _is_idle(client):
             return
-        time.sleep(_EVERY_S)
+        time.sleep(_REFRESH_S)
 
 
 def _is_idle(client: Client) -> bool:

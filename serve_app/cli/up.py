@@ -1,4 +1,4 @@
-"""`gen-serve up` and `gen-serve init`."""
+"""The commands `gen-serve up` and `gen-serve init`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serve_app.cli.generate import make
 from serve_app.cli.output import Cell, say, show
 from serve_app.cli.service import Client, Config, Json, ServiceError, explain
 from serve_app.cli.store import load_settings, open_redis, settings_file
-from serve_app.config import settings
+from serve_app.config import settings as all_settings
 from serve_app.config.replicas import SEALING_KEYS
 from serve_app.config.settings import Settings, sealing_key_file, setting_variable
 from serve_app.launcher import first_start
@@ -37,14 +37,12 @@ _ENDPOINT = "gen-3-image-klein"
 
 def up(
     config: Config = None,
-    show_key: Annotated[
-        bool, typer.Option("--show-key", help="Print the API key if this start makes it: in a container, say.")
-    ] = False,
+    show_key: Annotated[bool, typer.Option("--show-key", help="Print the API key if this start creates it.")] = False,
     first_image: Annotated[
-        str | None, typer.Option(help="Once ready, make an image of this prompt, over HTTP as a client would.")
+        str | None, typer.Option(help="When ready, generate an image of this prompt over HTTP.")
     ] = None,
 ) -> None:
-    """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start.
+    """Serve until Ctrl-C. Accepted tasks survive crashes and continue after the next start.
 
     \b
     gen-serve up --config configs/local.yaml
@@ -53,20 +51,19 @@ def up(
     from serve_app.launcher.running import PortInUse
 
     file = settings_file(config)
-    chosen = settings.load(file)
-    began = time.monotonic()
-    print(f"starting; data in {chosen.data_dir}", flush=True)
+    settings = all_settings.load(file)
+    started_at = time.monotonic()
+    print(f"starting; data in {settings.data_dir}", flush=True)
     try:
-        with Launcher(chosen) as service, announce(_running_service(service, file)):
-            print(
-                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (pages; description at /docs)",
-                flush=True,
-            )
+        with Launcher(settings) as service, announce(_running_service(service, file)):
+            elapsed_s = time.monotonic() - started_at
+            print(f"ready after {elapsed_s:.0f} s: {service.base_url} (pages; API description at /docs)", flush=True)
             print(f"API key in {service.key_file}", flush=True)
             if show_key and service.made_key:
                 print(f"API key, shown once: {service.key_file.read_text().strip()}", flush=True)
             if first_image:
-                _in_background(service.base_url, service.key_file, first_image, chosen.data_dir / "first-image.jpeg")
+                target = settings.data_dir / "first-image.jpeg"
+                _make_first_image(service.base_url, service.key_file, first_image, target)
             service.serve()
     except (AlreadyRunning, PortInUse) as problem:
         raise ValueError(str(problem)) from None
@@ -74,45 +71,45 @@ def up(
         raise ServiceError(str(problem)) from None
     except OSError as problem:
         if problem.errno is None:
-            raise  # of this service, such as a catalog that is not there
+            raise  # of this program, such as a missing catalog
         raise ServiceError(f"{problem}: {advise(problem, 'accepted tasks are kept')}") from None
     except (Stopped, SystemError) as stop:
-        # A signal that comes while Ray's compiled code waits for something, as at a slow start, arrives as the latter.
+        # A signal during Ray's compiled code, as in a slow start, arrives as SystemError.
         if not isinstance(stop, Stopped) and not isinstance(stop.__cause__, Stopped):
             raise
-        print("stopped; nothing accepted is lost", flush=True)
+        print("stopped; accepted tasks continue after the next start", flush=True)
 
 
 def _running_service(service: Launcher, config: Path) -> RunningService:
-    chosen = service.settings
+    settings = service.settings
     return RunningService(
         base_url=service.base_url,
         metrics_url=service.metrics_url,
         key_file=service.key_file,
         config=config.resolve(),
-        data_dir=chosen.data_dir,
-        catalog=chosen.catalog,
+        data_dir=settings.data_dir,
+        catalog=settings.catalog,
     )
 
 
-def _in_background(base_url: str, key_file: Path, prompt: str, target: Path) -> None:
-    """In a thread of its own: the main thread watches over the server."""
+def _make_first_image(base_url: str, key_file: Path, prompt: str, target: Path) -> None:
+    """Generates in a thread: the main thread supervises the server."""
 
-    def first() -> None:
+    def run() -> None:
         try:
             with Client(base_url, key_file.read_text().strip()) as client:
                 _, path = make(client, _ENDPOINT, {"prompt": prompt}, target)
         except GenServeError as problem:
             print(f"the first image failed: {explain(problem)}", file=sys.stderr, flush=True)
             return
-        print(f"\nimage saved: {path}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
+        print(f"\nimage saved: {path}\n\nthe same with curl:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
         print("serving; Ctrl-C stops", flush=True)
 
-    threading.Thread(target=first, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
 
 
 def curl(base_url: str, key_file: Path, prompt: str) -> str:
-    """A line that submits the prompt and shows the result, pasted into a shell as it is."""
+    """Returns a shell command that submits the prompt and prints the result."""
     body = '{"prompt": "' + prompt.replace("\\", "\\\\").replace('"', '\\"') + '"}'
     submit = (
         f'curl -s {base_url}/v1/{_ENDPOINT} -H "x-key: $(cat {shlex.quote(str(key_file))})" '
@@ -128,32 +125,32 @@ _COLUMNS = ("what", "file", "state")
 def init(
     new_key: Annotated[
         str | None,
-        typer.Option(help="Instead: make an operator's key of this name in the task store, and show it, this once."),
+        typer.Option(help="Only create and print an operator key of this name. It can't be shown again."),
     ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Make the data folder, and the keys and secrets that are not there yet. Safe to repeat; up does the same.
+    """Create the data folder, and its missing keys and secrets, as gen-serve up does. Safe to repeat.
 
     \b
     gen-serve init --config configs/local.yaml
     """
-    chosen = load_settings(config)
+    settings = load_settings(config)
     if new_key is not None:
         print(asyncio.run(_operator_key(new_key, config)))
         return
-    things = [*first_start.make_files(chosen), *asyncio.run(_keys(chosen, config))]
+    things = [*first_start.make_files(settings), *asyncio.run(_keys(settings, config))]
     show(_COLUMNS, map(_row, things), as_json=as_json)
-    if chosen.ray.address is not None and not chosen.has_sealing_keys:
+    if settings.ray.address is not None and not settings.has_sealing_keys:
         say(
-            f"every node of the cluster needs that key: {setting_variable(SEALING_KEYS)}="
-            f"'[\"…\"]' with what is in {sealing_key_file(chosen.data_dir)}, or a copy of that file"
+            f"every node of the cluster needs the sealing key: set {setting_variable(SEALING_KEYS)}='[\"…\"]' to the "
+            f"content of {sealing_key_file(settings.data_dir)}, or copy that file"
         )
 
 
-async def _keys(chosen: Settings, config: Path | None) -> list[SetupFile]:
-    async with open_redis(config, make=True) as (redis, _):
-        return await first_start.make_keys(chosen, redis)
+async def _keys(settings: Settings, config: Path | None) -> list[SetupFile]:
+    async with open_redis(config, create=True) as (redis, _):
+        return await first_start.make_keys(settings, redis)
 
 
 async def _operator_key(name: str, config: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""`gen-serve webhooks`: deliveries, and redelivery."""
+"""The command `gen-serve webhooks`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from serve_app.cli.store import at_rest, open_redis
 from serve_app.encryption import new_key
 from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.reads import TaskReads
-from serve_app.webhooks.outbox import AttemptRecord, Delivery, Outbox
+from serve_app.webhooks.outbox import Delivery, Outbox
 
-webhooks = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
+webhooks = typer.Typer(help="Webhook deliveries, read directly from the task store.", no_args_is_help=True)
 
 _PAGE = 100
 _COLUMNS = ("id", "destination", "state", "attempts", "last answer", "next try")
@@ -27,14 +27,12 @@ _COLUMNS = ("id", "destination", "state", "attempts", "last answer", "next try")
 @webhooks.command("list")
 def list_deliveries(
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
-    cursor: Annotated[
-        str | None, typer.Option(help="Start of a further page, as printed below the one before.")
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that were given up.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Cursor of the next page, printed below the previous one.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed deliveries.")] = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """List deliveries, newest first; their ids are those of the tasks."""
+    """List deliveries, newest first. A delivery has the id of its task."""
     deliveries, following = asyncio.run(_page(config, limit, cursor, failed))
     if as_json:
         show_json({"deliveries": to_objects(_COLUMNS, map(_row, deliveries)), "next": following})
@@ -47,21 +45,21 @@ def list_deliveries(
 @webhooks.command()
 def replay(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of tasks.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All that were given up.")] = False,
-    project: Annotated[str | None, typer.Option(help="With --failed: those of this project alone.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --failed: do not ask.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed deliveries.")] = False,
+    project: Annotated[str | None, typer.Option(help="With --failed: only of this project.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --failed: skip the confirmation.")] = False,
     config: Config = None,
 ) -> None:
-    """Have webhooks sent again, at once and with all their attempts."""
+    """Send webhooks again, now and with the full retry schedule."""
     if failed == bool(ids) or (project and not failed):
-        raise ValueError("name the ids of tasks, or --failed for all that were given up")
+        raise ValueError("give ids of tasks, or --failed for all failed deliveries")
     if failed:
         counts, ids = asyncio.run(_list_failed(config, project))
         if ids and not project and not yes:
-            summary = ", ".join(f"{n} of {name or 'a project that is gone'}" for name, n in sorted(counts.items()))
+            summary = ", ".join(f"{n} of {name or 'deleted tasks'}" for name, n in sorted(counts.items()))
             typer.confirm(f"Send {len(ids)} webhooks of every project again ({summary})?", abort=True, err=True)
     unknown = asyncio.run(_replay(config, ids or []))
-    print(f"{len(ids or []) - len(unknown)} to be sent again")
+    print(f"{len(ids or []) - len(unknown)} will be sent again")
     if unknown:
         raise ServiceError(f"no delivery of {', '.join(unknown)}")
 
@@ -73,7 +71,7 @@ def make_key() -> None:
 
 
 async def _page(config: Path | None, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
-    """Reads a page; destinations are shown by their address if the task's can be read."""
+    """Reads a page. A destination is shown by its address if the task's webhook can be read."""
     opening = at_rest(config)
     async with open_redis(config) as (redis, prefix):
         outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReads(redis, prefix, opening)
@@ -104,23 +102,14 @@ async def _list_failed(config: Path | None, project: str | None) -> tuple[Counte
 
 
 async def _replay(config: Path | None, ids: list[str]) -> list[str]:
-    """Replays deliveries; returns the ids that have none."""
+    """Replays deliveries. Returns the ids without one."""
     async with open_redis(config) as (redis, prefix):
         outbox = Outbox(redis, prefix)
         return [task_id for task_id in ids if not await outbox.replay(task_id)]
 
 
 def _row(delivery: Delivery) -> tuple[Cell, ...]:
-    last = _answer(delivery.log[-1]) if delivery.log else ""
-    return (
-        delivery.id,
-        delivery.destination.origin,
-        delivery.state.value,
-        delivery.attempts,
-        last,
-        at(delivery.next),
-    )
-
-
-def _answer(attempt: AttemptRecord) -> str:
-    return attempt.error if attempt.status is None else f"HTTP {attempt.status}"
+    last = delivery.log[-1] if delivery.log else None
+    answer = "" if last is None else last.error if last.status is None else f"HTTP {last.status}"
+    state, attempts = delivery.state.value, delivery.attempts
+    return delivery.id, delivery.destination.origin, state, attempts, answer, at(delivery.next)

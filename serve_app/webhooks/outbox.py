@@ -44,7 +44,7 @@ from redis.asyncio import Redis
 
 from deployments.contract.counts import Histogram
 from serve_app.config.settings import WebhookSettings
-from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, UnknownSealingKey
 from serve_app.storage.pages import page
 from serve_app.storage.scripts import Scripts, call_id, concat_scripts, milliseconds
 from serve_app.tasks.queue_load import BUCKETS
@@ -265,7 +265,7 @@ class Outbox:
     def _open(self, attempt: AttemptRecord) -> AttemptRecord:
         try:
             return replace(attempt, error=self._at_rest.open(attempt.error), text=self._at_rest.open(attempt.text))
-        except Unreadable:
+        except UnknownSealingKey:
             return replace(attempt, error=_UNREADABLE, text="")
 
     async def _run(self, name: str, **fields: Any) -> Any:

@@ -26,7 +26,7 @@ from deployments.contract.objects import UNREACHABLE
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.background import idle, rest
-from serve_app.encryption import Sealer, Unreadable
+from serve_app.encryption import Sealer, UnknownSealingKey
 from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, connection_problem, dns_tenant
 from serve_app.schemas.fields import decode_secret
 from serve_app.tasks.serializer import ResultSerializer, encode_body
@@ -274,7 +274,7 @@ class Sender:
                 if answer.status is not None:
                     span.note("http.response.status_code", answer.status)
                 return answer
-        except Unreadable:
+        except UnknownSealingKey:
             return Answer(None, _UNREADABLE, called=False, is_final=True)
         except UNREACHABLE as problem:
             logger.warning("a result's links could not be signed: %s", type(problem).__name__)
@@ -282,7 +282,7 @@ class Sender:
 
     async def _call(self, task: Task, webhook: Webhook, at: datetime, traceparent: str) -> Answer:
         if not webhook.url:
-            raise Unreadable
+            raise UnknownSealingKey
         body = encode_body(await self._serializer.body(task, webhook.base))
         secret = self._sealer.open(webhook.secret) if webhook.secret else None
         headers = signature_headers(task.id, at, body, secret, self._plain_signatures)

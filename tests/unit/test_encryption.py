@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.encryption import IN_CLEAR, AtRest, Sealer, SealingSettings, Unreadable, new_key
+from serve_app.encryption import IN_CLEAR, AtRest, Sealer, SealingSettings, UnknownSealingKey, new_key
 from serve_app.tasks.payload import NewerPayload, TaskPayload
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -34,7 +34,7 @@ def test_rotated_keys_open_old_secrets_and_seal_with_the_new() -> None:
     before, during = Sealer([old]), Sealer([new, old])
     assert during.open(before.seal(SECRET)) == SECRET
     assert Sealer([new]).open(during.seal(SECRET)) == SECRET
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnknownSealingKey):
         before.open(during.seal(SECRET))
     assert before.open_or_none(during.seal(SECRET)) is None
 
@@ -42,7 +42,7 @@ def test_rotated_keys_open_old_secrets_and_seal_with_the_new() -> None:
 @pytest.mark.parametrize("change", [lambda s: s[:-4], lambda s: "", lambda s: s[:40] + s[41:], lambda s: SECRET])
 def test_tampered_text_is_unreadable(change: Callable[[str], str]) -> None:
     sealer = Sealer([new_key()])
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnknownSealingKey):
         sealer.open(change(sealer.seal(SECRET)))
 
 
@@ -92,7 +92,7 @@ def test_plain_text_that_looks_sealed_is_read_back(key: str) -> None:
 
 @pytest.mark.parametrize("reader", [IN_CLEAR, AtRest([new_key()], sealing=True)], ids=["no key", "another key"])
 def test_text_with_a_missing_key_is_unreadable(reader: AtRest, key: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnknownSealingKey):
         reader.open(AtRest([key], sealing=True).seal(TEXT))
 
 

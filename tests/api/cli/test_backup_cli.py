@@ -109,7 +109,7 @@ def test_a_service_goes_on_from_its_backup(
     asyncio.run(objects.delete(["results/a/1/image.png"]))
     result = other("restore", copy)
     assert result.code == 0, result.err
-    assert "1 of 2 objects are gone since: results/a/1/image.png" in result.out
+    assert "1 of 2 objects no longer exist: results/a/1/image.png" in result.out
     assert on(elsewhere.url, prefix, everything) == on(redis_url, prefix, everything)
 
     async def life_s(store: TaskStore) -> int:
@@ -137,7 +137,7 @@ class Away:
 def test_with_the_object_store_away_both_say_so(
     gen_serve: GenServe, other: GenServe, copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.cli.backup.objects_to_read", lambda config: Away())
+    monkeypatch.setattr("serve_app.cli.backup.readable_object_store", lambda config: Away())
     for result in (gen_serve("backup", f"{copy}-2"), other("restore", copy)):
         assert (result.code, result.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
     monkeypatch.undo()

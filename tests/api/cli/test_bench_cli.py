@@ -139,4 +139,4 @@ def test_without_its_distribution_one_line_says_how_to_get_it(
         monkeypatch.undo()
         importlib.reload(bench)
     assert result.code == 1
-    assert result.err == "error: gen-serve bench is a distribution of its own: pip install ./benchmarks/load\n"
+    assert result.err == "error: gen-serve bench is not installed: pip install ./benchmarks/load\n"

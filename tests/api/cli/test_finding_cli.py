@@ -132,7 +132,7 @@ def test_a_local_key_is_shown_to_no_other_service(anywhere: GenServe, config: Pa
 def test_an_address_that_is_none_or_where_nobody_is_is_named(anywhere: GenServe) -> None:
     for address in ("localhost:8000", "ftp://example.com", "http://"):
         result = anywhere("tasks", "list", "--key", "k", "--base-url", address)
-        assert (result.code, f"--base-url {address} is no address" in result.err) == (2, True)
+        assert (result.code, f"--base-url {address} is not a URL" in result.err) == (2, True)
     result = anywhere("tasks", "list", "--key", "k", "--base-url", "http://127.0.0.1:1")
     assert (result.code, result.err.count("\n")) == (1, 1)
     for hint in ("http://127.0.0.1:1", "gen-serve up", "--base-url"):

@@ -76,13 +76,13 @@ def test_without_a_name_it_is_called_by_its_id(client_cli: GenServe, here: Path)
     ("words", "expected"),
     [
         (("-o", "missing/star.png"), "there is no folder missing for star.png"),
-        (("-o", "star.mp4"), f"{ENDPOINT} makes jpeg, png, webp, and no star.mp4"),
-        (("-o", "star.png", "output_format=jpeg"), "star.png is no name for a file of output_format=jpeg"),
-        (("-o", "star.png", "--detach"), "with --detach nothing is saved"),
+        (("-o", "star.mp4"), f"{ENDPOINT} makes jpeg, png, webp: star.mp4 needs another suffix"),
+        (("-o", "star.png", "output_format=jpeg"), "the suffix of star.png contradicts output_format=jpeg"),
+        (("-o", "star.png", "--detach"), "--detach saves no file"),
         (("images=@missing.png",), "images: no such file: missing.png"),
         (("images=@text.png",), "images: text.png is not a JPEG, PNG or WebP image"),
-        (("images=@large.png",), "images: large.png has 21.0 MB; at most 20 MB are taken"),
-        (("images=text.png",), "images=@text.png sends what is in it"),
+        (("images=@large.png",), "images: large.png has 21.0 MB; the maximum is 20 MB"),
+        (("images=text.png",), "images=@text.png sends its content"),
         (("steps:=many",), "steps:=many is not JSON"),
         (("=4",), "'=4' is not name=value"),
     ],
@@ -105,7 +105,7 @@ def test_mistakes_cost_nothing(
 def test_a_folder_that_can_not_be_written_is_named(client_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
     result = client_cli(*STAR)
-    assert (result.code, "nothing can be written in" in result.err) == (2, True)
+    assert (result.code, "is not writable" in result.err) == (2, True)
 
 
 def test_what_is_refused_or_came_to_nothing_is_told_in_a_line(client_cli: GenServe, service: Service) -> None:
@@ -169,7 +169,7 @@ def test_an_interrupt_cancels_if_wanted_or_where_nobody_answers(
 
     monkeypatch.setattr("typer.confirm", confirm)
     if answer is not None:
-        monkeypatch.setattr("serve_app.cli.output._someone_answers", lambda: True)
+        monkeypatch.setattr("serve_app.cli.output._is_interactive", lambda: True)
     result = client_cli(*STAR)
     task = only_task(client_cli)
     assert (result.code, result.out, task["status"]) == (130, "", status)

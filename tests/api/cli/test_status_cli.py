@@ -72,7 +72,7 @@ def test_without_figures_it_is_said_why(client_cli: GenServe) -> None:
 def test_a_service_that_is_not_there(client_cli: GenServe) -> None:
     result = client_cli("status", "--base-url", "http://127.0.0.1:1", "--json")
     assert (result.code, result.json["ready"]) == (1, False)
-    assert result.err == "error: http://127.0.0.1:1 is not ready, or not there; gen-serve up starts a service\n"
+    assert result.err == "error: http://127.0.0.1:1 is not ready or does not run; gen-serve up starts a service\n"
 
 
 def test_figures_that_ask_for_a_token(
@@ -99,7 +99,7 @@ def test_the_figures_are_served_until_it_is_stopped(gen_serve: GenServe) -> None
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            url = process.stdout.readline().removeprefix("figures: ").strip()
+            url = process.stdout.readline().removeprefix("metrics: ").strip()
             assert httpx2.get(url, timeout=60).status_code == 401
             response = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
             assert 'gen_tasks_queued{model="flux3-klein"} 0.0' in response.text

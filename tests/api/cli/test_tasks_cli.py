@@ -12,7 +12,7 @@ from support.http_service import Service
 from support.images import image_file
 from support.website import serving
 
-from serve_app.cli.output import foretell
+from serve_app.cli.output import describe_outlook
 from serve_app.tasks.task import Status
 
 SUBMIT = ("generate", "gen-3-image-klein", "prompt=a red star", "seed=7", "--detach")
@@ -50,7 +50,7 @@ def test_further_pages_keep_what_was_asked_for(client_cli: GenServe) -> None:
 @pytest.mark.parametrize("command", ["show", "wait", "watch"])
 def test_a_task_that_is_not_there_is_named(client_cli: GenServe, command: str) -> None:
     result = client_cli("tasks", command, str(uuid.uuid4()))
-    assert (result.code, result.out, result.err) == (1, "", "error: there is no such task, or it is no longer kept\n")
+    assert (result.code, result.out, result.err) == (1, "", "error: there is no such task, or it has been deleted\n")
 
 
 def test_why_a_task_ended_is_shown(client_cli: GenServe, service: Service, task_id: str) -> None:
@@ -114,7 +114,7 @@ def test_on_a_terminal_the_list_is_drawn_anew_until_an_interrupt(
     ],
 )
 def test_what_is_expected_is_said_in_words(details: dict[str, Any], words: str) -> None:
-    assert foretell(details) == words
+    assert describe_outlook(details) == words
 
 
 def test_what_answers_but_is_no_such_service_is_told(client_cli: GenServe) -> None:

@@ -101,7 +101,9 @@ def test_the_key_is_shown_where_it_is_made(
     monkeypatch.setenv("GEN_SERVICE__PORT", "8123")
     assert "gen_secret" not in gen_serve("up").out
     out = gen_serve("up", "--show-key").out
-    assert out.endswith(f"API key in {tmp_path / 'data/key'}\n{shown}stopped; nothing accepted is lost\n")
+    assert out.endswith(
+        f"API key in {tmp_path / 'data/key'}\n{shown}stopped; accepted tasks continue after the next start\n"
+    )
 
 
 def test_other_commands_find_the_service_until_it_is_stopped(
@@ -134,4 +136,4 @@ def test_ctrl_c_while_ray_is_busy_is_a_stop_and_no_crash(gen_serve: GenServe, mo
     monkeypatch.setattr(Launcher, "_start", start)
     result = gen_serve("up")
     assert (result.code, result.err) == (0, "")
-    assert result.out.endswith("stopped; nothing accepted is lost\n")
+    assert result.out.endswith("stopped; accepted tasks continue after the next start\n")

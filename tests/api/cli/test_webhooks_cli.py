@@ -87,10 +87,10 @@ def test_named_deliveries_are_sent_again(webhooks: Webhooks, end_tasks: EndTasks
     failed, other = end_tasks(2, "failed")
     [delivered] = end_tasks(1, "delivered")
     result = webhooks("replay", failed, delivered)
-    assert (result.code, result.out) == (0, "2 to be sent again\n")
+    assert (result.code, result.out) == (0, "2 will be sent again\n")
     assert states(webhooks) == {failed: "waiting", other: "failed", delivered: "waiting"}
     result = webhooks("replay", "nonsense", other, "unheard-of")
-    assert (result.code, result.out) == (1, "1 to be sent again\n")
+    assert (result.code, result.out) == (1, "1 will be sent again\n")
     assert result.err == "error: no delivery of nonsense, unheard-of\n"
     assert states(webhooks)[other] == "waiting"
 
@@ -104,20 +104,20 @@ def test_all_that_were_given_up_are_sent_again_once_it_is_confirmed(
     result = webhooks("replay", "--failed")
     assert (result.code, result.out.strip()) == (1, "")
     assert "Send 3 webhooks of every project again (3 of p)?" in result.err
-    assert webhooks("replay", "--failed", "--project", "another").out == "0 to be sent again\n"
+    assert webhooks("replay", "--failed", "--project", "another").out == "0 will be sent again\n"
     assert sorted(webhooks("list", "--failed").ids) == sorted(failed)
-    assert webhooks("replay", "--failed", "--project", "p").out == "3 to be sent again\n"
+    assert webhooks("replay", "--failed", "--project", "p").out == "3 will be sent again\n"
     assert states(webhooks) == dict.fromkeys(failed, "waiting") | {delivered: "delivered"}
     more = end_tasks(2, "failed")
-    assert webhooks("replay", "--failed", "--yes").out == f"{len(more) + len(failed)} to be sent again\n"
-    assert webhooks("replay", "--failed").out == "0 to be sent again\n"
+    assert webhooks("replay", "--failed", "--yes").out == f"{len(more) + len(failed)} will be sent again\n"
+    assert webhooks("replay", "--failed").out == "0 will be sent again\n"
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("replay", "name the ids of tasks"),
-        ("replay x --failed", "name the ids of tasks"),
+        ("replay", "give ids of tasks"),
+        ("replay x --failed", "give ids of tasks"),
         ("list --limit 0", "--limit"),
         ("list --limit 1001", "--limit"),
         ("list --cursor nonsense", "cursor"),

@@ -242,7 +242,7 @@ def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> No
     assert code == 0, errors
     assert [(row["checkpoint"], row["state"]) for row in rows] == [("owner/network", "fetched")]
     assert rows[0]["where"].startswith("node ")
-    assert f"no node there now may run what loads these: {large}" in errors
+    assert f"no node of the cluster can run the replicas that load {large}" in errors
     by_checkpoint = {row["checkpoint"]: row for row in listed[1]}
     assert by_checkpoint[NETWORK]["there"] == rows[0]["where"]
     assert by_checkpoint[large]["missing"] == ""

@@ -93,7 +93,7 @@ async def test_nothing_passes_unmoderated(hangs: bool) -> None:
     with pytest.raises(DispatcherDraining):
         await make_gate(moderator, wait_s=60).request("x", [], MEDIUM, leaving())
     open_gate = make_gate(moderator, wait_s=0, fail_open=True)
-    assert await open_gate.request("x", ["inputs/1"], MEDIUM, asyncio.Event()) == [], "unless the configuration says so"
+    assert await open_gate.request("x", ["inputs/1"], MEDIUM, asyncio.Event()) == [], "unless the settings allow it"
 
 
 async def test_videos_have_a_time_limit_of_their_own() -> None:
