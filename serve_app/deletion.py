@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.projects import Project
 from serve_app.dispatcher.maintenance import FOLDERS
 from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.storage.snapshot import glob_literal
 from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.store import TaskEraser
 
@@ -105,7 +105,8 @@ class ProjectDeletion:
         for finetune in await self._finetunes.list(project.id):
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
             await self._finetunes.remove(finetune)
-        async for key in self._redis.scan_iter(f"{_literal(f'{self._prefix}idempotency:{project.id}:')}*", count=1000):
+        pattern = glob_literal(f"{self._prefix}idempotency:{project.id}:") + "*"
+        async for key in self._redis.scan_iter(pattern, count=1000):
             await self._redis.unlink(key)
         await self._keys.forget_names(project.id)
         transaction = self._redis.pipeline(transaction=True)
@@ -119,8 +120,3 @@ class ProjectDeletion:
 
     def _key(self, project: str) -> str:
         return f"{self._prefix}erasure:{project}"
-
-
-def _literal(text: str) -> str:
-    """Escapes a text for a Redis glob pattern."""
-    return re.sub(r"([\\*?\[\]^-])", r"\\\1", text)

@@ -1,7 +1,7 @@
-"""The FastAPI app, and the Ray Serve ingress deployment that runs it.
+"""The FastAPI app.
 
-It imports no model code and does no blocking work; everything it knows is in Redis and the object store, so any replica
-answers any request.
+It imports no model code and never blocks. Its state is in Redis and the object store, so any replica can serve any
+request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serve_app.api.mcp import McpServer
 from serve_app.api.memory import tune_malloc
 from serve_app.api.metrics import RequestMetrics
 from serve_app.api.middleware import Compression, DefaultHeaders, HeadAsGet, PathAliases, deprecation_headers
-from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.model_status import CountReplicas, unknown_replicas
 from serve_app.api.openai.schema import translate_error
 from serve_app.api.pages import PATH, add_pages, guide, shared
 from serve_app.api.routes import (
@@ -55,9 +55,8 @@ from serve_app.storage.refusals import StoreRefused
 from serve_app.storage.tally import CounterBuffer
 
 
-def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
-    """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
-
+def create_app(settings: Settings, catalog: Catalog, replicas: CountReplicas = unknown_replicas) -> FastAPI:
+    """Creates the service's HTTP app, which runs under any ASGI server."""
     tally = CounterBuffer()
 
     @asynccontextmanager
@@ -72,8 +71,8 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=openapi.operation_id,
-        # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
+        generate_unique_id_function=lambda route: openapi.camel_case(route.name),
+        # Behind a proxy a redirect would name the wrong origin, and clients would send their key there.
         redirect_slashes=False,
     )
     errors.install(app, translate_error)
@@ -84,7 +83,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         BodyLimits,
         max_bytes=settings.service.max_body_mb * 2**20,
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
-        check=_checking_keys(app),
+        check=_key_check(app),
         uploads={finetunes.UPLOAD: settings.finetunes.max_mb * 2**20},
         small=OAUTH_PATHS,
         max_s=settings.service.max_body_s,
@@ -98,29 +97,13 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH, guide.PATH))
     app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
-    about_work = (
-        results.router,
-        tasks.router,
-        results.events_router,
-        webhooks.router,
-        finetunes.router,
-        uploads.router,
-    )
-    about_accounts = (
-        session.router,
-        openid.router,
-        invitations.router,
-        oauth.router,
-        account.router,
-        licences.router,
-        admin.router,
-        oauth.metadata_router,
-    )
-    generating = (
+    for router in (
         generate.router(catalog, settings, served_endpoints),
         *openai.routers(catalog, settings, served_endpoints),
-    )
-    for router in (*generating, *about_work, *about_accounts, shared.router, health.router):
+        *(results.router, tasks.router, results.events_router, webhooks.router, finetunes.router, uploads.router),
+        *(session.router, openid.router, invitations.router, oauth.router, account.router, licences.router),
+        *(admin.router, oauth.metadata_router, shared.router, health.router),
+    ):
         app.include_router(router)
     if settings.accounts.oauth_clients:
         app.router.routes += oauth_routes()
@@ -132,14 +115,14 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     return app
 
 
-def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]]:
-    """Raises what a client without a valid key is to see, before any of its large body is read."""
+def _key_check(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]]:
+    """Returns a check of a request's key, for use before its body is read."""
 
     async def check(request: HTTPConnection) -> None:
         if request.scope["path"].startswith(PREFIXES["PUT"]):
             uploads.check_signature(app.state.services, request)
             return
-        # Whoever may read the price of a request may send one as large.
+        # The price of a request is computed from its body, which may be large.
         permission = Permission.READ_CREDITS if request.scope["path"] == account.PRICING else Permission.GENERATE
         try:
             await authenticate(app.state.services, request, permission)
@@ -150,12 +133,12 @@ def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]
     return check
 
 
-def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:
-    """The app of a process that serves nothing else."""
+def replica_app(settings: Settings, catalog: Catalog, replicas: CountReplicas) -> FastAPI:
+    """Creates the app of an ingress replica, and configures its process."""
     logs.configure_replica(settings.logs.spec())
     apply_proxy(settings.network.proxy)
     tune_malloc()
     http_1_0.install()
     app = create_app(settings, catalog, replicas)
-    app.openapi()
+    app.openapi()  # cached: on a request, it would block others
     return app

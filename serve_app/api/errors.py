@@ -1,9 +1,9 @@
 """Error responses: `{"detail": "<string>", "code": …, "request_id": …}`.
 
-`detail` is for people; of a 422 it is a list of `{type, loc, msg}`. `code` never changes. `request_id` is that of the
-header `x-request-id`, and in the logs. A `hint` says what to send instead.
+`detail` is for people; in a 422 it is a list of `{type, loc, msg}`. `code` never changes. `request_id` is the value of
+`x-request-id`, which the logs have as well. A `hint` says what to send instead.
 
-No answer carries a stack trace, a path, or the value of what was sent: values may be secrets or images.
+No response has a stack trace, a path of the server, or a value of the request: values may be secrets or images.
 """
 
 from __future__ import annotations
@@ -40,19 +40,25 @@ _VERSION: Final = "/v1/"
 
 
 def suggest_path(app: FastAPI, path: str) -> str:
-    """`: did you mean …?`, or nothing where no path is near. What most paths begin with does not count."""
-    paths = {each.removeprefix(_VERSION): each for each in _paths(app)}
-    near = find_similar(path.removeprefix(_VERSION), paths, likeness=0.75)
-    return f": did you mean {paths[near]}?" if near else ""
+    """Returns `: did you mean …?`, or an empty text if no path is similar apart from its version."""
+    paths = {each.removeprefix(_VERSION): each for each in _public_paths(app)}
+    similar = find_similar(path.removeprefix(_VERSION), paths, likeness=0.75)
+    return f": did you mean {paths[similar]}?" if similar else ""
 
 
 def suggest_fields(errors: Iterable[Mapping[str, Any]], names: Collection[str]) -> list[dict[str, Any]]:
-    """Pydantic's errors, where those about unknown fields name the one of `names` that may have been meant."""
-    return [{**error, "msg": error["msg"] + _for_field(error, names)} for error in errors]
+    """Appends the most similar name of `names` to Pydantic's errors about unknown fields."""
+
+    def suffix(error: Mapping[str, Any]) -> str:
+        unknown = error["type"] == "extra_forbidden"
+        suggestion = advice(str(error["loc"][-1]), names) if unknown else None
+        return f": {suggestion}" if suggestion else ""
+
+    return [{**error, "msg": error["msg"] + suffix(error)} for error in errors]
 
 
 def field_names(request: Request, body: Any) -> Collection[str]:
-    """What may be in a body like this one, by the route that it was sent to."""
+    """Returns the fields of the route's body; empty if it has none."""
     field = getattr(request.scope.get("route"), "body_field", None)
     form = field.field_info.annotation if field else None
     if not (isinstance(form, type) and issubclass(form, BaseModel)):
@@ -60,16 +66,8 @@ def field_names(request: Request, body: Any) -> Collection[str]:
     return form.field_names(body) if issubclass(form, GenerationRequest) else form.model_fields
 
 
-def _for_field(error: Mapping[str, Any], names: Collection[str]) -> str:
-    name = str(error["loc"][-1])
-    if error["type"] != "extra_forbidden":
-        return ""
-    suggestion = advice(name, names)
-    return f": {suggestion}" if suggestion else ""
-
-
-def _paths(app: FastAPI) -> Iterable[str]:
-    """Those that are described and here to stay, without parameters."""
+def _public_paths(app: FastAPI) -> Iterable[str]:
+    """Yields the documented paths without parameters that are not deprecated."""
     for route in iter_route_contexts(app.routes):
         is_public = getattr(route, "include_in_schema", False) and not getattr(route, "deprecated", None)
         if is_public and route.path and "{" not in route.path:
@@ -78,14 +76,13 @@ def _paths(app: FastAPI) -> Iterable[str]:
 
 Handler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse]
-"""From the request, the problem and its answer to that answer as some paths have it."""
-
+"""Converts the response to a problem to another form, for some paths."""
 
 STORE_UNREACHABLE = "The task store is out of reach, nothing was charged; try again shortly"
-STORE_REFUSES = "The task store refuses what it is asked to do; /readyz says why. Try again shortly"
-UNCERTAIN = (
-    "The task store did not answer in time: the task was made, or it never will be. GET /v1/tasks tells which; "
-    "a repetition with the same Idempotency-Key makes no second task"
+STORE_REFUSES = "The task store refuses requests; /readyz says why. Try again shortly"
+OUTCOME_UNKNOWN = (
+    "The task store did not answer in time. GET /v1/tasks shows whether the task exists; a repeated request with the "
+    "same Idempotency-Key creates no second task"
 )
 _OBJECTS_UNREACHABLE = "The object store is out of reach; try again shortly"
 _STORAGE_UNREACHABLE = "The object store is out of reach, nothing was accepted or charged; try again shortly"
@@ -156,25 +153,22 @@ CODES: Final[Mapping[int, Code]] = {
     500: "internal_error",
     503: "unavailable",
 }
-"""Of errors that have no code of their own, by status."""
+"""Default codes by status."""
 
 _MAX_PROBLEMS = 20
-"""Problems of one request."""
-_NAME_CHARS = 100
-"""Of a field's name, which the client may have chosen."""
-_MESSAGE_CHARS = 1000
-"""Messages may repeat what was sent."""
+_MAX_NAME_CHARS = 100
+_MAX_MESSAGE_CHARS = 1000
 
 _PLAIN_TYPES: Final = frozenset(("int_type", "float_type", "bool_type"))
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,10})?|true|false", re.IGNORECASE)
 _ENUM_MEMBER: Final = re.compile(r"<\w+\.\w+: ('[^']*')>")
-"""A member of an enumeration as Python prints it; its value is what clients send."""
+"""The `repr` of an enum member, with the value that clients send."""
 _IN_MESSAGE = {"error", "reason"}
-"""Context that repeats what the message says."""
+"""Keys of context that repeat the message."""
 
 
 class ApiError(fastapi.HTTPException):
-    """An error with a code of its own."""
+    """An error whose code is not the default of its status."""
 
     def __init__(
         self,
@@ -191,7 +185,7 @@ class ApiError(fastapi.HTTPException):
 
 
 def install(app: FastAPI, translate: Translate | None = None) -> None:
-    """Makes every error of `app` one of the contract's, or what `translate` makes of it."""
+    """Installs handlers for all errors of `app`. `translate` may convert their responses."""
     handlers: dict[type[Exception], Handler] = {
         RequestValidationError: _validation,
         Invalid: _invalid,
@@ -202,11 +196,11 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         TooManyFetches: _always(429, "too_many_fetches", _TOO_MANY_FETCHES),
         HTTPException: _http,
         Exception: _internal,
-        SubmissionUnknown: _uncertain,
+        SubmissionUnknown: _outcome_unknown,
         **dict.fromkeys(UNREACHABLE, _unreachable),
     }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, _translate_with(handler, translate) if translate else handler)
+    for error_class, handler in handlers.items():
+        app.add_exception_handler(error_class, _translate_with(handler, translate) if translate else handler)
 
 
 def _translate_with(handler: Handler, translate: Translate) -> Handler:
@@ -229,14 +223,14 @@ def error_response(
     if hint:
         body["hint"] = hint
     if request_id := request.headers.get("x-request-id"):
-        body["request_id"] = _cut(request_id, _NAME_CHARS)
+        body["request_id"] = _cut(request_id, _MAX_NAME_CHARS)
     return JSONResponse(body, status, headers)
 
 
 def http_error_response(
     request: HTTPConnection, problem: HTTPException, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """`status` and `headers` go before the problem's own."""
+    """Builds the response. `status` and `headers` override those of the problem."""
     code: Code = problem.code if isinstance(problem, ApiError) else CODES.get(problem.status_code) or "error"
     hint = problem.hint if isinstance(problem, ApiError) else None
     status, headers = status or problem.status_code, headers or problem.headers
@@ -272,7 +266,7 @@ async def _invalid(request: Request, problem: Exception) -> JSONResponse:
 async def _http(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     if isinstance(problem.__cause__, Invalid):
-        # FastAPI takes whatever goes wrong while a body is read for an error of its own.
+        # FastAPI replaces an error raised while a body is read by its own.
         return _unprocessable(request, [_shorten(problem.__cause__.entry)])
     if problem.status_code == 405:
         return _method_not_allowed(request, problem)
@@ -285,10 +279,9 @@ async def _http(request: Request, problem: Exception) -> Response:
 
 
 def _method_not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
-    """Names the methods of all routes of the path; the framework knows of the first alone, and of files."""
-    methods = ", ".join(allowed_methods(request.app.routes, request.scope)) or (problem.headers or {}).get(
-        "Allow", "GET, HEAD"
-    )
+    """Names the methods of all routes of the path; the framework names those of the first route only."""
+    methods = ", ".join(allowed_methods(request.app.routes, request.scope))
+    methods = methods or (problem.headers or {}).get("Allow", "GET, HEAD")
     detail = f"Method Not Allowed: this path takes {methods}"
     return error_response(request, 405, CODES[405], detail, {"Allow": methods})
 
@@ -301,9 +294,9 @@ async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
     return error_response(request, 503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
 
 
-async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
+async def _outcome_unknown(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("the task store did not answer a submission: %s", type(problem.__cause__).__name__)
-    return error_response(request, 503, "outcome_unknown", UNCERTAIN, SHORTLY)
+    return error_response(request, 503, "outcome_unknown", OUTCOME_UNKNOWN, SHORTLY)
 
 
 async def _objects_unreachable(request: Request, problem: Exception) -> JSONResponse:
@@ -313,17 +306,17 @@ async def _objects_unreachable(request: Request, problem: Exception) -> JSONResp
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:
     logger.error("unhandled error on %s %s", request.method, request.url.path, exc_info=problem)
-    # The server drops the connection after such an error; a client that is not told trips over it on its next request.
+    # The server drops the connection after such an error: without the header the client's next request would fail.
     return error_response(request, 500, CODES[500], "Internal Server Error", {"Connection": "close"})
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
-    entry = _shorten({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MESSAGE_CHARS)})
+    """Copies Pydantic's entry without the input's value. Of the context, only new plain values (bounds) remain."""
+    entry = _shorten({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MAX_MESSAGE_CHARS)})
     context = {
-        k: _cut(_ENUM_MEMBER.sub(r"\1", v), _MESSAGE_CHARS) if isinstance(v, str) else v
-        for k, v in error.get("ctx", {}).items()
-        if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
+        key: _cut(_ENUM_MEMBER.sub(r"\1", value), _MAX_MESSAGE_CHARS) if isinstance(value, str) else value
+        for key, value in error.get("ctx", {}).items()
+        if isinstance(value, (int, float, str)) and key not in _IN_MESSAGE
     }
     if context:
         entry["ctx"] = context
@@ -331,21 +324,18 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    """Numbers and truth values in quotes are what form-like clients send: such a value is no secret, and repeated."""
+    """Returns the message; for a quoted number or boolean with the value, which can't be a secret."""
     value = error.get("input")
     if error["type"] in _PLAIN_TYPES and isinstance(value, str) and _PLAIN.fullmatch(value):
         return f'"{value}" is a string; send {value.lower()}'
     return _ENUM_MEMBER.sub(r"\1", error["msg"])
 
 
-def _encodable(name: str) -> str:
-    """JSON may name a field by half a character, which no answer can repeat."""
-    return name.encode(errors="replace").decode()
-
-
 def _shorten(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "loc": [_cut(_encodable(str(part)), _NAME_CHARS) for part in entry["loc"]]}
+    # A name in JSON may have a lone surrogate, which can't be encoded.
+    names = [str(part).encode(errors="replace").decode() for part in entry["loc"]]
+    return {**entry, "loc": [_cut(name, _MAX_NAME_CHARS) for name in names]}
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

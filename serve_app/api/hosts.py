@@ -1,4 +1,4 @@
-"""Hosts and origins: the service's public address, trusted hosts and proxies, CORS."""
+"""Hosts and origins: the service's public URL, trusted hosts and proxies, CORS."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from serve_app.api.errors import CODES, error_response
 from serve_app.config.sections import LOOPBACK_ORIGINS, ServiceSettings, is_loopback, is_unspecified
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
-_NOT_HERE = (
-    "No service of this name here: use the address that its operator gave you. The operator names it in "
-    "service.public_url, further ones in service.allowed_hosts"
+_UNKNOWN_HOST = (
+    "This service does not have this host name. Use the address of its operator, who can add names in "
+    "service.public_url and service.allowed_hosts"
 )
 
 
 def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
-    """`scheme://host[:port]` without a slash: the configured public URL, else the one this request came to.
+    """Returns `scheme://host[:port]` of the configured public URL, else of this request.
 
-    `X-Forwarded-Proto` and `X-Forwarded-Host` count only when the peer is a trusted proxy.
+    `X-Forwarded-Proto` and `X-Forwarded-Host` are only read from a trusted proxy.
     """
     if settings.public_url:
         return settings.public_url.rstrip("/")
@@ -37,20 +37,19 @@ def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
 
 
 def client_address(request: HTTPConnection, settings: ServiceSettings) -> str:
-    """Where a request comes from, to count what may be tried only so often; empty where that is not known.
+    """Returns the client's address for rate limits; empty if unknown. For IPv6 it is the /64 network.
 
-    What stands before the service names who was before it, in `X-Forwarded-For`: it is believed as far as it goes on
-    over loopback, where HAProxy is, and trusted proxies. An IPv6 customer has a /64.
+    It is the last hop of `X-Forwarded-For` that is neither loopback, as HAProxy is, nor a trusted proxy.
     """
     forwarded = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
     hops = [hop for each in forwarded if (hop := each.strip())] + ([request.client.host] if request.client else [])
     for hop in reversed(hops):
         if not (is_loopback(hop) or _is_trusted_proxy(hop, settings.trusted_proxies)):
-            return _customer(hop)
+            return _client_network(hop)
     return ""
 
 
-def _customer(hop: str) -> str:
+def _client_network(hop: str) -> str:
     try:
         address = _unmap(ip_address(hop))
     except ValueError:
@@ -59,15 +58,15 @@ def _customer(hop: str) -> str:
 
 
 def _unmap(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """An IPv4 address as itself, where a proxy that listens on both writes it as one of IPv6."""
+    """Converts an IPv4 address that a dual-stack proxy writes as IPv6."""
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
 class TrustedHosts:
-    """ASGI middleware: 421 for requests to hosts that the settings don't name, and that are not loopback.
+    """ASGI middleware: 421 for hosts that are neither in the settings nor loopback.
 
-    Links would lead there, and a page that makes its own name point at this machine would reach the service through
-    its visitors' browsers. `open_paths` are for probes, who know addresses alone.
+    Otherwise links would lead to such hosts, and a page could reach the service from its visitors' browsers by DNS
+    rebinding. `open_paths` are for probes, which only know addresses.
     """
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings, open_paths: frozenset[str]) -> None:
@@ -81,7 +80,7 @@ class TrustedHosts:
             request = HTTPConnection(scope)
             _, host = _scheme_and_host(request, self.settings)
             if not self._is_trusted(host):
-                await error_response(request, 421, CODES[421], _NOT_HERE)(scope, receive, send)
+                await error_response(request, 421, CODES[421], _UNKNOWN_HOST)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
@@ -103,7 +102,7 @@ def _own_names(settings: ServiceSettings) -> frozenset[str]:
 
 
 def _scheme_and_host(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str]:
-    """Scheme and host that the client asked for; an empty host if it named none."""
+    """Returns the requested scheme and host. The host is empty if the request has none."""
     scheme, host = request.url.scheme, request.headers.get("host", "")
     if request.client and _is_trusted_proxy(request.client.host, settings.trusted_proxies):
         protocol = _first(request.headers.get("x-forwarded-proto"))
@@ -149,9 +148,9 @@ _RESPONSE_HEADERS: Final = (
 
 
 class CrossOrigin(CORSMiddleware):
-    """ASGI middleware: lets scripts of `origins` send requests with keys, and read the answers, errors included.
+    """ASGI middleware: allows scripts of `origins` to send requests with keys and read all responses.
 
-    Of what is below `open_path` the app itself says who may read it.
+    Below `open_path` the app decides by itself.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str], open_path: str) -> None:

@@ -1,6 +1,6 @@
-"""Answers of unknown length to HTTP/1.0 clients, which know no chunks (RFC 9112, 6.1).
+"""Responses of unknown length to HTTP/1.0 clients, which do not support chunks (RFC 9112, 6.1).
 
-uvicorn frames them as chunks all the same, and HAProxy passes the frames on to the client as content.
+uvicorn sends them in chunks, and HAProxy forwards the chunk headers as content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CloseDelimitedCycle(RequestResponseCycle):
-    """A request and its answer, whose end is that of the connection where no header says the length."""
+    """A request whose HTTP/1.0 response ends with the connection, unless a header has its length."""
 
     _is_close_delimited = False
 
@@ -30,5 +30,5 @@ class CloseDelimitedCycle(RequestResponseCycle):
 
 
 def install() -> None:
-    """Has all uvicorn servers of this process answer so: Ray Serve starts its own, without a choice of the protocol."""
+    """Patches all uvicorn servers of this process, since Ray Serve has no option for the protocol class."""
     httptools_impl.RequestResponseCycle = CloseDelimitedCycle

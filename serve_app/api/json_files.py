@@ -1,7 +1,7 @@
-"""JSON with files in base64, read without keeping the interpreter from other requests.
+"""A parser of JSON with files in base64 that does not block other threads.
 
-`json.loads` reads a body to its end before any other thread has its turn: a third of a second for 96 MiB. So the base64
-is cut out first, in small pieces, and is put back into the strings that it was in. All that remains is short.
+`json.loads` holds the interpreter's lock until it has parsed the whole body: a third of a second for 96 MiB. So this
+module first cuts out the base64 in small pieces, parses the short remainder, and inserts the pieces again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NUL: Final = "nul_character"
 NUL_MESSAGE: Final = "Input should have no NUL character"
 UPLOAD_HINT: Final = "; larger files go by POST /v1/uploads"
 MAX_PLAIN_BYTES: Final = 4 * 2**20
-"""Bytes that are parsed at once: all of a body but its base64."""
+"""Maximum bytes of a body without its base64, which are parsed at once."""
 MAX_FILE_CHARS: Final = int(VIDEOS.max_bytes * 1.4) + 1024
-"""Characters of the largest file in base64, with room for line breaks."""
+"""Maximum characters of a file in base64, including line breaks."""
 _PIECE_BYTES: Final = 32 * 1024
 _PIECES_AT_ONCE: Final = 32
 _BASE64: Final = (string.ascii_letters + string.digits + "+/=-_").encode()
@@ -31,9 +31,9 @@ _INDEX_CHARS: Final = 6
 
 
 def read_json(data: bytes | bytearray) -> Any:
-    """Returns the value; call it in a thread where `data` is large. Raises Invalid, or HTTPException."""
+    """Parses a body. Call it in a thread if `data` is large. Raises Invalid or HTTPException."""
     runs, text = list[list[str]](), data
-    mark = f"@{secrets.token_hex(16)}"  # no JSON where it stands outside of a string, and no escape behind a backslash
+    mark = f"@{secrets.token_hex(16)}"  # invalid JSON outside of strings and after a backslash
     if len(data) > MAX_PLAIN_BYTES:
         text = _cut_base64(data, mark, runs)
     if len(text) > MAX_PLAIN_BYTES:
@@ -48,11 +48,11 @@ def read_json(data: bytes | bytearray) -> Any:
         raise Invalid(["body"], message, "json_invalid") from None
     if b"\\u0000" in text:
         _check_nul(value, ["body"])
-    return _put_back(value, mark, runs, ["body"]) if runs else value
+    return _restore(value, mark, runs, ["body"]) if runs else value
 
 
 def _check_nul(value: Any, loc: list[str]) -> None:
-    """Stores and programs end strings there, each in its own way. Raises Invalid at the field."""
+    """Raises Invalid for a NUL, at which some stores and programs truncate strings."""
     if isinstance(value, str) and "\0" in value:
         raise Invalid(loc, NUL_MESSAGE, NUL)
     if isinstance(value, dict):
@@ -65,12 +65,12 @@ def _check_nul(value: Any, loc: list[str]) -> None:
 
 
 def _cut_base64(data: bytes | bytearray, mark: str, runs: list[list[str]]) -> bytearray:
-    """Returns the text with a mark and a number in place of each long run of base64. Adds the runs, in pieces."""
+    """Returns the text with a mark and a number for each long run of base64. Appends the runs to `runs` in pieces."""
     text, start, in_run = bytearray(), 0, False
     while start < len(data):
         piece = bytes(data[start : start + _PIECE_BYTES])
         if start + len(piece) < len(data) and (escape := piece.rfind(b"\\", -_LONGEST_ESCAPE)) > 0:
-            piece = piece[:escape]  # an escape is not torn apart
+            piece = piece[:escape]  # keeps escapes whole
         start += len(piece)
         base64 = _read_base64(piece)
         if base64 is None:
@@ -85,7 +85,7 @@ def _cut_base64(data: bytes | bytearray, mark: str, runs: list[list[str]]) -> by
 
 
 def _read_base64(piece: bytes) -> str | None:
-    """Returns the characters of a piece of a string; None where it may be more than base64 and escapes."""
+    """Returns the characters of a piece of base64; None if it may contain anything but base64 and escapes."""
     others = piece.translate(None, _BASE64)
     if not others:
         return piece.decode("ascii")
@@ -98,27 +98,27 @@ def _read_base64(piece: bytes) -> str | None:
     return base64 if base64.isascii() and "\0" not in base64 else None
 
 
-def _put_back(value: Any, mark: str, runs: list[list[str]], loc: list[str]) -> Any:
+def _restore(value: Any, mark: str, runs: list[list[str]], loc: list[str]) -> Any:
     if isinstance(value, str):
         return _join(value, mark, runs, loc) if mark in value else value
     if isinstance(value, dict):
         for name in value:
             if mark in name:
                 raise Invalid(loc, "The name of a field is too long", "string_too_long")
-            value[name] = _put_back(value[name], mark, runs, [*loc, name])
+            value[name] = _restore(value[name], mark, runs, [*loc, name])
     elif isinstance(value, list):
-        value[:] = [_put_back(each, mark, runs, [*loc, str(number)]) for number, each in enumerate(value)]
+        value[:] = [_restore(each, mark, runs, [*loc, str(number)]) for number, each in enumerate(value)]
     return value
 
 
 def _join(value: str, mark: str, runs: list[list[str]], loc: list[str]) -> str:
     joined, *others = value.split(mark)
     for other in others:
-        run, rest = runs[int(other[:_INDEX_CHARS])], other[_INDEX_CHARS:]
-        if len(joined) + sum(map(len, run)) + len(rest) > MAX_FILE_CHARS:
-            raise Invalid(loc, f"No file may have more than {VIDEOS.max_bytes // 2**20} MB", "file_too_large")
-        # A string that grows stays where it is, while one `join` of all would copy it in one go.
+        run, remaining = runs[int(other[:_INDEX_CHARS])], other[_INDEX_CHARS:]
+        if len(joined) + sum(map(len, run)) + len(remaining) > MAX_FILE_CHARS:
+            raise Invalid(loc, f"The maximum size of a file is {VIDEOS.max_bytes // 2**20} MB", "file_too_large")
+        # Appending grows the string in place; one `join` of all pieces would copy it while holding the lock.
         for start in range(0, len(run), _PIECES_AT_ONCE):
             joined += "".join(run[start : start + _PIECES_AT_ONCE])
-        joined += rest
+        joined += remaining
     return joined

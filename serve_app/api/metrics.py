@@ -1,7 +1,7 @@
-"""The Prometheus endpoint on its own port, and request durations.
+"""The Prometheus endpoint on its own port, and a middleware that measures requests.
 
-They come from the task store, so it makes no difference which process answers; on the ingress they would be open to
-every client, and behind its proxy nobody could tell who asks.
+The metrics come from the task store, so any process can serve them. On the ingress's port, every client could read
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api import errors
 from serve_app.api.hosts import TrustedHosts
-from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.model_status import CountReplicas, unknown_replicas
 from serve_app.api.services import ANSWER_S
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
@@ -33,8 +33,8 @@ from serve_app.tasks.store import TaskStore
 PATH = "/metrics"
 
 
-def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
-    """`/metrics` over the task store that `settings` names, for those who show `metrics.token`, if there is one."""
+def create_metrics_app(settings: Settings, catalog: Catalog, replicas: CountReplicas = unknown_replicas) -> FastAPI:
+    """Creates the app that serves `/metrics`, to holders of `metrics.token` if that is set."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -51,7 +51,7 @@ def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplic
     app = FastAPI(lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     errors.install(app)
     token = settings.metrics.token.get_secret_value() if settings.metrics.token else None
-    if not token:  # a web page whose name points at this machine would be shown them
+    if not token:  # a web page could read them by DNS rebinding
         app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset())
 
     @app.get(PATH)
@@ -67,13 +67,14 @@ def create_metrics_app(settings: Settings, catalog: Catalog, replicas: AskReplic
 def _check(request: Request, token: str | None) -> None:
     authorization = request.headers.get("authorization", "")
     if token and not secrets.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-        raise HTTPException(401, "Show metrics.token: Authorization: Bearer <token>", {"WWW-Authenticate": "Bearer"})
+        detail = "Invalid token. Send metrics.token as `Authorization: Bearer <token>`"
+        raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
 
 
 UNMATCHED: Final = "unmatched"
-"""The route of a path that there is not."""
+"""Route label of unknown paths."""
 _OTHER: Final = "other"
-"""Any method that clients make up."""
+"""Method label of unknown methods."""
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
@@ -83,10 +84,9 @@ def _name(method: str, hundreds: int, route: str) -> str:
 
 
 class RequestMetrics:
-    """ASGI middleware, the innermost: it finds in `scope` which route was taken. What those around it answer by
-    themselves, for hosts and origins that are none of ours, is not counted.
+    """ASGI middleware that measures the time to the start of each response.
 
-    To the beginning of the answer: how fast a client reads says nothing about the service.
+    It is the innermost one, because `scope` then names the route. Responses of the other middlewares are not counted.
     """
 
     def __init__(
@@ -101,35 +101,34 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began = self._clock()
-        status = 0
+        started_at, status = self._clock(), 0
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._note(scope, status, began)
+                self._note(scope, status, started_at)
             await send(message)
 
         try:
             await self.app(scope, receive, send_and_note)
         except Exception:
             if not status:
-                self._note(scope, 500, began)
+                self._note(scope, 500, started_at)
             raise
 
-    def _note(self, scope: Scope, status: int, began: float) -> None:
-        took_s = self._clock() - began
+    def _note(self, scope: Scope, status: int, started_at: float) -> None:
+        took_s = self._clock() - started_at
         method = scope["method"] if scope["method"] in _METHODS else _OTHER
         route = self._templates.get(scope.get("endpoint"), UNMATCHED)
         self._tally.observe(CounterName.REQUESTS, _name(method, status // 100, route), took_s)
 
     @cached_property
     def _templates(self) -> Mapping[Any, str]:
-        """Paths as their routes name them, by what answers there."""
+        """Path templates by endpoint."""
         paths: dict[Any, str] = {}
         for context in iter_route_contexts(self._app_routes.routes):
             route: Any = context.original_route
-            answers = getattr(context, "endpoint", None) or getattr(route, "endpoint", None) or route.app
-            paths[answers] = context.path_format or route.path_format
+            endpoint = getattr(context, "endpoint", None) or getattr(route, "endpoint", None) or route.app
+            paths[endpoint] = context.path_format or route.path_format
         return paths

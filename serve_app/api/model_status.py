@@ -1,4 +1,4 @@
-"""State and wait of models, and the time of arrival of single tasks. Each queue is read at most once a second."""
+"""States and waits of models, and etas of tasks. Each queue is read at most once a second."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STARTING: Final = ("STARTING", "UPDATING", "RECOVERING")
 
 Replicas: TypeAlias = Mapping[str, ReplicaCounts]
 """Counts by deployment."""
-AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
+CountReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
 
 
 async def unknown_replicas() -> Replicas:
@@ -35,7 +35,7 @@ async def unknown_replicas() -> Replicas:
 
 
 class ModelState(StrEnum):
-    """States in the order of the time until a result is made."""
+    """States, ordered by the time until a result."""
 
     READY = "ready"
     STARTING = "starting"
@@ -49,15 +49,13 @@ _ORDER: Final = tuple(ModelState)
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     state: ModelState | None
-    """The state; None if the replicas are unknown."""
+    """State; None if the replicas are unknown."""
     predicted_wait_s: float | None
-    """Seconds until a new task starts; None if no task of the model has ended."""
+    """Seconds until a new task starts; None before the model's first finished task."""
 
 
 class ModelStatusReader:
-    """Reads replicas and queues of all models."""
-
-    def __init__(self, tasks: TaskStore, windows: WindowReader, queues: Iterable[str], replicas: AskReplicas) -> None:
+    def __init__(self, tasks: TaskStore, windows: WindowReader, queues: Iterable[str], replicas: CountReplicas) -> None:
         self._tasks = tasks
         self._windows = windows
         self._queues = tuple(queues)
@@ -66,7 +64,7 @@ class ModelStatusReader:
         self._statuses = SingleFlightCache(self._read, _TTL_S)
 
     async def worst_status(self, queues: Iterable[str]) -> ModelStatus:
-        """Returns the latest state and the longest wait of these queues."""
+        """Returns the worst state and the longest wait of these queues."""
         status_by_queue = await self._statuses.get()
         statuses = [status_by_queue[queue] for queue in queues]
         states = [status.state for status in statuses if status.state is not None]
@@ -74,7 +72,7 @@ class ModelStatusReader:
         return ModelStatus(max(states, key=_ORDER.index, default=None), max(waits, default=None))
 
     async def state(self, queue: str) -> tuple[ModelState | None, str | None]:
-        """Returns the state, and the clients' text of the fault that keeps the model from starting."""
+        """Returns the state, and a message for clients about the fault that prevents a start."""
         counts = (await self._counts.get()).get(queue)
         return _state(counts), counts.fault.for_clients if counts and counts.fault else None
 
@@ -91,7 +89,7 @@ class ModelStatusReader:
             async with asyncio.timeout(_REPLICAS_LIMIT_S):
                 return await self._replicas()
         except Exception as problem:
-            # Tasks are taken and made without Serve's controller, too.
+            # Tasks run without Serve's controller, too.
             logger.warning("the replicas are unknown: %s", type(problem).__name__)
             return {}
 
@@ -107,7 +105,7 @@ def _state(replicas: ReplicaCounts | None) -> ModelState | None:
 
 
 class EtaReader:
-    """Reads the queue position and the time of arrival of tasks that have not ended."""
+    """Reads the queue position and the eta of unfinished tasks."""
 
     def __init__(self, tasks: TaskStore, windows: WindowReader, models: ModelStatusReader) -> None:
         self._tasks = tasks
@@ -116,13 +114,13 @@ class EtaReader:
         self._forecasts: dict[str, SingleFlightCache[QueueForecast]] = {}
 
     async def details(self, task: Task) -> dict[str, Any] | None:
-        """Returns the contract's `details` of a task that has not ended. Raises RedisError."""
+        """Returns the `details` of an unfinished task. Raises RedisError."""
         queue = task.queue
         if queue not in self._forecasts:
             read = partial(read_forecast, self._tasks, self._windows, queue)
             self._forecasts[queue] = SingleFlightCache(read, _TTL_S)
         forecast, position = await asyncio.gather(self._forecasts[queue].get(), find_position(self._tasks, task))
-        # Asking for replicas is a call of Serve's controller: a step of the last minute shows that one runs.
+        # Spares the call of Serve's controller if a step of the last minute proves that a replica runs.
         state, fault = None, None
         if task.status is Status.PENDING and forecast.step_s is None:
             state, fault = await self._models.state(queue)

@@ -1,6 +1,6 @@
-"""The OpenAPI documents, of clients and of administration, and their pages.
+"""The OpenAPI documents for clients and for administration, and their pages.
 
-Both are of version 3.1, which generators of clients read. Operations are named after the functions that serve them.
+Their version is 3.1, which client generators support. Operations are named after their functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 
@@ -24,20 +24,20 @@ ADMIN: Final = "/openapi-admin.json"
 ASSETS: Final = "/docs/static"
 
 DESCRIPTION: Final = (
-    "Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at once, fetch "
+    "Asynchronous media generation: `POST` to a `/v1/gen-…` path returns a task id and a polling URL at once; fetch "
     "the result with `GET /v1/get_result`. Sessions and administration: [/docs/admin](/docs/admin)."
 )
 _ADMIN_DESCRIPTION: Final = "Sessions of people in browsers; organizations, projects, keys, members and the fleet."
 
 _TAGS: Final = {
-    "generate": "Submit tasks. Every operation answers at once with a task id and a polling address.",
+    "generate": "Submit tasks. Every operation returns a task id and a polling URL at once.",
     "results": "Poll a task, and fetch its result.",
     "tasks": "List, cancel and follow tasks; webhook deliveries and links to results.",
-    "uploads": "Store large images and videos ahead of the requests that name them.",
+    "uploads": "Upload large images and videos before the requests that use them.",
     "tuned models": "Upload and manage LoRA files.",
     "account": "Credits, prices and usage.",
-    "openai": "The same models in the form of OpenAI's interface.",
-    "licences": "Report generations that were made elsewhere with licensed models.",
+    "openai": "The same models through OpenAI's API.",
+    "licences": "Report generations of licensed models outside this service.",
     "health": "Probes.",
 }
 _ADMIN_TAGS: Final = {
@@ -47,16 +47,12 @@ _ADMIN_TAGS: Final = {
 _STEPS: Final = (
     "## How to use it",
     "- Send a key with every request: header `x-key`.",
-    '- Submit: `POST` JSON such as `{"prompt": "…"}` to an endpoint below; the answer has `id` and `polling_url`.',
+    '- Submit: `POST` JSON such as `{"prompt": "…"}` to an endpoint below; the response has `id` and `polling_url`.',
     "- Poll: `GET polling_url`, with `&wait=60` to wait, until `status` is `Ready`, `Error` or ends in `Moderated`.",
     "- The result is at the signed link `result.sample`. Errors have `detail`, a permanent `code` and often a `hint`.",
     f"- Every field, with ranges and defaults: [OpenAPI document]({PUBLIC}). Tools over MCP: `/mcp`.",
 )
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
-
-
-def operation_id(route: APIRoute) -> str:
-    return camel_case(route.name)
 
 
 def camel_case(name: str) -> str:
@@ -66,10 +62,9 @@ def camel_case(name: str) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Adds both documents to `app`, whose routes are complete, and their pages at `/docs` and `/docs/admin`."""
+    """Adds both documents and their pages `/docs` and `/docs/admin`. Call it after all routes are added."""
 
     def public_document() -> dict[str, Any]:
-        # Kept: made for the first who asks, it would hold up everybody else.
         app.openapi_schema = app.openapi_schema or _document(app, app.title, _TAGS, DESCRIPTION)
         return app.openapi_schema
 
@@ -107,9 +102,9 @@ def _document(app: FastAPI, title: str, tags: dict[str, str], description: str) 
         servers=[{"url": "/"}],
     )
     for operation in _operations(document):
-        operation.setdefault("security", [])  # explicit for those that need no key, as linters ask
+        operation.setdefault("security", [])  # linters require it explicitly for operations without a key
         for response in operation["responses"].values():
-            # The framework describes events as OpenAPI 3.2 does, which few generators read.
+            # The framework describes events by OpenAPI 3.2, which few generators support.
             if stream := response.get("content", {}).get("text/event-stream"):
                 stream.pop("itemSchema", None)
                 stream["schema"] = {"type": "string"}
@@ -123,17 +118,17 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 _PAGE: Final = Template(read_page("reference.html"))
 _PAGE_HEADERS: Final = HEADERS | {
-    "Content-Security-Policy": policy(style_src="'self' 'unsafe-inline'")  # Swagger sets styles of single elements
+    "Content-Security-Policy": policy(style_src="'self' 'unsafe-inline'")  # for Swagger's inline styles
 }
 
 
 def _page(title: str, document: str) -> HTMLResponse:
-    """Its scripts are served from here: it renders without internet."""
+    """Renders a document with local scripts, so that it works offline."""
     return HTMLResponse(_PAGE.substitute(title=title, document=document, assets=ASSETS), headers=_PAGE_HEADERS)
 
 
 def _list_endpoints(app: FastAPI) -> str:
-    """The service in short, for programs that read text: https://llmstxt.org."""
+    """Describes the service for language models: https://llmstxt.org."""
     operations = ((path, methods.get("post", {})) for path, methods in app.openapi()["paths"].items())
     endpoints = [
         f"- [POST {path}]({PUBLIC}): {operation['summary']}"

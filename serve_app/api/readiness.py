@@ -1,4 +1,4 @@
-"""Readiness of the service: the task store, the object store, a dispatcher and the notifications of tasks."""
+"""Readiness of the service: task store, object store, dispatcher and task notifications."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NO_DISPATCHER: Final = "no dispatcher is running"
 NO_NOTIFICATIONS: Final = "notifications of tasks are down: polls that wait answer late"
 
 CHECK_LIMIT_S: Final = 2.0
-"""Seconds that one check may take."""
+"""Maximum duration of one check, in seconds."""
 _TTL_S: Final = 1.0
 _OBJECTS_TTL_S: Final = 10.0
-"""Longer than `_TTL_S`, because the check writes an object."""
+"""Longer than `_TTL_S`, since the check writes an object."""
 _PROBE: Final = "health"
 
 
 class Readiness:
-    """Checks what new tasks need, at most once a second."""
+    """Checks the requirements of new tasks, at most once a second."""
 
     def __init__(self, tasks: TaskStore, objects: ObjectStore, prober: Redis, notifications: TaskNotifications) -> None:
-        """`prober` is a client without retries: one that retries would hide why the store refuses."""
+        """`prober` is a client without retries, which would hide the store's reason to refuse."""
         self._tasks = tasks
         self._prober = prober
         self._objects = objects
@@ -50,7 +50,6 @@ class Readiness:
         return await self._missing.get()
 
     def clear(self) -> None:
-        """Clears the cached checks."""
         self._missing.clear()
         self._objects_writable.clear()
 
@@ -76,9 +75,7 @@ class Readiness:
             return [STORE_FULL]
         except (RedisError, TimeoutError) as problem:
             reason = describe_store_problem(problem)
-            logger.warning(
-                "not ready, as the task store does not work: %s", problem if reason else type(problem).__name__
-            )
+            logger.warning("not ready: task store: %s", problem if reason else type(problem).__name__)
             return [f"{STORE_REFUSES}: {reason}" if reason else NO_STORE]
         is_full = memory.is_fuller_than(tasks.limits.max_memory)
         return [*((STORE_FULL,) if is_full else ()), *(() if has_dispatcher else (NO_DISPATCHER,))]
@@ -90,6 +87,6 @@ class Readiness:
                 await self._objects.put(key, b"", "application/octet-stream")
                 await self._objects.delete([key])
         except UNREACHABLE as problem:
-            logger.warning("not ready, as the object store takes no objects: %s", type(problem).__name__)
+            logger.warning("not ready: object store: %s", type(problem).__name__)
             return False
         return True

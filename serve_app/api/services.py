@@ -1,4 +1,4 @@
-"""The services of the HTTP app: one of each, opened and closed with it."""
+"""The services of the HTTP app, opened and closed with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.sessions import SessionResolver, SessionStore
-from serve_app.api.model_status import AskReplicas, EtaReader, ModelStatusReader, unknown_replicas
+from serve_app.api.model_status import CountReplicas, EtaReader, ModelStatusReader, unknown_replicas
 from serve_app.api.readiness import CHECK_LIMIT_S, Readiness
 from serve_app.background import BackgroundTasks
 from serve_app.config.catalog import Catalog
@@ -51,13 +51,11 @@ from serve_app.tasks.windows import WindowReader
 from serve_app.webhooks.outbox import Outbox
 
 ANSWER_S: Final = 4.5
-"""Seconds that a request waits for one answer of the task store; longer than a submission is valid (`SUBMIT_S`)."""
+"""Seconds that a request waits for the task store; more than the validity of a submission (`SUBMIT_S`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountServices:
-    """Stores of people, organizations and their projects."""
-
     people: People
     organizations: OrganizationStore
     projects: ProjectStore
@@ -71,8 +69,6 @@ class AccountServices:
 
 @dataclass(frozen=True, slots=True)
 class AuthServices:
-    """Authentication of callers: API keys, sessions and tokens."""
-
     callers: Callers
     tokens: BearerTokens
     sessions: SessionStore
@@ -86,8 +82,6 @@ class AuthServices:
 
 @dataclass(frozen=True, slots=True)
 class TaskServices:
-    """The task store, and readers of tasks and queues."""
-
     store: TaskStore
     windows: WindowReader
     notifications: TaskNotifications
@@ -99,8 +93,6 @@ class TaskServices:
 
 @dataclass(frozen=True, slots=True)
 class InputServices:
-    """Preparation of submissions, and storage of finetunes."""
-
     submission: SubmissionContext
     finetunes: FinetuneRegistry
     uploads: Uploads
@@ -115,7 +107,7 @@ class Services:
     sealer: Sealer
     links: LinkSigner
     tally: CounterBuffer
-    replicas: AskReplicas
+    replicas: CountReplicas
     readiness: Readiness
     webhooks: Outbox
     accounts: AccountServices
@@ -126,7 +118,7 @@ class Services:
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas, tally: CounterBuffer | None = None
+    settings: Settings, catalog: Catalog, replicas: CountReplicas = unknown_replicas, tally: CounterBuffer | None = None
 ) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
@@ -228,14 +220,14 @@ def _auth_services(settings: Settings, redis: Redis, sealer: Sealer, accounts: A
 
 
 async def _grant_first_credits(services: Services) -> None:
-    """Grants once in the life of a store."""
+    """Grants the first credits of a store. Idempotent."""
     amount = round(services.settings.accounts.first_credits * 1000)
     await services.accounts.credits.grant(
         DEFAULT_ORGANIZATION, "first", amount, by="settings", note="accounts.first_credits"
     )
 
 
-# Asynchronous, though it awaits nothing: FastAPI would send a plain function to a thread, at every request.
+# Asynchronous, because FastAPI runs a plain function in a thread.
 async def _services(request: Request) -> Services:
     return request.app.state.services
 

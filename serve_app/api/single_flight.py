@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 
 class SingleFlightCache(Generic[T]):
-    """Caches the value of a call for `ttl_s` seconds. Concurrent callers share one call and its error; errors are not
-    cached. A cancelled caller leaves the call to the others."""
+    """Caches the value of a call for `ttl_s` seconds.
+
+    Concurrent callers share one call and its error; errors are not cached. A cancelled caller does not cancel the call.
+    """
 
     def __init__(
         self, call: Callable[[], Awaitable[T]], ttl_s: float, clock: Callable[[], float] = time.monotonic
@@ -32,18 +34,18 @@ class SingleFlightCache(Generic[T]):
         return await asyncio.shield(self._refreshing)
 
     def clear(self) -> None:
-        """Forgets the answer, and that of a call which is on its way."""
+        """Discards the cached value, and that of a running call."""
         self._cached = self._refreshing = None
 
     async def _refresh(self) -> T:
-        started_at, this = self._clock(), asyncio.current_task()
+        started_at, current = self._clock(), asyncio.current_task()
         try:
             value = await self._call()
-            if self._refreshing is this:
+            if self._refreshing is current:
                 self._cached = (started_at, value)
             return value
         finally:
-            if self._refreshing is this:
+            if self._refreshing is current:
                 self._refreshing = None
 
 

@@ -21,7 +21,7 @@ from deployments.proxies import apply_proxy
 from deployments.telemetry import logs
 from serve_app.api.metrics import PATH as METRICS
 from serve_app.api.metrics import create_metrics_app
-from serve_app.api.model_status import AskReplicas, Replicas, unknown_replicas
+from serve_app.api.model_status import CountReplicas, Replicas, unknown_replicas
 from serve_app.config import catalog
 from serve_app.config.sections import reachable
 from serve_app.config.settings import Settings
@@ -61,7 +61,7 @@ class Launcher:
         self.made_key = False
         """True if this start made the file with the API key."""
         self._server: EmbeddedRedis | None = None
-        self._ask_replicas: AskReplicas = unknown_replicas
+        self._ask_replicas: CountReplicas = unknown_replicas
         self._resources = ExitStack()
 
     def __enter__(self) -> Launcher:

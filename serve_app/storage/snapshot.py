@@ -90,13 +90,13 @@ async def copy(source: Redis, target: Redis, prefix: str) -> int:
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[str]]:
     cursor = 0
     while True:
-        cursor, keys = await redis.scan(cursor, match=f"{_literal(prefix)}*", count=_BATCH)
+        cursor, keys = await redis.scan(cursor, match=f"{glob_literal(prefix)}*", count=_BATCH)
         if keys:
             yield cast(list[str], keys)
         if not cursor:
             return
 
 
-def _literal(prefix: str) -> str:
-    """As a pattern that matches itself alone."""
+def glob_literal(prefix: str) -> str:
+    """Escapes a text for a Redis glob pattern."""
     return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in prefix)

@@ -126,7 +126,7 @@ def test_an_organization_has_so_many_members(vouched: Service, granting: Client)
         assert granting.put(f"{MEMBERS}/{person}", json={"role": "viewer"}).status_code == 200
     with vouched.assert_unchanged():
         response = granting.put(f"{MEMBERS}/cleo", json={"role": "viewer"})
-        expected = "Too many members: an organization may have 2; take one out first"
+        expected = "Too many members: an organization may have 2; remove one first"
         assert refusal(response, 429) == expected
     assert granting.put(f"{MEMBERS}/bob", json={"role": "developer"}).status_code == 200
     with vouched.client(role=Role.OPERATOR) as operator:

@@ -69,7 +69,7 @@ def test_what_a_project_takes_from_others_is_for_operators_to_set(
     name = next(iter(change))
     with service.assert_unchanged():
         response = administrator.patch(f"{PATH}/{administrator.project}", json=change)
-        assert refusal(response, 403) == f"Not allowed: {name} takes the permission to operate"
+        assert refusal(response, 403) == f"Not allowed: {name} needs the permission to operate"
 
 
 @promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
@@ -138,7 +138,7 @@ def test_an_organization_makes_so_many_projects(
         assert administrator.post(PATH, json={"id": f"{name}-{number}"[-64:]}).status_code == 201
     with service.assert_unchanged():
         detail = refusal(administrator.post(PATH, json={"id": name}), 429)
-    assert detail == f"Too many projects: this organization may have {most}; an operator may make more for it"
+    assert detail == f"Too many projects: this organization may have {most}; an operator may create more"
     assert operator.post(PATH, params={"organization": organization}, json={"id": name}).status_code == 201
 
 
@@ -334,5 +334,5 @@ def test_nothing_is_erased_unless_the_project_is_named_once_more(administrator: 
     assert problems(administrator.post(path, json={"project": "another"})) == [(["body", "project"], "not_confirmed")]
     assert problems(administrator.post(path, json={})) == [(["body", "project"], "missing")]
     assert developer.poll(task_id).status_code == 200
-    assert refusal(administrator.get(path), 404) == "Nothing of this project was erased"
+    assert refusal(administrator.get(path), 404) == "This project was never erased"
     assert developer.submit().status_code == 200

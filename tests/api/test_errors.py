@@ -20,7 +20,7 @@ from tool_endpoints import MINIMAL, OUTPAINTING
 from video_requests import VIDEO, minimal
 
 from deployments.contract.objects import ObjectStore
-from serve_app.api.errors import UNCERTAIN, Code
+from serve_app.api.errors import OUTCOME_UNKNOWN, Code
 from serve_app.launcher import proxy_start
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 
@@ -169,7 +169,7 @@ def test_a_task_store_that_hangs(start_service: StartService, doomed_redis: Embe
             response = client.submit()
         finally:
             os.kill(doomed_redis.pid, signal.SIGCONT)
-        assert refusal(response, 503) == UNCERTAIN
+        assert refusal(response, 503) == OUTCOME_UNKNOWN
         assert len(client.get("/v1/tasks").json()["tasks"]) == 1, "what nobody waits for any more is not carried out"
 
 

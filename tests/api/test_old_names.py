@@ -92,7 +92,7 @@ def test_a_deprecated_name_leads_to_its_successor(client: Client) -> None:
 def test_what_is_gone_names_its_targets(client: Client, service: Service) -> None:
     with service.assert_unchanged():
         response = client.order("gen-pro-1.0-depth", prompt="a cat", control_image=PHOTO)
-    assert refusal(response, 410) == "gen-pro-1.0-depth is not served any more: use gen-pro-1.1 or gen-kontext-pro"
+    assert refusal(response, 410) == "gen-pro-1.0-depth is no longer served: use gen-pro-1.1 or gen-kontext-pro"
     assert response.headers["link"] == SUCCESSOR
 
 
@@ -103,7 +103,7 @@ def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client
     with service.assert_unchanged():
         response = client.order(name, finetune_id="x", prompt="a cat")
     detail = refusal(response, 410)
-    assert detail.startswith(f"{name} is not served any more, and nothing succeeds it")
+    assert detail.startswith(f"{name} is no longer served and has no successor")
     assert "POST /v1/finetunes" in detail
     assert "link" not in response.headers
     described = client.get("/openapi.json").json()["paths"][f"/v1/{name}"]["post"]

@@ -130,7 +130,7 @@ def test_a_task_is_cancelled_once_and_only_where_it_is(gen: Client, worker: Work
     assert gen.cancel(waiting)["status"] == "Error"
     with pytest.raises(Refused) as refused:
         gen.cancel(ended)
-    assert (refused.value.status, refused.value.detail) == (409, "The task has ended already: Error")
+    assert (refused.value.status, refused.value.detail) == (409, "The task has already ended: Error")
     unknown = str(uuid.uuid4())
     assert gen.poll(unknown)["status"] == "Task not found"
     for call in (gen.wait, gen.cancel):

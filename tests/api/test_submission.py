@@ -175,7 +175,7 @@ def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, 
         finally:
             gate.opened.set()
         reply = first.result()
-    assert "is still being handled" in refusal(repeat, 409)
+    assert "is still being processed" in refusal(repeat, 409)
     assert int(repeat.headers["retry-after"]) >= 1
     assert problems(other) == REUSED
     assert submit(client, key, images=[url]).json() == reply.json()

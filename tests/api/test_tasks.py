@@ -129,7 +129,7 @@ def test_an_ended_task_is_deleted_when_its_owner_says_so(client: Client, other_c
     ready, failed, waiting = (client.create_task() for _ in range(3))
     worker.deliver(ready, image_file(form="JPEG"))
     worker.end(failed, Status.ERROR)
-    assert refusal(client.delete(f"/v1/tasks/{waiting}/result"), 409) == "The task has not ended: cancel it first"
+    assert refusal(client.delete(f"/v1/tasks/{waiting}/result"), 409) == "The task is unfinished: cancel it first"
     assert refusal(other_client.delete(f"/v1/tasks/{ready}/result"), 404) == "Task not found"
     assert len(list_ids(client)) == 3
     for task_id in (ready, failed):
@@ -200,7 +200,7 @@ def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, statu
     worker.end(task_id, status, result=new_result("results/x/1/image.png") if status is Status.READY else None)
     before = client.poll(task_id).json()
     response = client.delete(f"/v1/tasks/{task_id}")
-    assert refusal(response, 409) == f"The task has ended already: {status.value}"
+    assert refusal(response, 409) == f"The task has already ended: {status.value}"
     assert client.poll(task_id).json() == before
 
 

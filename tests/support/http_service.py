@@ -23,7 +23,7 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.api.app import create_app
 from serve_app.api.metrics import create_metrics_app
-from serve_app.api.model_status import AskReplicas, unknown_replicas
+from serve_app.api.model_status import CountReplicas, unknown_replicas
 from serve_app.api.openapi import admin_document
 from serve_app.api.services import Services
 from serve_app.config import catalog
@@ -93,7 +93,7 @@ class Service:
         return url.host, url.port
 
     @contextmanager
-    def metrics(self, replicas: AskReplicas = unknown_replicas) -> Iterator[Client]:
+    def metrics(self, replicas: CountReplicas = unknown_replicas) -> Iterator[Client]:
         """A client, without a key, of the port that `/metrics` has."""
         app = create_metrics_app(self.settings, catalog.load(self.settings), replicas)
         with serving(app) as base_url, Client(base_url, project="", secret="") as client:

@@ -1,6 +1,6 @@
-"""OpenAI-style routes, for its clients and the tools made for them.
+"""Routes in the style of OpenAI's API, for its clients and tools.
 
-Each is thin: it turns what was sent into the request of an endpoint, and goes on as that endpoint's own route does.
+Each route translates its request into one of an endpoint, and continues as that endpoint's own route.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path
 from serve_app.api.auth import TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.openai import images, videos
-from serve_app.api.openai.schema import Model, ModelList, errors
+from serve_app.api.openai.schema import ModelList, OpenAIModel, errors
 from serve_app.api.openai.translation import OpenAIEndpoints
 from serve_app.api.services import Deps, Services
 from serve_app.config.catalog import Catalog
@@ -24,13 +24,13 @@ from serve_app.submission.prepare import ServedEndpoint
 def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRouter:
     routes = APIRouter(prefix="/v1/models", tags=["openai"], route_class=JsonRoute)
 
-    async def view(served_endpoint: ServedEndpoint, services: Services) -> Model:
+    async def view(served_endpoint: ServedEndpoint, services: Services) -> OpenAIModel:
         deprecation = catalog.deprecated.get(served_endpoint.name)
         sunset = deprecation.sunset if deprecation else None
         model_state = await services.tasks.models.worst_status(
             {defaults.model for defaults in served_endpoint.defaults.values()}
         )
-        return Model(
+        return OpenAIModel(
             id=served_endpoint.name,
             shutdown_date=sunset.isoformat() if sunset else None,
             state=model_state.state,
@@ -40,13 +40,13 @@ def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRou
 
     @routes.get("", responses=errors())
     async def list_models(services: Deps, caller: TaskReader) -> ModelList:
-        """All endpoints that are served here, with whether they are ready."""
+        """Lists the endpoints of this service and their states."""
         return ModelList(data=[await view(served_endpoint, services) for served_endpoint in openai_endpoints.all()])
 
-    # Names may have a slash in them.
+    # Names may contain a slash.
     @routes.get("/{model:path}", responses=errors(404))
-    async def get_model(services: Deps, caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> Model:
-        """One of them, by any name that it has; the answer has its own."""
+    async def get_model(services: Deps, caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> OpenAIModel:
+        """Returns an endpoint by any of its names. The response has its main name."""
         return await view(openai_endpoints.find(model), services)
 
     return routes
@@ -55,7 +55,7 @@ def models_router(openai_endpoints: OpenAIEndpoints, catalog: Catalog) -> APIRou
 def routers(
     catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]
 ) -> Iterator[APIRouter]:
-    """`served_endpoints` by path. Raises ValueError where the settings name what does not fit."""
+    """Yields the routers. `served_endpoints` are by path. Raises ValueError for wrong settings of `openai`."""
     openai_endpoints = OpenAIEndpoints(served_endpoints, catalog, settings)
     yield images.router(openai_endpoints)
     yield videos.router(openai_endpoints)

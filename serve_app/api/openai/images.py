@@ -1,4 +1,4 @@
-"""`POST /v1/images/generations` and `/v1/images/edits`: synchronous image requests."""
+"""The routes `POST /v1/images/generations` and `/v1/images/edits`: synchronous image requests."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from serve_app.api.bodies import FilesRoute
 from serve_app.api.hosts import public_base
 from serve_app.api.openai import waiting
 from serve_app.api.openai.schema import (
-    FOR_GOOD,
+    NO_RETRY,
     SERVER,
-    Image,
     ImageEdit,
     ImageGeneration,
+    ImageReference,
     ImagesResponse,
-    Reference,
+    OpenAIImage,
     Refusal,
     errors,
 )
@@ -57,20 +57,18 @@ from serve_app.tasks.task import Status, Task
 
 logger = logging.getLogger(__name__)
 
-_GONE: Final = 499
-"""The status for a client that is not there to read it."""
+_CLIENT_CLOSED_REQUEST: Final = 499
+"""The status for a disconnected client, as in nginx."""
 _PIECE_BYTES: Final = 3 * 2**16
-"""Bytes of a file that are encoded at once; a multiple of three."""
+"""Bytes of a file to encode at a time; a multiple of three."""
 _FILE: Final = {"type": "string", "format": "binary"}
 _FILES: Final = ("image", "images", "mask")
-_MASK: Final = "An image as large as the first; what is transparent in it is painted anew."
-_REFERENCE: Final = {"anyOf": [{"type": "string", "minLength": 1}, Reference.model_json_schema()]}
+_MASK: Final = "A mask of the size of the first image. Its transparent parts are repainted."
+_REFERENCE: Final = {"anyOf": [{"type": "string", "minLength": 1}, ImageReference.model_json_schema()]}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Who asks, and how they are answered."""
-
+class ImageCall:
     request: Request
     services: Services
     caller: Caller
@@ -78,12 +76,14 @@ class Call:
     base: str
 
 
-async def _call(request: Request, services: Deps, caller: Generator, idempotency_key: IdempotencyKey = None) -> Call:
+async def _call(
+    request: Request, services: Deps, caller: Generator, idempotency_key: IdempotencyKey = None
+) -> ImageCall:
     base = public_base(request, services.settings.service)
-    return Call(request, services, caller, idempotency_key or "", base)
+    return ImageCall(request, services, caller, idempotency_key or "", base)
 
 
-Asking = Annotated[Call, Depends(_call)]
+Call = Annotated[ImageCall, Depends(_call)]
 
 
 def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
@@ -93,8 +93,8 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     @routes.post(
         "/generations", response_model=ImagesResponse, responses=error_responses, openapi_extra=_generation_body()
     )
-    async def generate_images(call: Asking) -> Response:
-        """Images from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
+    async def generate_images(call: Call) -> Response:
+        """Generates images from a prompt, and responds when they are ready."""
         fields = await read(call.request)
         fields.check_files(ImageGeneration, ())
         request = validate(ImageGeneration, fields.parse_texts(fields.fields, ImageGeneration))
@@ -104,15 +104,17 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         )
 
     @routes.post("/edits", response_model=ImagesResponse, responses=error_responses, openapi_extra=_edit_body())
-    async def edit_images(call: Asking) -> Response:
-        """Images from others and a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
+    async def edit_images(call: Call) -> Response:
+        """Edits images by a prompt, and responds when the results are ready."""
         fields = await read(call.request)
         fields.check_files(ImageEdit, _FILES)
         texts = {name: value for name, value in fields.fields.items() if name not in _FILES}
         request = validate(ImageEdit, fields.parse_texts(texts, ImageEdit))
         source, images, mask = _images_to_edit(fields)
-        fits, doing = (edits_images, "edit images") if mask is None else (accepts_mask, "take a mask")
-        served_endpoint = openai_endpoints.choose(request.model, fits, doing)
+        if mask is None:
+            served_endpoint = openai_endpoints.choose(request.model, edits_images, "edit images")
+        else:
+            served_endpoint = openai_endpoints.choose(request.model, accepts_mask, "take a mask")
         form = served_endpoint.endpoint.request_type
         translation = Translation(served_endpoint, form if mask is None else with_alpha_masks(form))
         translation.set_references(images, source)
@@ -128,7 +130,7 @@ def _images_to_edit(fields: RequestFields) -> tuple[str, list[str], str | None]:
     if not sources:
         raise Invalid(["body", "image"], "Field required: files of a form, or images in JSON", "missing")
     if len(sources) > 1:
-        raise Invalid(["body", "images"], "Sent twice: image says the same", "sent_twice")
+        raise Invalid(["body", "images"], "Sent twice: image is the same field", "sent_twice")
     (source,) = sources
     if fields.is_form:
         return source, fields.files[source], fields.file("mask")
@@ -140,7 +142,9 @@ def _images_to_edit(fields: RequestFields) -> tuple[str, list[str], str | None]:
     return source, images, None if mask is None else image_reference(mask, "mask")
 
 
-async def _generate(call: Call, request: ImageGeneration, fields: RequestFields, translation: Translation) -> Response:
+async def _generate(
+    call: ImageCall, request: ImageGeneration, fields: RequestFields, translation: Translation
+) -> Response:
     services, caller, served_endpoint = call.services, call.caller, translation.served_endpoint
     requests = _requests(request, fields, translation)
     if len(requests) > 1 and call.idempotency_key:
@@ -160,18 +164,18 @@ async def _generate(call: Call, request: ImageGeneration, fields: RequestFields,
             )
     except TaskRejected as refusal:
         raise rejection_error(refusal, served_endpoint.name, services) from None
-    # Whoever sends a key comes back with it for the same image.
+    # A client that sends a key may repeat the request to get the same image.
     keep = bool(call.idempotency_key)
     try:
         tasks = await waiting.wait_for_end(services, call.request, caller, waiting.task_ids(submissions), keep=keep)
     except waiting.ClientGone:
-        return Response(status_code=_GONE)
+        return Response(status_code=_CLIENT_CLOSED_REQUEST)
     headers = rate_limit_headers(limits, submissions[-1].requests_left)
     return await _answer(call, tasks, headers, as_links=request.response_format == "url")
 
 
 def _requests(request: ImageGeneration, fields: RequestFields, translation: Translation) -> list[GenerationRequest]:
-    """One for each image; with a seed, those that follow it."""
+    """Returns a request for each image, with consecutive seeds if the client sent one."""
     translation.set_common(request)
     translation.set("output_format", request.output_format or "png", "output_format")
     _set_size(request.size, translation)
@@ -200,8 +204,8 @@ def _set_size(size: str | None, translation: Translation) -> None:
     translation.set("height", int(height), "size")
 
 
-async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *, as_links: bool) -> Response:
-    """Those that are ready, in their order. Raises Refusal where none is."""
+async def _answer(call: ImageCall, tasks: Sequence[Task], headers: dict[str, str], *, as_links: bool) -> Response:
+    """Responds with the images that are ready, in order. Raises Refusal if none is."""
     ready = [task for task in tasks if task.status is Status.READY and task.result]
     if not ready:
         raise _refusal(tasks[0])
@@ -221,12 +225,12 @@ async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *,
 def _refusal(task: Task) -> Refusal:
     code, message = failure(task)
     if code == "moderation_blocked":
-        return Refusal(400, message, code, kind="image_generation_user_error")
-    return Refusal(500, f"{message} (task {task.id})", code, kind=SERVER, headers=FOR_GOOD)
+        return Refusal(400, message, code, error_type="image_generation_user_error")
+    return Refusal(500, f"{message} (task {task.id})", code, error_type=SERVER, headers=NO_RETRY)
 
 
 def _images(ready: Sequence[Task]) -> ImagesResponse:
-    data = [Image(id=task.id, revised_prompt=_revised_prompt(task)) for task in ready]
+    data = [OpenAIImage(id=task.id, revised_prompt=_revised_prompt(task)) for task in ready]
     result = ready[0].result
     assert result is not None
     output_format = PurePosixPath(result.key).suffix.removeprefix(".")
@@ -242,15 +246,15 @@ async def _file(services: Services, task: Task) -> bytes:
     try:
         return await services.objects.get(task.result.key)
     except FileNotFoundError:
-        raise Refusal(404, f"The image of task {task.id} is no longer kept", "not_found") from None
+        raise Refusal(404, f"The image of task {task.id} has been deleted", "not_found") from None
     except UNREACHABLE as problem:
         logger.warning("object store out of reach: %s: %.300s", type(problem).__name__, problem)
         message = f"The object store is out of reach; the image is at GET /v1/get_result?id={task.id}"
-        raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
+        raise Refusal(503, message, "service_unavailable", error_type=SERVER, headers=NO_RETRY) from None
 
 
 def _pieces(answer: ImagesResponse, files: Sequence[bytes]) -> Iterator[bytes | memoryview]:
-    """Yields the answer as JSON, with files as they are: they may be large, and encoding all would hold up others."""
+    """Yields the response as JSON with unencoded files: encoding large ones at once would block other requests."""
     body = answer.model_dump(exclude_none=True)
     opening = b'{"data":['
     for image, file in zip(body.pop("data"), files, strict=True):
@@ -266,7 +270,8 @@ async def _encode(pieces: Iterable[bytes | memoryview]) -> AsyncIterator[bytes]:
 
 
 def _generation_body() -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _schema(ImageGeneration)}}}}
+    schema = ImageGeneration.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _edit_body() -> dict[str, Any]:
@@ -282,14 +287,10 @@ def _edit_body() -> dict[str, Any]:
 
 
 def _edit_schema(source: str, image: dict[str, Any]) -> dict[str, Any]:
-    schema = _schema(ImageEdit)
+    schema = ImageEdit.model_json_schema()
     schema["properties"] |= {
         source: {"anyOf": [image, {"type": "array", "items": image, "maxItems": MAX_FILES}]},
         "mask": {**image, "description": _MASK},
     }
     schema["required"] = [*schema["required"], source]
     return schema
-
-
-def _schema(form: type[ImageGeneration]) -> dict[str, Any]:
-    return form.model_json_schema()

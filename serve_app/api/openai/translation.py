@@ -1,4 +1,4 @@
-"""Translation between OpenAI's fields and an endpoint's request, and of its errors back."""
+"""Translates OpenAI's fields to an endpoint's request, and its errors back."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from serve_app.submission.errors import Invalid
 from serve_app.submission.prepare import ServedEndpoint
 
 _CHARSETS: Final = re.compile(r"us-ascii|utf-?(8|16|16le|16be)|iso-8859-[0-9]{1,2}|windows-125[0-8]|latin-?1")
-"""Charsets of texts in forms. Python knows more, some of which take long to decode."""
+"""Charsets of texts in forms. Python has others, some of which decode slowly."""
 
-Fits: TypeAlias = Callable[[ServedEndpoint], bool]
+EndpointFilter: TypeAlias = Callable[[ServedEndpoint], bool]
 
 
 class OpenAIEndpoints:
-    """What is served here, by the names that `model` may have."""
+    """The endpoints of this service, by the values of the field `model`."""
 
     def __init__(self, served_endpoints: Mapping[str, ServedEndpoint], catalog: Catalog, settings: Settings) -> None:
-        """`served_endpoints` by path. Raises ValueError where the settings name what does not fit."""
+        """`served_endpoints` are by path. Raises ValueError for wrong settings of `openai`."""
         self._served_endpoints = {
             path.removeprefix("/v1/"): served_endpoint for path, served_endpoint in served_endpoints.items()
         }
@@ -58,47 +58,52 @@ class OpenAIEndpoints:
             self._preferred_endpoint("video_model", settings.openai.video_model, makes_videos),
         ]
 
-    def choose(self, model: str | None, fits: Fits, doing: str) -> ServedEndpoint:
-        """Raises Refusal for a model that is not here, or can't do it; `doing` goes on from "does not"."""
+    def choose(self, model: str | None, is_capable: EndpointFilter, capability: str) -> ServedEndpoint:
+        """Returns the endpoint `model`, or by default the first capable one.
+
+        `capability` is a verb phrase for messages, like "edit images". Raises Refusal if no such endpoint exists.
+        """
         if model is not None:
             served_endpoint = self.find(model)
-            if not fits(served_endpoint):
-                others = ", ".join(each.name for each in self.all() if fits(each))
-                raise Refusal(
-                    400, f"{served_endpoint.name} does not {doing}: use one of {others}", "invalid_value", param="model"
-                )
+            if not is_capable(served_endpoint):
+                others = ", ".join(each.name for each in self.all() if is_capable(each))
+                message = f"{served_endpoint.name} does not {capability}: use one of {others}"
+                raise Refusal(400, message, "invalid_value", param="model")
             return served_endpoint
         for served_endpoint in (*self._preferred, *self.all()):
-            if served_endpoint is not None and fits(served_endpoint):
+            if served_endpoint is not None and is_capable(served_endpoint):
                 return served_endpoint
-        raise Refusal(400, f"No model here can {doing}", "model_not_found", param="model")
+        raise Refusal(400, f"No model here can {capability}", "model_not_found", param="model")
 
     def find(self, model: str) -> ServedEndpoint:
-        """Raises Refusal."""
+        """Raises Refusal for an unknown model."""
         name = resolve_alias(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
         for candidate in (name, f"{API_PREFIX}-{name}"):
             if served_endpoint := self._served_endpoints.get(candidate):
                 return served_endpoint
-            own = self._catalog.names.get(candidate)
-            if own and (message := other_regions_message(own, self._catalog.served[own], self._service)):
-                raise _unknown(message)
-        raise _unknown(f"No such model: {model}; GET /v1/models lists those that there are")
+            main_name = self._catalog.names.get(candidate)
+            if main_name and (
+                message := other_regions_message(main_name, self._catalog.served[main_name], self._service)
+            ):
+                raise Refusal(404, message, "model_not_found", param="model")
+        message = f"No such model: {model}; GET /v1/models lists the models"
+        raise Refusal(404, message, "model_not_found", param="model")
 
     def all(self) -> Iterator[ServedEndpoint]:
-        """Each once, in the order of the catalog."""
+        """Returns each endpoint once, in the order of the catalog."""
         return (
             served_endpoint for name, served_endpoint in self._served_endpoints.items() if name == served_endpoint.name
         )
 
-    def _preferred_endpoint(self, key: str, name: str | None, fits: Fits) -> ServedEndpoint | None:
+    def _preferred_endpoint(self, key: str, name: str | None, is_capable: EndpointFilter) -> ServedEndpoint | None:
         served_endpoint = None if name is None else self._served_endpoints.get(name)
-        if name is not None and (served_endpoint is None or not fits(served_endpoint)):
-            raise ValueError(f"openai.{key}: {name} is no endpoint here that fits")
+        if name is not None and (served_endpoint is None or not is_capable(served_endpoint)):
+            raise ValueError(f"openai.{key}: {name} is not a suitable endpoint of this service")
         return served_endpoint
 
 
 def makes_images(served_endpoint: ServedEndpoint) -> bool:
-    """From a prompt alone."""
+    """Tells whether the endpoint makes images from a prompt alone."""
     form = served_endpoint.endpoint.request_type
     required = {name for name, field in form.model_fields.items() if field.is_required()}
     return "prompt" in form.model_fields and not form.makes_video and not required & set(form.image_fields)
@@ -117,42 +122,38 @@ def makes_videos(served_endpoint: ServedEndpoint) -> bool:
     return issubclass(served_endpoint.endpoint.request_type, BaseVideoRequest)
 
 
-def _unknown(message: str) -> Refusal:
-    return Refusal(404, message, "model_not_found", param="model")
-
-
 T = TypeVar("T", bound=BaseModel)
 
 FORM: Final = "multipart/form-data"
 MAX_FILES: Final = 16
-"""As many images as OpenAI's clients send; with a mask one more."""
+"""Maximum of images in OpenAI's API. A mask may come in addition."""
 _MAX_FIELDS: Final = 64
 _INDEXED: Final = re.compile(r"(.+)\[(\d{0,4})\]")
-"""The name of a field that is sent several times, as many languages' clients write it."""
+"""Name of a repeated field, as clients of many languages write it."""
 _UNSET: Final = ("", "null", "undefined")
-"""Texts of a form that clients send for a field that is not set; JavaScript writes the latter two."""
+"""Texts that clients send for an unset field of a form; JavaScript writes the latter two."""
 _PLAIN_ENCODINGS: Final = ("", "7bit", "8bit", "binary")
-_NO_FILE: Final = "Input should be text: a part of the form without a filename"
+_NOT_A_FILE: Final = "Input should be text: a part of the form without a filename"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     fields: dict[str, Any]
     files: Mapping[str, list[str]]
-    """The files in base64, by field."""
+    """Files in base64, by field."""
     is_form: bool
 
-    def check_files(self, form: type[BaseModel], taken: Collection[str]) -> None:
-        """Raises Invalid at the first file that is none of `taken`, and at a text where a file is taken."""
-        for name in sorted(set(self.files) - set(taken)):
-            message = _NO_FILE if name in form.model_fields else "No file is taken here"
+    def check_files(self, form: type[BaseModel], file_fields: Collection[str]) -> None:
+        """Raises Invalid for a file of another field, and for a text in a field of files."""
+        for name in sorted(set(self.files) - set(file_fields)):
+            message = _NOT_A_FILE if name in form.model_fields else "This field takes no file"
             raise Invalid(["body", name], message, "extra_forbidden")
-        for name in taken:
+        for name in file_fields:
             if self.is_form and name in self.fields:
                 raise Invalid(["body", name], "Input should be a file: a part of the form with a filename", "file_type")
 
     def parse_texts(self, fields: Mapping[str, Any], form: type[BaseModel]) -> dict[str, Any]:
-        """`fields`, where they came as texts, as `form` takes them."""
+        """Converts the texts of a form to the types of `form`."""
         if not self.is_form:
             return dict(fields)
         return {
@@ -161,10 +162,10 @@ class RequestFields:
         }
 
     def file(self, name: str) -> str | None:
-        """The only file of a field. Raises Invalid where there are several."""
+        """Returns the file of a field, if any. Raises Invalid for several files."""
         files = self.files.get(name, [])
         if len(files) > 1:
-            raise Invalid(["body", name], "One file is taken here", "too_many_files")
+            raise Invalid(["body", name], "This field takes one file", "too_many_files")
         return files[0] if files else None
 
 
@@ -173,7 +174,7 @@ def is_form(request: Request) -> bool:
 
 
 async def read(request: Request) -> RequestFields:
-    """The body of a request that a `FilesRoute` handles. Raises HTTPException, Invalid, RequestValidationError."""
+    """Reads the body of a request. Raises HTTPException, Invalid, RequestValidationError."""
     try:
         return await _read_form(request) if is_form(request) else await _read_json(request)
     except ClientDisconnect:
@@ -210,7 +211,7 @@ async def _read_form(request: Request) -> RequestFields:
             indexed = _INDEXED.fullmatch(name)
             field, index = (indexed[1], int(indexed[2] or -1)) if indexed else (name, -1)
             if isinstance(value, UploadFile):
-                if value.size or value.filename:  # else a browser's field without a choice
+                if value.size or value.filename:  # otherwise a browser's empty file field
                     files[field].append((index, await _encode(field, value)))
             elif field != "prompt" and value in _UNSET:
                 continue
@@ -231,7 +232,7 @@ def _without_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _FormParser(MultiPartParser):
-    """Reads each text as its own headers say: in its charset, and decoded where it is sent in base64."""
+    """Decodes each text by the charset and transfer encoding of its part."""
 
     def on_headers_finished(self) -> None:
         disposition = self._current_part.content_disposition or b""
@@ -259,7 +260,7 @@ class _FormParser(MultiPartParser):
 
 
 def _decode(field: str, data: bytes, charset: str, default: str) -> str:
-    """Raises Invalid where a part is not in the charset that it names."""
+    """Decodes a text. Raises Invalid if it is not in the charset that its part names."""
     try:
         if charset and not _CHARSETS.fullmatch(charset.lower()):
             raise LookupError(charset)
@@ -267,12 +268,12 @@ def _decode(field: str, data: bytes, charset: str, default: str) -> str:
     except (UnicodeError, LookupError):
         if not charset:
             return data.decode("latin-1")
-        message = f"The text is not in {charset[:40]}, which its Content-Type names; UTF-8 is the usual charset"
+        message = f"The text is not in {charset[:40]}, as its Content-Type says; send UTF-8"
         raise Invalid(["body", field], message, "charset") from None
 
 
 def _without_transfer_encoding(field: str, headers: Headers, data: bytes) -> bytes:
-    """Raises Invalid."""
+    """Decodes a part by its Content-Transfer-Encoding. Raises Invalid."""
     encoding = headers.get("content-transfer-encoding", "").strip().lower()
     if encoding in _PLAIN_ENCODINGS:
         return data
@@ -281,12 +282,12 @@ def _without_transfer_encoding(field: str, headers: Headers, data: bytes) -> byt
             return pybase64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
     except ValueError:
         pass
-    message = f"The part is not valid {encoding[:20]}; send it without Content-Transfer-Encoding, or in base64"
+    message = f"The part is not valid {encoding[:20]}; send base64, or no Content-Transfer-Encoding"
     raise Invalid(["body", field], message, "transfer_encoding")
 
 
 async def _encode(field: str, file: UploadFile) -> str:
-    """Returns the file in base64, as the service's own requests carry it. Raises Invalid."""
+    """Encodes a file in base64. Raises Invalid."""
     if not file.size:
         raise Invalid(["body", field], "The file is empty", "file_empty")
     if file.size > IMAGES.max_bytes:
@@ -300,7 +301,7 @@ async def _encode(field: str, file: UploadFile) -> str:
 
 
 def _parse_text(value: Any, form: type[BaseModel], name: str) -> Any:
-    if not isinstance(value, str) or _takes(form, name, value):
+    if not isinstance(value, str) or _accepts(form, name, value):
         return value
     try:
         number = json.loads(value.lower() if value.lower() in ("true", "false") else value)
@@ -309,7 +310,7 @@ def _parse_text(value: Any, form: type[BaseModel], name: str) -> Any:
     return number if isinstance(number, (bool, int, float)) else value
 
 
-def _takes(form: type[BaseModel], name: str, value: str) -> bool:
+def _accepts(form: type[BaseModel], name: str, value: str) -> bool:
     try:
         _field(form, name).validate_python(value)
     except ValidationError:
@@ -331,13 +332,13 @@ def validate(form: type[T], fields: Mapping[str, Any]) -> T:
 
 
 def image_reference(value: Any, *loc: str) -> str:
-    """Returns the image in a JSON body: a text, or `image_url` of an object. Raises Invalid at `loc`."""
+    """Reads an image of a JSON body: a text, or an object with `image_url`. Raises Invalid at `loc`."""
     if isinstance(value, dict):
         fields = _without_unset(value)
         if set(fields) == {"image_url"}:
             value = fields["image_url"]
         elif "file_id" in fields:
-            raise Invalid(["body", *loc], f"There are no files to name by file_id; send image_url: {_IMAGE}")
+            raise Invalid(["body", *loc], f"file_id is not supported; send image_url: {_IMAGE}")
     if not isinstance(value, str):
         raise Invalid(["body", *loc], f"Input should be {_IMAGE}, or an object with image_url")
     return value
@@ -345,27 +346,27 @@ def image_reference(value: Any, *loc: str) -> str:
 
 _IMAGE: Final = "an http(s) URL, a data: URI, or base64"
 _OTHER_NAMES: Final[Mapping[str, str]] = {"num_inference_steps": "steps", "guidance_scale": "guidance"}
-"""What serving engines, and the benchmarks made for them, call fields that many endpoints have."""
+"""Names of fields in other serving engines and their benchmarks."""
 
 
 class Translation:
-    """A request to `served_endpoint`, of the form `form`, field by field."""
+    """Builds a request of the type `form` to an endpoint, field by field."""
 
     def __init__(self, served_endpoint: ServedEndpoint, form: type[GenerationRequest]) -> None:
         self.served_endpoint = served_endpoint
         self.form = form
         self._fields: dict[str, Any] = {}
         self._source_fields: dict[str, str] = {}
-        """What each was sent as."""
+        """Names of the fields that the client sent, by field."""
 
     def set(self, field: str, value: Any, source: str) -> None:
-        """None is left out. Raises Invalid where the endpoint has no such field, or it was set before."""
+        """Sets a field, unless the value is None. Raises Invalid for an unknown field, or one that is set already."""
         if value is None:
             return
         if field not in self.form.model_fields:
             raise Invalid(["body", source], f"{self.served_endpoint.name} has no such field", "extra_forbidden")
         if field in self._fields:
-            raise Invalid(["body", source], f"Sent twice: {self._source_fields[field]} says the same", "sent_twice")
+            raise Invalid(["body", source], f"Sent twice: {self._source_fields[field]} is the same field", "sent_twice")
         self._fields[field] = value
         self._source_fields[field] = source
 
@@ -377,13 +378,13 @@ class Translation:
             self.set("user", request.user or None, "user")
 
     def set_further(self, fields: Mapping[str, Any], request_fields: RequestFields) -> None:
-        """The endpoint's own fields, which come last: none of them replaces what was sent as OpenAI's."""
+        """Sets the endpoint's own fields. Call it last, so that they do not replace OpenAI's fields."""
         for name, value in fields.items():
             field = _OTHER_NAMES.get(name, name)
             self.set(field, request_fields.parse_texts({field: value}, self.form)[field], name)
 
     def set_references(self, images: list[str], source: str) -> None:
-        """Images that came with the request, in the order of the endpoint's fields for them. Raises Invalid."""
+        """Sets the images in the order of the endpoint's image fields. Raises Invalid."""
         fields = [name for name, role in self.form.image_fields.items() if role == "references"]
         if _is_list(self.form, fields[0]):
             self.set(fields[0], images, source)
@@ -395,7 +396,7 @@ class Translation:
             self.set(field, image, source)
 
     def request(self, **changes: Any) -> GenerationRequest:
-        """Raises RequestValidationError about the fields as they were sent."""
+        """Validates and returns the request. Raises RequestValidationError with the names that the client sent."""
         try:
             return validate(self.form, self._fields | changes)
         except RequestValidationError as problem:
@@ -405,7 +406,7 @@ class Translation:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Problems that are found later are about the fields as they were sent, too."""
+        """Translates errors of later checks to the names that the client sent."""
         try:
             yield
         except Invalid as problem:
@@ -415,7 +416,7 @@ class Translation:
     def _location(self, loc: Any) -> list[str]:
         where = [str(part) for part in loc]
         if len(where) > 1 and where[0] == "body" and (source := self._source_fields.get(where[1])):
-            # Below a field of another name there are no places that the client knows.
+            # Inside a renamed field, the client does not know the locations.
             return ["body", source, *(where[2:] if source == where[1] else ())]
         return where
 
@@ -428,18 +429,18 @@ def _is_list(form: type[GenerationRequest], field: str) -> bool:
 
 @cache
 def with_alpha_masks(form: type[GenerationRequest]) -> type[GenerationRequest]:
-    """The form with such masks."""
+    """Returns a form whose mask is given by transparency."""
 
     def prepare_images(self: GenerationRequest, images: list[RequestImage]) -> list[RequestImage]:
-        return form.prepare_images(self, [_white(each) if each.role == "mask" else each for each in images])
+        return form.prepare_images(self, [_to_white_mask(each) if each.role == "mask" else each for each in images])
 
     return type(form.__name__, (form,), {"prepare_images": prepare_images, "__module__": form.__module__})
 
 
-def _white(mask: RequestImage) -> RequestImage:
+def _to_white_mask(mask: RequestImage) -> RequestImage:
     """Raises ImageProblem."""
     white = alpha_mask(mask.image)
     if white is None:
-        message = "The mask has no transparent parts, which are what is painted anew"
+        message = "The mask has no transparent parts to repaint"
         raise ImageProblem("mask", message, "image_invalid")
     return RequestImage("mask", white)

@@ -1,4 +1,4 @@
-"""`/v1/videos`: video tasks in OpenAI's form, however they were submitted."""
+"""The routes `/v1/videos`: video tasks in OpenAI's form, no matter how they were submitted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from serve_app.api.hosts import public_base
 from serve_app.api.openai import waiting
 from serve_app.api.openai.schema import (
     DeletedVideo,
-    Reference,
+    ImageReference,
     Refusal,
     Status,
     Video,
     VideoCreation,
-    VideoError,
+    VideoFailure,
     VideoList,
     errors,
 )
@@ -53,9 +53,9 @@ _STATUSES: Final[Mapping[tasks.Status, Status]] = {
     tasks.Status.GENERATING: "in_progress",
     tasks.Status.READY: "completed",
 }
-"""All others have failed."""
+"""Every other status is `failed`."""
 
-VideoId = Annotated[str, Path(max_length=64, description="The video's, which is its task's")]
+VideoId = Annotated[str, Path(max_length=64, description="Id of the video's task")]
 
 
 def _sizes() -> Iterator[tuple[str, tuple[str, str]]]:
@@ -67,14 +67,14 @@ def _sizes() -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 _SIZES: Final[Mapping[str, tuple[str, str]]] = dict(_sizes())
-"""Resolution and ratio of each size that is made."""
+"""Resolution and ratio by exact size."""
 _COMMON_SIZES: Final[Mapping[str, tuple[str, str]]] = {
     "1280x720": ("hd", "16:9"),
     "720x1280": ("hd", "9:16"),
     "1920x1080": ("fhd", "16:9"),
     "1080x1920": ("fhd", "9:16"),
 }
-"""What people call some of them; `size` of the video says what they have in truth."""
+"""Resolution and ratio by common name. The exact size is in `size` of the video."""
 
 
 def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
@@ -89,7 +89,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         caller: Generator,
         idempotency_key: IdempotencyKey = None,
     ) -> Video:
-        """Begins a video, from a prompt or an image, as OpenAI's clients ask for it."""
+        """Submits a video from a prompt, or from an image and a prompt."""
         fields = await read(request)
         fields.check_files(VideoCreation, (_REFERENCE,))
         creation = validate(VideoCreation, fields.parse_texts(fields.fields, VideoCreation))
@@ -107,10 +107,10 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         services: Deps,
         caller: TaskReader,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        after: Annotated[str | None, Query(max_length=64, description="`last_id` of the page before")] = None,
-        order: Annotated[Literal["desc"], Query(description="Newest first; there is no other")] = "desc",
+        after: Annotated[str | None, Query(max_length=64, description="`last_id` of the previous page")] = None,
+        order: Annotated[Literal["desc"], Query(description="Newest first; no other order is supported")] = "desc",
     ) -> VideoList:
-        """The videos of the key's project that are still kept, whatever route began them."""
+        """Lists the videos of the key's project, from all routes."""
         cursor = None
         if after is not None:
             last = await _find_video(services, caller, endpoints, after)
@@ -119,7 +119,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
             caller.project.id, limit=limit, cursor=cursor, endpoints=endpoints
         )
         while not page and following is not None:
-            # A page looks at so many tasks, and clients take one without videos for the last.
+            # A page scans a limited number of tasks, and clients take an empty page for the last.
             page, following = await services.tasks.store.reads.list_tasks(
                 caller.project.id, limit=limit, cursor=following, endpoints=endpoints
             )
@@ -132,7 +132,7 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
 
     @routes.get("/{task_id}", responses=errors(404))
     async def get_video(services: Deps, caller: TaskReader, task_id: VideoId) -> Video:
-        """How far a video of the key's project is."""
+        """Returns a video of the key's project with its status and progress."""
         return _view(services, await _find_video(services, caller, endpoints, task_id))
 
     @routes.get("/{task_id}/content", status_code=302, response_class=RedirectResponse, responses=errors(404))
@@ -141,29 +141,29 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
         services: Deps,
         caller: TaskReader,
         task_id: VideoId,
-        variant: Annotated[Literal["video"], Query(description="There is no other")] = "video",
+        variant: Annotated[Literal["video"], Query(description="No other variant is supported")] = "video",
     ) -> Response:
-        """Leads to the video's file, by a link that needs no key."""
+        """Redirects to the video's file by a link that needs no key."""
         task = await _find_video(services, caller, endpoints, task_id)
         if task.status is not tasks.Status.READY:
-            why = failure(task)[1] if task.status.terminal else "it is still being made"
-            raise Refusal(400, f"There is no video: {why}", "video_not_ready")
+            reason = failure(task)[1] if task.status.terminal else "it is not finished"
+            raise Refusal(400, f"There is no video: {reason}", "video_not_ready")
         view = await services.tasks.serializer.body(task, public_base(request, services.settings.service))
         return RedirectResponse(view["result"]["sample"], 302, {"Cache-Control": "no-store"})
 
     @routes.delete("/{task_id}", responses=errors(404, 409))
     async def delete_video(services: Deps, caller: Generator, task_id: VideoId) -> DeletedVideo:
-        """Cancels a video that is not ready: it costs nothing. One that has ended goes by itself, see `expires_at`."""
+        """Cancels an unfinished video at no cost. A finished one is deleted at `expires_at`."""
         task = await _find_video(services, caller, endpoints, task_id)
         if await services.tasks.store.cancel(task.id, caller.project.id) is CancelOutcome.ENDED:
-            raise Refusal(409, "The video has ended already, and is kept until expires_at", "conflict")
+            raise Refusal(409, "The video is finished; it is deleted at expires_at", "conflict")
         return DeletedVideo(id=task.id)
 
     return routes
 
 
 def _reference(creation: VideoCreation, fields: RequestFields) -> str | None:
-    """The image to begin with: a file, or an address."""
+    """Returns the first frame: a file, or an image of the JSON body."""
     reference = creation.further.get(_REFERENCE)
     if (file := fields.file(_REFERENCE)) is not None:
         return file
@@ -193,7 +193,7 @@ def _translation(served_endpoint: ServedEndpoint, creation: VideoCreation, field
 
 
 async def _find_video(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
-    """A video of the caller's project. Raises Refusal."""
+    """Returns a video of the caller's project. Raises Refusal."""
     task = await services.tasks.store.reads.get(task_id)
     if task is None or task.project != caller.project.id or task.endpoint not in endpoints:
         raise Refusal(404, "Video not found", "not_found")
@@ -206,7 +206,7 @@ def _view(services: Services, task: tasks.Task) -> Video:
     status: Status = _STATUSES.get(task.status, "failed")
     ended_at = task.finished
     size = _AUTO if request is None or request.open_ratio else f"{request.width}x{request.height}"
-    problem = VideoError(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
+    problem = VideoFailure(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
     return Video(
         id=task.id,
         model=task.endpoint,
@@ -224,9 +224,9 @@ def _view(services: Services, task: tasks.Task) -> Video:
 
 def _creation_body() -> dict[str, Any]:
     schema = VideoCreation.model_json_schema()
-    file = {"type": "string", "format": "binary", "description": "The image to begin with."}
+    file = {"type": "string", "format": "binary", "description": "The first frame."}
     form_schema = {**schema, "properties": {**schema["properties"], _REFERENCE: file}}
-    address = {**Reference.model_json_schema(), "description": "The image to begin with."}
+    address = {**ImageReference.model_json_schema(), "description": "The first frame."}
     json_schema = {**schema, "properties": {**schema["properties"], _REFERENCE: address}}
     content = {"application/json": {"schema": json_schema}, FORM: {"schema": form_schema}}
     return {"requestBody": {"required": True, "content": content}}

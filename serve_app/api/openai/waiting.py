@@ -1,4 +1,4 @@
-"""Synchronous waiting: tasks accepted all or none, and cancelled when the client disconnects."""
+"""Waits for tasks: accepts all or none, and cancels them when the client disconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.api.openai.schema import FOR_GOOD, SERVER, Refusal
+from serve_app.api.openai.schema import NO_RETRY, SERVER, Refusal
 from serve_app.api.routes.results import task_views
 from serve_app.api.services import Services
 from serve_app.schemas import GenerationRequest
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected."""
 
 
 async def accept_all(
@@ -39,9 +39,9 @@ async def accept_all(
     idempotency_key: str,
     traceparent: str = "",
 ) -> list[AcceptedTask]:
-    """All of them. Raises what `submit` does; then those accepted before are cancelled, which costs nothing.
+    """Submits all requests. If one fails, cancels the others at no cost and raises what `submit` raises.
 
-    `idempotency_key` is for a single one.
+    An `idempotency_key` is only valid for a single request.
     """
 
     async def accept_each() -> list[AcceptedTask]:
@@ -63,8 +63,7 @@ async def accept_all(
             raise
         return submissions
 
-    # To its end, also when this request is cancelled, as the proxy does once its client is gone: half an acceptance
-    # would be a task that nobody knows of.
+    # Completed even if this request is cancelled, as on a disconnect: otherwise unknown tasks could remain.
     accepting = asyncio.ensure_future(accept_each())
     try:
         return await asyncio.shield(accepting)
@@ -78,20 +77,20 @@ async def accept_all(
 async def wait_for_end(
     services: Services, request: Request, caller: Caller, ids: Sequence[str], *, keep: bool
 ) -> list[Task]:
-    """The tasks, all of which have ended. Raises Refusal after `openai.wait_s`, which names them; they go on.
+    """Waits until all tasks have ended. Raises Refusal after `openai.wait_s`; the tasks continue.
 
-    Raises ClientGone once the client is gone; then they are cancelled, unless they are to be kept.
+    Raises ClientGone if the client disconnects, and cancels the tasks unless `keep` is set.
     """
     try:
-        return await _unless_gone(request, _ends(services, ids))
+        return await _cancel_on_disconnect(request, _ends(services, ids))
     except (ClientGone, asyncio.CancelledError):
         if not keep:
             await cancel(services, caller, ids)
         raise
     except UNREACHABLE as problem:
-        logger.warning("lost sight of tasks that a client waits for: %s", type(problem).__name__)
-        message = f"The task store is out of reach; what was accepted goes on: {', '.join(ids)}"
-        raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
+        logger.warning("can't wait for tasks of a client: %s", type(problem).__name__)
+        message = f"The task store is out of reach; accepted tasks continue: {', '.join(ids)}"
+        raise Refusal(503, message, "service_unavailable", error_type=SERVER, headers=NO_RETRY) from None
 
 
 async def cancel(services: Services, caller: Caller, ids: Sequence[str]) -> None:
@@ -99,7 +98,7 @@ async def cancel(services: Services, caller: Caller, ids: Sequence[str]) -> None
         try:
             await services.tasks.store.cancel(task_id, caller.project.id)
         except UNREACHABLE as problem:
-            logger.warning("task %s, which nobody waits for, goes on: %s", task_id, type(problem).__name__)
+            logger.warning("abandoned task %s could not be cancelled: %s", task_id, type(problem).__name__)
 
 
 def task_ids(submissions: Sequence[AcceptedTask]) -> list[str]:
@@ -119,15 +118,15 @@ async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
         ready = {task.id for task in tasks}
         pending = ", ".join(task_id for task_id in ids if task_id not in ready)
         message = (
-            f"Not ready after {wait_s:g} seconds, and still on its way: {pending}. GET /v1/get_result?id=… tells what "
-            "becomes of it, DELETE /v1/tasks/… cancels it"
+            f"Not finished after {wait_s:g} seconds: {pending}. Poll it with GET /v1/get_result?id=…, or cancel it "
+            "with DELETE /v1/tasks/…"
         )
-        raise Refusal(504, message, "timeout", kind=SERVER, headers=FOR_GOOD)
+        raise Refusal(504, message, "timeout", error_type=SERVER, headers=NO_RETRY)
     return tasks
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of `work`. Raises ClientGone as soon as the client is; then the work is given up."""
+async def _cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`. Cancels it and raises ClientGone when the client disconnects."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -141,18 +140,18 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Returns once the client is gone. The body must have been read."""
+    """Returns when the client disconnects. The body must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-_MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "What was made"}
+_MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "The result"}
 
 
 def failure(task: Task) -> tuple[str, str]:
-    """Code and message."""
+    """Returns code and message of a failed task."""
     details = task.details or {}
-    if what := _MODERATED.get(task.status):
+    if subject := _MODERATED.get(task.status):
         reasons = ", ".join(details.get("Moderation Reasons", []))
-        return "moderation_blocked", f"{what} was moderated" + (f": {reasons}" if reasons else "")
+        return "moderation_blocked", f"{subject} was moderated" + (f": {reasons}" if reasons else "")
     return "generation_failed", str(details.get("error", "The task failed"))

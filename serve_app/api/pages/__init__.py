@@ -1,7 +1,7 @@
 """The dashboard: static pages.
 
-Everything they do, they do over the same interface as all clients, with the cookie of a session. Their files have a
-version in their address, so browsers keep them until there is another one.
+They use the same API as all clients, with a session cookie. The URLs of their files have a version, so browsers cache
+them until the next one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serve_app.config.replicas import installed_release
 
 STATIC: Final = Path(__file__).with_name("static")
 PATH: Final = "/pages"
-"""Where their scripts and styles are."""
+"""Path of scripts and styles."""
 PAGES: Final = {
     "/": "playground.html",
     "/gallery": "gallery.html",
@@ -38,13 +38,12 @@ PAGES: Final = {
 
 
 def policy(style_src: str = "'self'") -> str:
-    """The content security policy of a page."""
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'",
             f"style-src {style_src}",
-            # Results may be in an object store of another origin, by signed links.
+            # Signed links to results may lead to an object store of another origin.
             "img-src 'self' data: blob: https:",
             "media-src 'self' blob: https:",
             "connect-src 'self' https:",
@@ -60,7 +59,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Browsers ask whether they changed, and load them again only then.
+    # Browsers revalidate them.
     "Cache-Control": "no-cache",
 }
 _FILES: Final = sorted(file for file in STATIC.rglob("*") if file.is_file())
@@ -75,7 +74,7 @@ _HEADER: Final = """<header class="top"><a class="skip" href="#main">To the cont
 <div class="row apart"><nav class="row" aria-label="Pages"><strong>gen-serve</strong><a href="/">Playground</a>
 <a href="/gallery">Gallery</a><a href="/guide/quickstart">Docs</a><a href="/account" hidden>Account</a>
 <a href="/fleet" hidden>Fleet</a></nav></div></header>"""
-"""What people see before a script knows who they are, and shows what they may do."""
+"""The header before sign-in; a script then shows the entries that the person may use."""
 _FOOTER: Final = f"""<footer class="bottom row faint">
 <span>gen-serve {installed_release()}</span><a href="/guide/quickstart">Docs</a><a href="/docs">API reference</a>
 </footer>"""
@@ -83,7 +82,7 @@ _ENTRY, _IMPORT = re.compile(r'<script type="module" src="/pages/([^"]+)">'), re
 
 
 class _Static(StaticFiles):
-    """Answers for every version with the files of this one: during an upgrade pages and files may differ."""
+    """Serves the current files for every version: during an upgrade, a page may be older or newer than its files."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(_ANY_VERSION.sub("", path, count=1), scope)
@@ -111,7 +110,7 @@ def _page(name: str):
 
 
 def read_page(name: str) -> str:
-    """A page whose files have their version, and all of whose scripts are asked for at once."""
+    """Reads a page, and adds its head, header, footer, versions of files, and preloads of all its scripts."""
     text = (STATIC / name).read_text()
     scripts = [script for entry in _ENTRY.findall(text) for script in _imports(entry)]
     preloads = "".join(f'<link rel="modulepreload" href="/pages/{script}">\n' for script in scripts)
@@ -121,13 +120,13 @@ def read_page(name: str) -> str:
 
 
 def _imports(script: str) -> Iterator[str]:
-    """All that it imports, once each."""
-    seen, left = {script}, [script]
-    while left:
-        for name in _IMPORT.findall((STATIC / left.pop()).read_text()):
+    """Yields each direct and indirect import of a script once."""
+    seen, pending = {script}, [script]
+    while pending:
+        for name in _IMPORT.findall((STATIC / pending.pop()).read_text()):
             if name not in seen:
                 seen.add(name)
-                left.append(name)
+                pending.append(name)
                 yield name
 
 

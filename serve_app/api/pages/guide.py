@@ -1,4 +1,4 @@
-"""The guide: the documentation in `docs/`, as pages of the service that it describes."""
+"""The guide: the documents of `docs/` as pages of the service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REPLACEMENTS: Final = {
     "<img ": '<img loading="lazy" ',
     'style="text-align:right"': 'class="right"',
 }
-"""For keyboards, and for the policy of pages, which allows no styles in them."""
+"""Changes for keyboard users, and for the content security policy, which forbids inline styles."""
 _DOCUMENT: Final = re.compile(r"^([a-z]+)\.md(#.*)?$")
 
 
@@ -53,7 +53,7 @@ def add_guide(app: FastAPI) -> None:
 
     @router.get(f"{PATH}/{{name}}")
     def document(name: str) -> HTMLResponse:
-        # In a thread: rendering takes up to 30 ms, once for each document.
+        # A thread, since the first rendering of a document takes up to 30 ms.
         return HTMLResponse(_render(name), headers=HEADERS) if name in _NAMES else not_found_page("")
 
     app.include_router(router)
@@ -72,8 +72,8 @@ def _render(name: str) -> str:
             if child.type == "link_open":
                 child.attrs = _link(str(child.attrs["href"]))
     content = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
-    for text, ours in _REPLACEMENTS.items():
-        content = content.replace(text, ours)
+    for html, replacement in _REPLACEMENTS.items():
+        content = content.replace(html, replacement)
     return _PAGE.substitute(title=escape(_title(name)), chapters=_list_chapters(name), content=content)
 
 
@@ -84,12 +84,12 @@ def _title(name: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes them of headings: lower case, spaces to hyphens, no other signs."""
+    """Returns GitHub's anchor of a heading: lower case, hyphens for spaces, no other signs."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _link(href: str) -> dict[str, str | int | float]:
-    """The address here of what a document links to; none of what is in the repository alone."""
+    """Returns the attributes of a link on this site; none for files of the repository."""
     if "://" in href or href.startswith("#"):
         return {"href": href}
     if href == "../openapi.json":

@@ -1,4 +1,4 @@
-"""The page of a shared result: for everyone who has a link of `POST /v1/tasks/{task_id}/links`."""
+"""The page of a shared result, for holders of a link from `POST /v1/tasks/{task_id}/links`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ router = APIRouter(include_in_schema=False)
 
 _PAGE: Final = Template(read_page("shared.html"))
 _TITLE_CHARS, _PROMPT_CHARS = 100, 2000
-"""Of a prompt, in the title and in the address of the playground."""
-_FILE_LIFE_S: Final = 3600.0
-"""Of the link to the file, which can't be revoked."""
+"""Characters of a prompt in the title, and in the link to the playground."""
+_FILE_LINK_S: Final = 3600.0
+"""Maximum lifetime of the file's link, which can't be revoked, in seconds."""
 _HEADERS: Final = HEADERS | {"Cache-Control": "private, no-cache", "X-Robots-Tag": "noindex"}
 _EXPIRED: Final = message_page(
-    "This link no longer works", "It has expired or was revoked. Ask whoever sent it for another one.", status=403
+    "This link no longer works", "It has expired or was revoked. Ask the sender for a new one.", status=403
 )
 
 
@@ -39,7 +39,6 @@ async def show_shared(
     se: str = "",
     sig: str = "",
 ) -> HTMLResponse:
-    """The result and its prompt."""
     now = time.time()
     if not services.links.verify(f"{task_id}/{token}", se, sig, now, "SHARE"):
         return _EXPIRED
@@ -47,11 +46,11 @@ async def show_shared(
     if task is not None and task.shared != token:
         return _EXPIRED
     if task is None or task.status is not Status.READY or task.result is None:
-        return message_page("This result is no longer kept", "Ask whoever sent the link for another one.", 404)
+        return message_page("This result has been deleted", "Ask the sender of the link for a new one.", 404)
     base = public_base(request, services.settings.service)
     key, prompt = task.result.key, task.prompt or ""
     url = escape(
-        await services.tasks.serializer.link(key, base, min(max(int(se) - now, 1.0), _FILE_LIFE_S), exact=True)
+        await services.tasks.serializer.link(key, base, min(max(int(se) - now, 1.0), _FILE_LINK_S), exact=True)
     )
     title = escape(prompt if len(prompt) <= _TITLE_CHARS else f"{prompt[:_TITLE_CHARS]}…") or "A result"
     is_video = media_type(key).startswith("video/")

@@ -1,4 +1,4 @@
-"""Routes of LoRA fine-tunes: upload, list, show, delete."""
+"""Routes of tuned models (LoRA)."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ async def upload_finetune(
     request: Request,
     services: Deps,
     caller: Generator,
-    name: Annotated[str, Query(min_length=1, max_length=128, description="What to call it")],
-    base: Annotated[str, Query(max_length=128, description="The endpoint it was made for, e.g. gen-3-image-klein")],
+    name: Annotated[str, Query(min_length=1, max_length=128, description="Name of the tuned model")],
+    base: Annotated[str, Query(max_length=128, description="Endpoint it was trained for, e.g. gen-3-image-klein")],
 ) -> FinetuneDetails:
-    """Uploads a tuned model (LoRA). It is checked against its base: every matrix must belong to a layer and fit."""
+    """Uploads a tuned model (LoRA). Every matrix must match a layer of its base."""
     endpoint = services.catalog.endpoints.get(base)
     if endpoint is None or endpoint.finetuned is None:
         bases = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
-        raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(bases)}")
+        raise Invalid(["query", "base"], f"Endpoints with tuned models: {', '.join(bases)}")
     try:
         finetune = await services.inputs.uploads.receive(
             request.stream(), name=name, project=caller.project, endpoint=base
@@ -81,9 +81,9 @@ async def upload_finetune(
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
     except ClientDisconnect:
-        raise HTTPException(400, "The body ended early") from None  # that nobody hears, and no failure of the service
+        raise HTTPException(400, "The body ended early") from None  # not a failure of the service
     except TooSlow as reason:
-        # The rest of the body stays unread, so the connection can't be used again.
+        # The rest of the body stays unread, so the connection can't be reused.
         raise HTTPException(408, str(reason), {"Connection": "close"}) from None
     except TooMany as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
@@ -98,7 +98,7 @@ async def upload_finetune(
 
 @router.get("/my_finetunes", responses=errors(403, 503))
 async def list_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
-    """The tuned models of the key's project, newest first."""
+    """Lists the tuned models of the key's project, newest first."""
     return FinetuneList(
         finetunes=[_details(finetune) for finetune in await services.inputs.finetunes.list(caller.project.id)]
     )
@@ -108,13 +108,13 @@ async def list_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
 async def get_finetune(
     services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
 ) -> FinetuneDetailsResponse:
-    """One tuned model of the key's project."""
+    """Returns a tuned model of the key's project."""
     return FinetuneDetailsResponse(finetune_details=_details(await _find_own(services, caller, finetune_id)))
 
 
 @router.post("/delete_finetune", responses=errors(403, 404, 503))
 async def delete_finetune(services: Deps, caller: Generator, request: DeleteFinetuneRequest) -> DeletedFinetune:
-    """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
+    """Deletes a tuned model. Its tasks that have not started end as `Error`."""
     finetune = await _find_own(services, caller, request.finetune_id)
     await services.inputs.uploads.remove(finetune)
     return DeletedFinetune(

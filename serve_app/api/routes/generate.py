@@ -1,7 +1,7 @@
-"""`POST /v1/<endpoint>`: submission under every name of an endpoint.
+"""The routes `POST /v1/<endpoint>`: submission under every name of an endpoint.
 
-An endpoint of other regions is a 404 that names the addresses that serve it. Tasks have no region: every address
-answers for every task that its store knows. A withdrawn endpoint is a 410.
+An endpoint of other regions responds 404 with the addresses that serve it; a withdrawn endpoint responds 410. Tasks
+have no region: every address serves every task of its store.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ def served_endpoints(catalog: Catalog, settings: Settings) -> dict[str, ServedEn
 
 
 def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]) -> APIRouter:
-    """Returns one route per name of the catalog."""
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, own in catalog.names.items():
         path, endpoint = f"/v1/{name}", catalog.served[own]
@@ -75,8 +74,8 @@ def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, 
             methods=["POST"],
             status_code=410,
             response_model=ErrorResponse,
-            response_description="Not served any more",
-            summary=f"Not served any more: {name}",
+            response_description="No longer served",
+            summary=f"No longer served: {name}",
             operation_id=camel_case(name),
             deprecated=True,
         )
@@ -92,17 +91,17 @@ def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _example_bodies(endpoint: Endpoint) -> dict[str, Any]:
-    """Returns the bodies that the API's description offers to send."""
+    """Returns the examples of the OpenAPI description."""
     bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
     bodies_by_name = {name: {"value": body} for name, body in bodies.items()}
     return {"requestBody": {"content": {"application/json": {"examples": bodies_by_name}}}}
 
 
 def _gone_message(name: str, withdrawn: Withdrawn) -> str:
-    gone = f"{name} is not served any more"
+    message = f"{name} is no longer served"
     if withdrawn.successors:
-        return f"{gone}: use {' or '.join(withdrawn.successors)}"
-    return f"{gone}, and nothing succeeds it" + (f": {withdrawn.advice}" if withdrawn.advice else "")
+        return f"{message}: use {' or '.join(withdrawn.successors)}"
+    return f"{message} and has no successor" + (f": {withdrawn.advice}" if withdrawn.advice else "")
 
 
 def _refuse(status: int, message: str) -> Callable[[], Awaitable[None]]:
@@ -148,6 +147,6 @@ def _handler(served_endpoint: ServedEndpoint) -> Callable[..., Awaitable[Respons
         headers = rate_limit_headers(services.tasks.store.limits, accepted.requests_left)
         return Response(accepted.reply, media_type="application/json", headers=headers)
 
-    # FastAPI validates by the annotation and describes it.
+    # FastAPI reads the annotation for validation and documentation.
     handle.__annotations__["body"] = served_endpoint.endpoint.request_type
     return handle

@@ -21,22 +21,22 @@ router = APIRouter(tags=["health"])
 class NotReady(BaseModel):
     detail: str
     code: str
-    missing: list[str] = Field(description="What is missing, in words")
+    missing: list[str] = Field(description="A sentence for each missing requirement")
 
 
-_MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "description": "Something is missing"}}
+_MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "description": "Not ready"}}
 
 
 @router.get(ALIVE)
 async def get_health() -> dict[str, str]:
-    """Says that this replica is up, and its release."""
+    """Confirms that this replica is up, and returns its release."""
     return {"status": "ok", "version": installed_release()}
 
 
 @router.get(READY, response_model=dict[str, str], responses=_MISSING)
 async def get_readiness(services: Deps) -> dict[str, str] | JSONResponse:
-    """New tasks can be taken and worked on: the task store is in reach and has room, the object store takes objects,
-    and a dispatcher runs."""
+    """Tells whether new tasks can run: the task store works and has room, the object store accepts objects, and a
+    dispatcher runs."""
     missing = await services.readiness.missing()
     if missing:
         body = {"detail": f"Not ready: {'; '.join(missing)}", "code": "not_ready", "missing": missing}

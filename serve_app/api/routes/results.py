@@ -1,4 +1,4 @@
-"""Polling, event streams, and result files."""
+"""Routes of polling, event streams and result files."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from serve_app.tasks.task import Task
 
 
 async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:
-    """Returns the contract's result body in the client's vocabulary, without an eta."""
+    """Returns the response of polling in the client's vocabulary, without an eta."""
     vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
     base = public_base(request, services.settings.service)
     return await services.tasks.serializer.body(task, base, vocabulary)
 
 
 async def encode_with_eta(services: Services, task: Task, body: dict[str, Any]) -> bytes:
-    """Encodes the body for clients; an unfinished task gets its eta as `details`."""
+    """Encodes the response of polling, with the eta of an unfinished task as `details`."""
     if not task.status.terminal:
         body = body | {"details": await services.tasks.etas.details(task)}
     return encode_body(body)
 
 
 async def task_views(
-    services: Services, task_id: str, give_up_s: float, *, changes: bool = False
+    services: Services, task_id: str, timeout_s: float, *, changes: bool = False
 ) -> AsyncIterator[Task | None]:
-    """Yields the task at once and when it ends, with `changes` also when it changes; None if there is none.
+    """Yields the task at once and when it ends, with `changes` also when it changes; None if it does not exist.
 
-    Yields it last at its end or after `give_up_s`, and now and then in between, as messages can be lost.
+    Ends after `timeout_s`. It also yields the task periodically, since notifications can be lost.
     """
-    give_up = time.monotonic() + give_up_s
+    deadline = time.monotonic() + timeout_s
     with services.tasks.notifications.expect(task_id, changes=changes) as event:
         while True:
             event.clear()
@@ -61,12 +61,12 @@ async def task_views(
                 await services.tasks.notifications.watch(task_id)
             task = await services.tasks.store.reads.get(task_id)
             yield task
-            remaining = give_up - time.monotonic()
+            remaining = deadline - time.monotonic()
             if task is None or task.status.terminal or remaining <= 0:
                 return
-            poll_s = _POLL_EVERY_S * random.uniform(0.8, 1.2)
+            poll_s = _POLL_PERIOD_S * random.uniform(0.8, 1.2)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(poll_s if poll_s + _POLL_EVERY_S / 2 < remaining else remaining):
+                async with asyncio.timeout(poll_s if poll_s + _POLL_PERIOD_S / 2 < remaining else remaining):
                     await event.wait()
 
 
@@ -79,11 +79,11 @@ async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vo
 router = APIRouter(tags=["results"])
 
 FILES = "/v1/results/"
-"""Path of result files, which need only a signed link."""
-_POLL_EVERY_S: Final = 25.0
-"""Mean seconds between two reads of a task that a client waits for, in case a message was lost."""
+"""Path of result files, which need a signed link but no key."""
+_POLL_PERIOD_S: Final = 25.0
+"""Mean seconds between reads of a task that a client waits for, in case a notification is lost."""
 _QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
-"""Query of a link, and the text before it."""
+"""Path and query of a link."""
 _CONDITIONS = StaticFiles(check_dir=False)
 """Evaluates conditional requests; serves no files."""
 _OPEN = {
@@ -108,7 +108,7 @@ async def get_result(
         float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
     ] = 0,
 ) -> Response:
-    """Returns a task's status and, once `Ready`, its result with a fresh link. Needs no key: the id is enough."""
+    """Returns a task's status and, once `Ready`, its result with a new link. Needs no key: the id is enough."""
     task_id = task_id.lower()  # some clients write ids in capitals
     with services.tasks.watchers.acquire(task_id) if wait else nullcontext(False) as may_wait:
         *_, task = [view async for view in task_views(services, task_id, wait if may_wait else 0)]
@@ -117,7 +117,7 @@ async def get_result(
 
     body = await make_body(services, task, request)
     content = encode_body(body)
-    # The ETag leaves out the eta, which changes all the time.
+    # The ETag excludes the eta, which changes all the time.
     etag = _etag(content, services.settings.links.image_life_s)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
@@ -141,11 +141,11 @@ async def get_result(
 async def get_file(request: Request, services: Deps, key: str, se: str = "", sig: str = "") -> Response:
     """Serves a file of the local object store by a signed link: ranges, `If-None-Match` and `If-Modified-Since`."""
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
-        raise ApiError(403, "link_expired", "This link is not valid or has expired; poll again for a fresh one", _OPEN)
+        raise ApiError(403, "link_expired", "This link is invalid or has expired; poll again for a new one", _OPEN)
     path = services.objects.root / key
     file_stat = await run_in_threadpool(_stat, path)
     if file_stat is None:
-        raise ApiError(404, "result_expired", "This result is no longer kept", _OPEN)
+        raise ApiError(404, "result_expired", "This result has been deleted", _OPEN)
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
     answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=file_stat)
     if not _CONDITIONS.is_not_modified(answer.headers, request.headers):
@@ -156,7 +156,6 @@ async def get_file(request: Request, services: Deps, key: str, se: str = "", sig
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Returns None if there is no such file."""
     try:
         file_stat = path.stat()
     except OSError:
@@ -165,7 +164,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 class _ResultFile(FileResponse):
-    """Answers ranges it can't serve by the contract and RFC 9110; its base answers in plain text."""
+    """Responds to invalid ranges by RFC 9110 with the API's errors; its base class responds in plain text."""
 
     @classmethod
     def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
@@ -184,8 +183,10 @@ async def preflight(key: str) -> Response:
 
 
 def _etag(content: bytes, life_s: float) -> str:
-    """Returns a tag that changes with the body, and before a link of an earlier answer expires. Signatures don't count:
-    some stores make them anew at each poll."""
+    """Returns a tag that changes with the body, and before a link of an earlier response expires.
+
+    It excludes signatures, since some stores create a new one at each poll.
+    """
     stable_content, links = _QUERY.subn(rb"\1", content)
     until = str(time.time() // (life_s / 2)) if links else ""
     return f'"{hashlib.sha256(stable_content + until.encode()).hexdigest()[:24]}"'
@@ -193,13 +194,13 @@ def _etag(content: bytes, life_s: float) -> str:
 
 events_router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
-_LONGEST_S: Final = 300.0
-"""Seconds until a stream ends. Clients reconnect, browsers by themselves, so a draining replica becomes empty."""
+_MAX_STREAM_S: Final = 300.0
+"""Seconds until a stream ends and the client reconnects, so that a draining replica becomes idle."""
 _STREAM: Final[dict[str, Any]] = {
-    "description": "Events `status` and, last, `end`; `data` is what `get_result` answers",
+    "description": "Events `status`, and at last `end`; `data` is a response of `get_result`",
     "content": {"text/event-stream": {}},
 }
-# From its model alone, FastAPI would describe an error as a stream.
+# Given only a model, FastAPI would describe errors as a stream.
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     code: {
         "description": response["description"],
@@ -212,7 +213,7 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 async def _require_task(
     services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
 ) -> str:
-    """Checks the task before the stream begins: afterwards, an error can't have a status."""
+    """Checks the task before the stream starts: afterwards, an error can't have a status."""
     if await services.tasks.store.reads.get(task_id) is None:
         raise ApiError(404, "task_not_found", "Task not found")
     return task_id
@@ -223,17 +224,14 @@ async def stream_task_events(
     request: Request, services: Deps, task_id: Annotated[str, Depends(_require_task)]
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams a task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
-    last: object = None
+    last_fingerprint: object = None
     with services.tasks.watchers.acquire(task_id) as may_wait:
-        async for task in task_views(services, task_id, _LONGEST_S if may_wait else 0, changes=True):
+        async for task in task_views(services, task_id, _MAX_STREAM_S if may_wait else 0, changes=True):
             if task is None:
                 return
-            if (fingerprint := _fingerprint(task)) != last:
-                last = fingerprint
+            # Links are signed at each read, so a new link is not a change.
+            fingerprint = task.status, task.progress, task.details, task.preview
+            if fingerprint != last_fingerprint:
+                last_fingerprint = fingerprint
                 content = await encode_with_eta(services, task, await make_body(services, task, request))
                 yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=content.decode())
-
-
-def _fingerprint(task: Task) -> object:
-    """Returns the fields that make an event; links, which are signed anew each time, do not."""
-    return task.status, task.progress, task.details, task.preview

@@ -1,4 +1,4 @@
-"""Types and response bodies that several routes share, and responses to rejected submissions."""
+"""Shared types and response bodies of routes, and responses to rejected submissions."""
 
 from __future__ import annotations
 
@@ -38,55 +38,55 @@ from serve_app.tasks.rejections import (
 from serve_app.tasks.task import Status
 
 
-def _is_text(secret: SecretStr) -> SecretStr:
+def _check_text(secret: SecretStr) -> SecretStr:
     """Raises ValueError for unpaired surrogates, which JSON allows."""
     try:
         secret.get_secret_value().encode()
     except UnicodeEncodeError:
-        raise ValueError("this is no text") from None
+        raise ValueError("must be valid Unicode") from None
     return secret
 
 
-Secret = Annotated[SecretStr, AfterValidator(_is_text)]
+Secret = Annotated[SecretStr, AfterValidator(_check_text)]
 
 
 class ErrorResponse(BaseModel):
-    detail: str = Field(description="What is wrong, for people")
-    code: str = Field(description="What is wrong, for programs; never changes")
-    hint: str | None = Field(default=None, description="What to send instead, where that can be said")
-    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
+    detail: str = Field(description="Message for people")
+    code: str = Field(description="Code for programs; never changes")
+    hint: str | None = Field(default=None, description="Suggestion what to send instead")
+    request_id: str | None = Field(default=None, description="Value of `x-request-id`, also in the logs")
 
 
 class ValidationErrorEntry(BaseModel):
-    type: str = Field(description="What is wrong, for programs")
-    loc: list[str] = Field(description="Where: `body`, `query`, `path` or `header`, then names of fields")
-    msg: str = Field(description="What is wrong, for people")
-    ctx: dict[str, Any] | None = Field(default=None, description="Bounds that were passed")
+    type: str = Field(description="Code for programs")
+    loc: list[str] = Field(description="Location: `body`, `query`, `path` or `header`, then names of fields")
+    msg: str = Field(description="Message for people")
+    ctx: dict[str, Any] | None = Field(default=None, description="Violated bounds")
 
 
 class ValidationErrorResponse(BaseModel):
     detail: list[ValidationErrorEntry]
     code: str = Field(description="`invalid_request`")
-    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
+    request_id: str | None = Field(default=None, description="Value of `x-request-id`, also in the logs")
 
 
 MEANINGS = {
-    400: "No such tuned model, or not ready",
-    401: "The bearer token is refused; the answer says why",
-    402: "Not enough credits, or a spending limit reached",
-    403: "Key missing, wrong, expired or revoked, or of a role that may not do this",
+    400: "The tuned model does not exist or is not ready",
+    401: "The bearer token is refused; the response says why",
+    402: "Not enough credits, or a spending limit is reached",
+    403: "API key missing, wrong, expired or revoked, or its role does not permit this",
     404: "Not found",
-    408: "The file came too slowly",
+    408: "The upload was too slow",
     409: "Not possible in the present state",
     413: "Request body too large",
     429: "Too many requests or active tasks, or the queue is full; see `Retry-After`",
-    500: "The report could not be processed, and was not counted",
-    503: "The task store or the object store is out of reach, or too much is on its way; see `Retry-After`",
+    500: "The report was not processed and not counted",
+    503: "The task store or the object store is out of reach, or the service is overloaded; see `Retry-After`",
 }
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Returns the `responses=` of a route with these codes and 422. 403 adds 401: a key may be a token instead."""
+    """Returns the `responses=` of a route with these codes and 422. 403 adds 401, for bearer tokens."""
     all_codes = (401, *codes) if 403 in codes else codes
     responses: dict[int | str, dict[str, Any]] = {
         code: {"model": ErrorResponse, "description": MEANINGS[code]} for code in all_codes
@@ -101,17 +101,15 @@ class Submission(BaseModel):
     id: str
     polling_url: str
     cost: float | None = Field(description="Cost in credits")
-    input_mp: float | None = Field(description="Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks")
+    input_mp: float | None = Field(description="Size of the inputs without masks, in 2^20 pixels, 2 decimals")
     output_mp: float | None = Field(
-        description="Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt "
-        "decides on the ratio"
+        description="Size of the result in 2^20 pixels, 2 decimals; the tier's size if the prompt decides the ratio"
     )
     status: str | None = Field(default=None, description="`Pending`; only with a webhook")
     webhook_url: str | None = Field(default=None, description="Only with a webhook")
     warnings: list[str] | None = Field(
         default=None,
-        description="What of the request can't be done, though it was accepted; `details` says so beside the result, "
-        "too. Left out where there is nothing to say",
+        description="Parts of the request that will be ignored; also in `details` beside the result. Absent if none",
     )
 
 
@@ -121,19 +119,19 @@ class TaskResult(BaseModel):
     id: str
     status: Status
     result: dict[str, Any] | None = None
-    progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
+    progress: float | None = Field(default=None, description="0.0 to 1.0, never decreases; null if unknown")
     details: dict[str, Any] | None = Field(
         default=None,
-        description="Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four "
-        "times in five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then "
-        "`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
+        description="Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), "
+        "`queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: "
+        "`Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request",
     )
     preview: dict[str, Any] | None = None
     cost: float | None = Field(default=None, description="Settled cost in credits, once known")
 
 
 def conceal_id(task_id: str) -> str:
-    """Returns the substitute for a task's id to callers who may not read its result: the id alone opens it."""
+    """Returns a substitute for a task's id, for callers who may not read its result: the id alone gives access."""
     return f"sha256:{hashlib.sha256(task_id.encode()).hexdigest()[:16]}"
 
 
@@ -141,66 +139,65 @@ class TaskSummary(BaseModel):
     id: str
     endpoint: str
     status: Status
-    prompt: str | None = Field(description="As it was sent; of a long one how it begins. Null where it can't be read")
+    prompt: str | None = Field(description="Prompt as sent, truncated. Null if it can't be read")
     thumbnail: str | None = Field(
-        description="Link to a small image of the result, or of how far it is; null where there is none"
+        description="Link to a small image of the result or of the latest preview; null if there is none"
     )
-    progress: float | None = Field(description="0.0 to 1.0; null when not known")
-    attempt: int = Field(description="How often work on the task was begun")
+    progress: float | None = Field(description="0.0 to 1.0; null if unknown")
+    attempt: int = Field(description="Number of attempts started")
     created: float = Field(description="Epoch seconds")
     started: float | None
     finished: float | None
-    expires: float | None = Field(description="When it is deleted; null before its end")
+    expires: float | None = Field(description="Time of deletion; null before the end")
     cost: float | None = Field(description="Settled cost in credits, once known")
 
 
 class TaskDetails(TaskSummary):
-    prompt: str | None = Field(description="As it was sent, whole. Null where it can't be read")
+    prompt: str | None = Field(description="Prompt as sent. Null if it can't be read")
     parameters: dict[str, str | int | float | bool] = Field(
-        description="How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` …"
+        description="Known parameters of the generation: `width`, `height`, `steps`, `seed` …"
     )
-    inputs: int = Field(description="How many images and videos were sent")
-    shared: bool = Field(description="Whether it has links to a page that were not revoked")
+    inputs: int = Field(description="Number of images and videos sent")
+    shared: bool = Field(description="Whether its page has links that are not revoked")
 
 
 class DeliveryAttempt(BaseModel):
     at: float = Field(description="Epoch seconds")
-    status: int | None = Field(description="HTTP status of the destination's answer; null when there was none")
-    error: str | None = Field(description="Why there was no answer")
-    response: str | None = Field(description="How the answer's body begins, at most 1 KiB")
-    took_s: float = Field(description="Seconds from connecting to the answer")
+    status: int | None = Field(description="HTTP status of the response; null without one")
+    error: str | None = Field(description="Reason for a missing response")
+    response: str | None = Field(description="Start of the response body, at most 1 KiB")
+    took_s: float = Field(description="Seconds from connection to response")
 
 
 class TaskDelivery(BaseModel):
     """State of a task's webhook."""
 
-    id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
+    id: str = Field(description="Id of the task, sent as `webhook-id` with every attempt")
     destination: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
     state: Literal["not due", "waiting", "sending", "delivered", "failed"] = Field(
-        description="`not due` until the task ends; `failed` once no more attempts follow"
+        description="`not due` before the task ends; `failed` after the last attempt"
     )
-    next: float | None = Field(description="When the next attempt is due, epoch seconds")
+    next: float | None = Field(description="Time of the next attempt, epoch seconds")
     attempts: list[DeliveryAttempt] = Field(description="The latest 50, oldest first")
 
 
 class TaskPage(BaseModel):
     tasks: list[TaskSummary]
     next: str | None = Field(
-        description="Cursor of the next page; null on the last one. With filters a page may have fewer tasks than "
-        "`limit`, and others follow"
+        description="Cursor of the next page; null on the last one. With filters, a page before the last may have "
+        "fewer tasks than `limit`"
     )
 
 
 PROJECT_CLOSED: Final = "Not allowed: this project is closed"
 
 _SWEEP_S = 30
-"""Seconds until a sweep has freed memory; it runs every few seconds."""
-_SOON = 5
-"""Seconds until a retry, if no better value is known."""
+"""Seconds until sweeps have freed memory."""
+_DEFAULT_RETRY_S = 5
 
 
 def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) -> Exception:
-    """Returns the exception that answers the client. Counts it for the metrics."""
+    """Returns the exception for the client, and counts the rejection for the metrics."""
     services.tally.count(CounterName.REFUSALS, f"{_reason(refusal)} {endpoint}")
     limits = services.tasks.store.limits
     match refusal:
@@ -208,10 +205,10 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
         case RequestInProgress():
-            message = "The first request with this Idempotency-Key is still being handled; send it again shortly"
+            message = "The first request with this Idempotency-Key is still being processed; try again shortly"
             return ApiError(409, "request_in_progress", message, {"Retry-After": "1"})
         case ReplyUnreadable():
-            message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
+            message = "The reply to this Idempotency-Key can no longer be read; GET /v1/tasks lists its task"
             return ApiError(409, "reply_unreadable", message)
         case ProjectClosed():
             return ApiError(403, "project_closed", PROJECT_CLOSED)
@@ -222,21 +219,22 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
             return ApiError(402, "spending_limit_reached", _spending_message(refusal), headers)
         case RateLimited(wait_s=wait_s):
             headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, remaining=0, wait_s=wait_s)}
-            return HTTPException(
-                429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
-            )
+            message = f"Too many requests: this key may send {limits.requests_per_s:g} per second"
+            return HTTPException(429, message, headers)
         case TooManyUploads(wait_s=wait_s):
             message = (
-                f"Too many uploads: this project may have {limits.max_uploads} of {limits.max_uploads_mb} MiB together "
-                "at a time; name their size, or wait until earlier ones go"
+                f"Too many uploads: this project may reserve {limits.max_uploads}, of {limits.max_uploads_mb} MiB in "
+                "total; send their sizes, or wait until earlier ones expire"
             )
             return ApiError(429, "too_many_uploads", message, {"Retry-After": _seconds(wait_s)})
         case TooManyActive(limit=limit):
-            return _soon("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
+            return _retry_later(
+                "too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time"
+            )
         case QueueFull():
-            return _soon("queue_full", f"The queue of {endpoint} is full")
+            return _retry_later("queue_full", f"The queue of {endpoint} is full")
         case StoreFull():
-            message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
+            message = "The task store is nearly full and accepts no tasks now; nothing was charged"
             return ApiError(503, "store_full", message, {"Retry-After": str(_SWEEP_S)})
         case SubmitExpired():
             return ApiError(503, "store_unavailable", STORE_UNREACHABLE, SHORTLY)
@@ -245,31 +243,31 @@ def rejection_error(refusal: TaskRejected, endpoint: str, services: Services) ->
 
 
 def _reason(refusal: TaskRejected) -> str:
-    """Returns the name of its class in snake case: `queue_full`."""
+    """Returns the class name in snake case: `queue_full`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
 
 
 def rate_limit_headers(limits: Limits, remaining: int | None, wait_s: float = 0.0) -> dict[str, str]:
-    """Returns the headers for a key with `remaining` requests, the next in `wait_s`; none for a repeated reply."""
+    """Returns the headers for a key with `remaining` requests; none for a repeated reply, which has no count."""
     if remaining is None:
         return {}
-    until_more = wait_s or 1 / limits.requests_per_s
+    next_s = wait_s or 1 / limits.requests_per_s
     return {
         "RateLimit-Policy": f'"requests";q={limits.burst};w={math.ceil(limits.burst / limits.requests_per_s)}',
-        "RateLimit": f'"requests";r={remaining};t={_seconds(until_more)}',
+        "RateLimit": f'"requests";r={remaining};t={_seconds(next_s)}',
     }
 
 
 def _spending_message(refusal: SpendingLimitReached) -> str:
     resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
-        f"Spending limit reached: this project may spend {format_credits(refusal.limit)} credits a {refusal.window} "
-        f"and has spent {format_credits(refusal.spent)}, tasks on their way included; it resets at {resets}"
+        f"Spending limit reached: this project may spend {format_credits(refusal.limit)} credits per {refusal.window} "
+        f"and has spent {format_credits(refusal.spent)}, including unfinished tasks; the limit resets at {resets}"
     )
 
 
-def _soon(code: Code, message: str) -> ApiError:
-    return ApiError(429, code, message, {"Retry-After": str(_SOON)})
+def _retry_later(code: Code, message: str) -> ApiError:
+    return ApiError(429, code, message, {"Retry-After": str(_DEFAULT_RETRY_S)})
 
 
 def _seconds(wait_s: float) -> str:
@@ -277,7 +275,7 @@ def _seconds(wait_s: float) -> str:
 
 
 def other_regions_message(name: str, endpoint: Endpoint, service: ServiceSettings) -> str | None:
-    """Returns a message with the addresses of an endpoint that only other regions serve; None if this one does."""
+    """Returns the addresses of an endpoint that only other regions serve; None if this region serves it."""
     if service.region is None or not endpoint.regions or service.region in endpoint.regions:
         return None
     addresses = ", ".join(f"{service.regions[region].rstrip('/')}/v1/{name}" for region in endpoint.regions)

@@ -1,4 +1,4 @@
-"""A project's tasks: list, cancel, share by link."""
+"""Routes of a project's tasks: list, show, cancel, delete, share."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from serve_app.tasks.task import Status, Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=JsonRoute)
 
-_PROMPT_CHARS: Final = 500
-"""Maximum characters of a prompt in a list."""
-
-
-NO_CURSOR: Final = "Not a cursor: pass `next` of the page before, unchanged"
+_MAX_PROMPT_CHARS: Final = 500
+"""Characters of a prompt in a list."""
+NO_CURSOR: Final = "Not a cursor: pass `next` of the previous page, unchanged"
 
 
 class TaskQuery(BaseModel):
     """Filters and page of a list of tasks."""
 
     limit: int = Field(default=20, ge=1, le=100)
-    cursor: str | None = Field(default=None, max_length=80, description="`next` of the page before")
-    active: bool = Field(default=False, description="Only tasks that have not ended")
-    status: list[Status] = Field(default=[], max_length=8, description="Only tasks of this status; may be repeated")
-    endpoint: str | None = Field(default=None, max_length=100, description="Only of this endpoint: gen-3-image-klein")
+    cursor: str | None = Field(default=None, max_length=80, description="`next` of the previous page")
+    active: bool = Field(default=False, description="Only unfinished tasks")
+    status: list[Status] = Field(default=[], max_length=8, description="Only tasks of this status; repeatable")
+    endpoint: str | None = Field(default=None, max_length=100, description="Only tasks of this endpoint")
     since: float | None = Field(
-        default=None, ge=0, le=1e11, allow_inf_nan=False, description="Only what was submitted since, epoch seconds"
+        default=None, ge=0, le=1e11, allow_inf_nan=False, description="Only tasks submitted since, epoch seconds"
     )
 
 
 class PromptQuery(TaskQuery):
-    """TaskQuery of callers who may read prompts."""
+    """A TaskQuery for callers who may read prompts."""
 
-    prompt: str = Field(default="", max_length=200, description="Only tasks whose prompt contains this, in any case")
+    prompt: str = Field(
+        default="", max_length=200, description="Only tasks with this text in the prompt, ignoring case"
+    )
 
 
 @router.get("", responses=errors(403, 503))
 async def list_tasks(
     request: Request, services: Deps, caller: TaskReader, query: Annotated[PromptQuery, Query()]
 ) -> TaskPage:
-    """Lists the tasks of the key's project that are still kept, newest first."""
+    """Lists the tasks of the key's project, newest first."""
     tasks, following = await list_page(services, caller.project.id, query, query.prompt)
     base = public_base(request, services.settings.service)
     thumbnails = [await services.tasks.serializer.thumbnail(task, base) for task in tasks]
@@ -66,7 +66,7 @@ async def list_tasks(
 async def get_task(
     request: Request, services: Deps, caller: TaskReader, task_id: Annotated[str, Path(max_length=64)]
 ) -> TaskDetails:
-    """Returns a task of the key's project: its prompt, parameters, times and cost."""
+    """Returns prompt, parameters, times and cost of a task of the key's project."""
     task = await _find(services, caller.project.id, task_id)
     thumbnail = await services.tasks.serializer.thumbnail(task, public_base(request, services.settings.service))
     payload = task.read_payload()
@@ -127,20 +127,20 @@ def without_content(services: Services, tasks: list[Task], following: str | None
 
 @router.delete("/{task_id}", responses=errors(403, 404, 409, 503), response_model_exclude_unset=True)
 async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
-    """Cancels a task of the key's project: it ends as `Error` and costs nothing; its work stops at the next step."""
+    """Cancels a task of the key's project. It ends as `Error` at no cost, and stops at its next step."""
     outcome = await services.tasks.store.cancel(task_id, caller.project.id)
     task = None if outcome is CancelOutcome.UNKNOWN else await services.tasks.store.reads.get(task_id)
     if task is None:
         raise _not_found()
     if outcome is CancelOutcome.ENDED:
-        raise ApiError(409, "task_ended", f"The task has ended already: {task.status.value}")
+        raise ApiError(409, "task_ended", f"The task has already ended: {task.status.value}")
     return TaskResult(
         id=task.id, status=task.status, result=None, progress=task.progress, details=task.details, preview=None
     )
 
 
 def _shorten(prompt: str | None) -> str | None:
-    return prompt if prompt is None or len(prompt) <= _PROMPT_CHARS else f"{prompt[:_PROMPT_CHARS]}…"
+    return prompt if prompt is None or len(prompt) <= _MAX_PROMPT_CHARS else f"{prompt[:_MAX_PROMPT_CHARS]}…"
 
 
 def _summary(services: Services, task: Task, prompt: str | None, thumbnail: str | None) -> TaskSummary:
@@ -162,32 +162,33 @@ def _summary(services: Services, task: Task, prompt: str | None, thumbnail: str 
 
 @router.delete("/{task_id}/result", status_code=204, responses=errors(403, 404, 409, 503))
 async def delete_result(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
-    """Deletes an ended task before its retention is over: its result, its inputs and its record.
+    """Deletes an ended task before its retention is over: its result, inputs and record.
 
-    It can't be read any more. A result is gone within seconds, or once its webhook was delivered; a task without one
-    within an hour. Objects that a video in progress needs go with the end of that video. Charges stay in the ledger.
+    It can no longer be read. Files are deleted within seconds, or after delivery of the task's webhook; files of a task
+    without a result within an hour. Files that a running video needs are deleted after that video. Charges stay in the
+    ledger.
     """
     outcome = await services.tasks.store.delete(task_id, caller.project.id)
     if outcome is DeleteOutcome.UNKNOWN:
         raise _not_found()
     if outcome is DeleteOutcome.UNFINISHED:
-        raise ApiError(409, "conflict", "The task has not ended: cancel it first")
+        raise ApiError(409, "conflict", "The task is unfinished: cancel it first")
 
 
-_LONGEST_S = 7 * 24 * 3600
-"""Maximum seconds for which object stores sign."""
+_MAX_LINK_S = 7 * 24 * 3600
+"""Maximum lifetime of a signed link in object stores."""
 
 
 class CreateLinkRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    expires_in: int = Field(default=24 * 3600, ge=60, le=_LONGEST_S, description="Seconds")
+    expires_in: int = Field(default=24 * 3600, ge=60, le=_MAX_LINK_S, description="Seconds")
 
 
 class ResultLink(BaseModel):
     url: str = Field(description="Link to the file")
-    page: str = Field(description="Link to a page with it and its prompt, until `expires` or until it is revoked")
-    expires: float = Field(description="Epoch seconds: as was asked for, or when the result is not kept any more")
+    page: str = Field(description="Link to a page with the result and its prompt, until `expires` or its revocation")
+    expires: float = Field(description="Epoch seconds; not later than the deletion of the result")
 
 
 @router.post("/{task_id}/links", responses=errors(403, 404, 409, 503))
@@ -214,7 +215,9 @@ async def create_link(
 
 @router.delete("/{task_id}/links", status_code=204, responses=errors(403, 404, 503))
 async def revoke_links(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> None:
-    """Revokes all links to the page of a task of the key's project. Links to its file expire by themselves: pages that
-    were opened before have one that expires within an hour."""
+    """Revokes all links to the page of a task of the key's project.
+
+    Links to its file can't be revoked: pages opened before have one that expires within an hour.
+    """
     await _find(services, caller.project.id, task_id)
     await services.tasks.store.unshare(task_id, caller.project.id)

@@ -1,4 +1,4 @@
-"""Routes of a task's webhook deliveries: show, redeliver."""
+"""Routes of a task's webhook deliveries."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) ->
 
 @router.post("/replay", responses=errors(403, 404, 409, 503))
 async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
-    """Sends a task's webhook again, at once and with all its attempts, whether it was delivered or given up."""
+    """Sends a delivered or failed webhook again, at once and with the full retry schedule."""
     task = await _find(services, caller.project.id, task_id)
     if not await services.webhooks.replay(task_id):
-        raise HTTPException(409, "There is nothing to send yet: the task has not ended")
+        raise HTTPException(409, "There is no delivery yet: the task is unfinished")
     return _view(task, await services.webhooks.get(task_id))
 
 

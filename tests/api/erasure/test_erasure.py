@@ -159,7 +159,7 @@ async def test_all_that_a_project_has_is_gone_and_its_neighbour_has_what_it_had(
     assert await house.find_word(MARK) == await house.find_word(MARK.lower()) == []
     assert await house.find_word("beside") == before
     assert (erasure.project, erasure.by) == (PROJECT.id, "test")
-    assert erasure.done is not None
+    assert erasure.finished_at is not None
     balance = await assert_books_balance(house.credits)
     assert (balance.held, balance.spent) == (2 * PRICE, 2 * PRICE), "the neighbour's two, and an image of each"
 

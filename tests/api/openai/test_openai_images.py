@@ -302,12 +302,12 @@ def test_a_mask_in_json(client: Client, worker: Worker) -> None:
     [
         ({}, "image", "required"),
         ({"images": []}, "image", "required"),
-        ({"images": [{"file_id": "file-1"}]}, "images.0", "no files to name by file_id"),
+        ({"images": [{"file_id": "file-1"}]}, "images.0", "file_id is not supported"),
         ({"images": [DATA, {"image_url": 1}]}, "images.1", "Input should be"),
         ({"images": [{"url": DATA}]}, "images.0", "Input should be"),
         ({"images": [DATA], "image": DATA}, "images", "Sent twice"),
         ({"images": ["AAAA"]}, "images.0", "not an image"),
-        ({"image": DATA, "mask": {"file_id": "file-1"}}, "mask", "no files to name by file_id"),
+        ({"image": DATA, "mask": {"file_id": "file-1"}}, "mask", "file_id is not supported"),
     ],
 )
 def test_edits_in_json_that_are_refused(

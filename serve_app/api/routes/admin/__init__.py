@@ -1,6 +1,6 @@
-"""`/v1/admin/…`: organizations and what belongs to them.
+"""The routes `/v1/admin/…`: organizations, projects, keys, members and credits.
 
-Everyone acts in the organization of their key; an operator may name another. Who may do what is in `accounts/roles.py`.
+A caller acts in the organization of their key; an operator may name another. `accounts/roles.py` has the permissions.
 """
 
 from __future__ import annotations

@@ -20,33 +20,33 @@ router = APIRouter(route_class=JsonRoute)
 
 
 class CreditBalance(BaseModel):
-    """Credits. What was granted is what is left, held and spent."""
+    """Credits. `granted` is the sum of the others."""
 
-    credits: float = Field(description="Left to spend")
-    held: float = Field(description="For tasks on their way")
+    credits: float = Field(description="Balance")
+    held: float = Field(description="For unfinished tasks")
     spent: float
     granted: float
 
 
 class CreditGrantRequest(BaseModel):
-    id: str = Field(min_length=1, max_length=100, description="A grant that is repeated under its id is made once")
-    credits: Annotated[float, Field(ge=-1e12, le=1e12)] = Field(description="Below 0 takes some back")
+    id: str = Field(min_length=1, max_length=100, description="A repeated grant of this id has no effect")
+    credits: Annotated[float, Field(ge=-1e12, le=1e12)] = Field(description="A negative number takes some back")
     note: str = Field(default="", max_length=500)
 
 
 class CreditGrant(BaseModel):
-    credits: float = Field(description="Left to spend")
-    repeated: bool = Field(description="Whether this grant was made before, and nothing was changed")
+    credits: float = Field(description="Balance")
+    repeated: bool = Field(description="Whether the grant existed, so that nothing changed")
 
 
 class LedgerEntry(BaseModel):
     id: str
     at: float = Field(description="Epoch seconds")
     kind: str = Field(description="grant, hold, settle or return")
-    credits: float = Field(description="The change of the balance")
-    balance: float = Field(description="After it")
+    credits: float = Field(description="Change of the balance")
+    balance: float = Field(description="Balance after the change")
     about: dict[str, str] = Field(
-        description="Of a task: task (sha256:… of another project), project, endpoint; of a grant: grant, by, note"
+        description="For a task: task (sha256:… if of another project), project, endpoint; for a grant: grant, by, note"
     )
 
 
@@ -67,7 +67,7 @@ async def get_credit_balance(services: Deps, caller: MoneyReader, organization: 
 async def grant_credits(
     services: Deps, caller: Operator, grant: CreditGrantRequest, organization: OrganizationId = None
 ) -> CreditGrant:
-    """Gives credits to an organization."""
+    """Grants credits to an organization."""
     organization_id = await resolve_organization(services, caller, organization)
     try:
         balance, is_new = await services.accounts.credits.grant(
@@ -86,7 +86,7 @@ async def list_ledger_entries(
     limit: PageLimit = 100,
     before: Before = None,
 ) -> LedgerPage:
-    """Every change of the balance, newest first."""
+    """Lists the changes of the balance, newest first."""
     entries, following = await services.accounts.credits.ledger(
         await resolve_organization(services, caller, organization), limit, before
     )
@@ -149,10 +149,10 @@ async def list_licensed_generations(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
-    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
-    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; by default the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; by default today")] = None,
 ) -> LicensedGenerationsList:
-    """What was reported, by day and model."""
+    """Lists the reported generations by day and model."""
     first, last = days_between(since, until, datetime.now(UTC).date())
     generations = await services.accounts.licences.list_generations(
         await resolve_organization(services, caller, organization), first, last
@@ -164,7 +164,7 @@ async def list_licensed_generations(
 
 @router.put("/licences/{model}", status_code=204, responses=errors(403, 404, 503))
 async def grant_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
-    """Licenses a model; holds from the next report on."""
+    """Licenses a model, from the next report on."""
     if model not in services.catalog.licensed_models:
         raise HTTPException(404, "There is no such model")
     await services.accounts.licences.license(

@@ -1,4 +1,4 @@
-"""Admin route of the fleet: per model, what is queued and running, how long it takes, and what more replicas change."""
+"""Admin route of the fleet: queue, durations and replicas of each model, and the effect of more replicas."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ _RUNNING: Final = "RUNNING"
 
 
 class WindowStats(BaseModel):
-    """What happened in a window of recent time. Times are in seconds, percentiles to within five percent."""
+    """Statistics of a recent period. Times are in seconds, percentiles to within five percent."""
 
-    wait_p50: float | None = Field(description="From submission to the first start of work; null without any")
+    wait_p50: float | None = Field(description="From submission to the first start; null without any")
     wait_p95: float | None
-    run_p50: float | None = Field(description="From the first start of work to the result; null without any")
+    run_p50: float | None = Field(description="From the first start to the result; null without any")
     run_p95: float | None
     accepted: int
     ready: int
-    failed: int = Field(description="Without cancelled and moderated ones")
+    failed: int = Field(description="Excluding cancelled and moderated tasks")
     cancelled: int
     moderated: int
-    per_minute: float = Field(description="Tasks that became ready")
+    per_minute: float = Field(description="Tasks that became ready, per minute")
     error_rate: float | None = Field(description="failed / (ready + failed), 0 to 1; null without any")
     busy: float | None = Field(
-        description="Share of the replicas' time that tasks took of their devices, 0 to 1, as if there had always been "
-        "as many replicas as run now; null where that is not known, or none runs"
+        description="Device time of tasks divided by the time of the replicas that run now, 0 to 1; null if unknown or "
+        "none runs"
     )
 
 
 class Minute(BaseModel):
     ready: int
-    wait_p95: float | None = Field(description="Seconds; null where no task began")
+    wait_p95: float | None = Field(description="Seconds; null if no task started")
 
 
 class WhatIf(BaseModel):
-    """A number of replicas, at the arrivals of the last five minutes, or of the hour where none ended in these."""
+    """Forecast for a number of replicas, at the arrivals of the last five minutes (or hour, if no task ended)."""
 
     replicas: int
-    busy: float = Field(description="Share of their time, by device seconds of what arrives; overload from 1 on")
+    busy: float = Field(description="Share of the replicas' time that the arriving tasks need; overload from 1 on")
     wait_s: float | None = Field(
-        description="In the queue, the mean at steady arrivals (M/M/c, Sakasegawa's approximation); null in overload"
+        description="Mean wait in the queue at steady arrivals (M/M/c, Sakasegawa's approximation); null in overload"
     )
-    drain_s: float | None = Field(description="Until what waits now is done; null in overload")
+    drain_s: float | None = Field(description="Seconds until the tasks that wait now are done; null in overload")
 
 
 class RecentFailure(BaseModel):
@@ -69,32 +69,32 @@ class RecentFailure(BaseModel):
 class ModelQueue(BaseModel):
     model: str = Field(description="A model of the catalog")
     queued: int
-    quarantined: int = Field(description="Wait to run alone, after losing several workers")
+    quarantined: int = Field(description="Tasks that wait to run alone after several crashes")
     running: int
     queued_s: float | None = Field(
-        description="The work that waits, in seconds of one task after the other, by the mean run time of the last hour"
+        description="Estimated run time of all waiting tasks one after another, by the mean of the last hour"
     )
-    predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
-    windows: dict[str, WindowStats] = Field(description="The last five minutes, hour and day: 5m, 1h, 24h")
-    history: list[Minute] = Field(description="The last hour by minutes, the oldest first; the last is not over")
-    batch: int | None = Field(description="How many took the last step together; null without one within a minute")
-    step_s: float | None = Field(description="How long that step took, seconds")
-    replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
-    target_replicas: int | None = Field(description="How many replicas Serve wants; null where that is not known here")
-    fault: str | None = Field(description="Why no replica can be started, where the last one failed to")
-    min_replicas: int | None = Field(description="Of autoscaling; null where the number is fixed, or not known here")
+    predicted_wait_s: float | None = Field(description="Estimated wait of a new task at the current concurrency")
+    windows: dict[str, WindowStats] = Field(description="Statistics of the last 5m, 1h and 24h")
+    history: list[Minute] = Field(description="Minutes of the last hour, oldest first, including the current one")
+    batch: int | None = Field(description="Batch size of the last step; null without one within a minute")
+    step_s: float | None = Field(description="Duration of the last step, seconds")
+    replicas: dict[str, int] | None = Field(description="Replicas by state; null if unknown")
+    target_replicas: int | None = Field(description="Number of replicas that Serve aims at; null if unknown")
+    fault: str | None = Field(description="Reason why the last replica failed to start")
+    min_replicas: int | None = Field(description="Lower bound of autoscaling; null if fixed or unknown")
     max_replicas: int | None
-    cold_start_s: float | None = Field(description="How long replicas loaded, the mean; null before any did")
+    cold_start_s: float | None = Field(description="Mean time to load a replica; null before the first")
     what_if: list[WhatIf] = Field(
-        description="One replica fewer, as many as run, one more; empty where that is not known, or no task ended"
+        description="Forecasts for one replica fewer, the current number, and one more; empty if unknown"
     )
-    failures: list[RecentFailure] = Field(description="The last ten tasks that failed, newest first")
+    failures: list[RecentFailure] = Field(description="The last ten failed tasks, newest first")
 
 
 class Fleet(BaseModel):
     models: list[ModelQueue]
     store_bytes: int
-    store_limit_bytes: int = Field(description="0: no limit")
+    store_limit_bytes: int = Field(description="0 for no limit")
     grafana_url: str | None = Field(description="metrics.grafana_url")
 
 
@@ -118,7 +118,7 @@ async def _model(services: Services, name: str, replicas: ReplicaCounts | None) 
     minutes = [Window(60, counts) for counts in await services.tasks.windows.periods(name, "1h")]
     last_step, work = await tasks.reads.last_step(name), await tasks.reads.work(name)
     running = None if replicas is None else replicas.states.get(_RUNNING, 0)
-    fewest, most = (replicas and replicas.bounds) or (None, None)
+    min_replicas, max_replicas = (replicas and replicas.bounds) or (None, None)
     return ModelQueue(
         model=name,
         queued=load.queued,
@@ -133,8 +133,8 @@ async def _model(services: Services, name: str, replicas: ReplicaCounts | None) 
         replicas=None if replicas is None else dict(replicas.states),
         target_replicas=None if replicas is None else replicas.target,
         fault=replicas.fault.reason if replicas and replicas.fault else None,
-        min_replicas=fewest,
-        max_replicas=most,
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
         cold_start_s=work[LOAD_S] / work[LOADS] if work.get(LOADS) else None,
         what_if=[] if running is None else _what_if(windows, running, load.queued + load.quarantined),
         failures=[_failure(task) for task in await tasks.reads.failures(name)],
@@ -169,8 +169,7 @@ def _what_if(windows: Mapping[str, Window], running: int, waiting: int) -> list[
 
 
 def predict_capacity(replicas: int, arriving: float, device_s: float, waiting: int) -> WhatIf:
-    """Of at least one replica. `arriving`: tasks a second, `device_s`: what each takes of a replica, `waiting`: tasks
-    that wait now."""
+    """Forecasts at `arriving` tasks per second of `device_s` each, with `waiting` tasks now. Needs a replica."""
     busy = arriving * device_s / replicas
     drain_s = waiting * device_s / replicas / (1 - busy) if busy < 1 else None
     wait_s = mean_wait_s(replicas, busy, device_s)
@@ -178,14 +177,14 @@ def predict_capacity(replicas: int, arriving: float, device_s: float, waiting: i
 
 
 def mean_wait_s(replicas: int, busy: float, service_s: float) -> float | None:
-    """In the queue of an M/M/c system, by Sakasegawa's approximation; None where `busy` >= 1.
+    """Returns the mean wait in the queue of an M/M/c system, by Sakasegawa's approximation; None if `busy` >= 1.
 
         Wq = S / c * rho ** (sqrt(2 * (c + 1)) - 1) / (1 - rho)
 
-    c: `replicas`, rho: `busy`, S: `service_s`. It is exact for one replica: rho / (1 - rho) * S. Arrivals and service
-    times are taken for random (Poisson, exponential), and a replica for one that serves a task at a time: even arrivals
-    wait less. H. Sakasegawa, "An approximation formula Lq = a rho^b / (1 - rho)", Annals of the Institute of
-    Statistical Mathematics 29 (1977), 67-75.
+    c: `replicas`, rho: `busy`, S: `service_s`. It is exact for one replica: rho / (1 - rho) * S. It assumes random
+    arrivals and service times (Poisson, exponential), and one task at a time in each replica. Regular arrivals wait
+    less. H. Sakasegawa, "An approximation formula Lq = a rho^b / (1 - rho)", Annals of the Institute of Statistical
+    Mathematics 29 (1977), 67-75.
     """
     if busy >= 1:
         return None
@@ -193,5 +192,5 @@ def mean_wait_s(replicas: int, busy: float, service_s: float) -> float | None:
 
 
 def _failure(task: Task) -> RecentFailure:
-    error = str((task.details or {}).get("error", "no reason is given"))
+    error = str((task.details or {}).get("error", "unknown reason"))
     return RecentFailure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)

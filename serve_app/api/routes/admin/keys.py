@@ -1,4 +1,4 @@
-"""Admin routes of API keys. A developer manages those of the own project, an administrator those of all."""
+"""Admin routes of API keys. Developers manage the keys of their project, administrators those of all projects."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from serve_app.submission.errors import Invalid
 
 router = APIRouter(prefix="/keys", route_class=JsonRoute)
 
-
-_LATEST = 4_102_444_800.0
+_MAX_EXPIRES = 4_102_444_800.0
 """2100-01-01."""
 
 
 class CreateKeyRequest(BaseModel):
-    name: str = Field(min_length=1, max_length=100, description="What it is for")
-    project: str | None = Field(default=None, max_length=64, description="Else the project of the key that asks")
+    name: str = Field(min_length=1, max_length=100, description="Purpose of the key")
+    project: str | None = Field(default=None, max_length=64, description="By default the caller's project")
     role: Role = Role.DEVELOPER
     expires: float | None = Field(
-        default=None, le=_LATEST, allow_inf_nan=False, description="Epoch seconds; null: valid until it is revoked"
+        default=None,
+        le=_MAX_EXPIRES,
+        allow_inf_nan=False,
+        description="Epoch seconds; null for no expiry",
     )
 
 
@@ -41,14 +43,14 @@ class Key(BaseModel):
     name: str
     project: str
     role: Role
-    hint: str = Field(description="How the key begins")
+    hint: str = Field(description="Start of the key")
     created: float
     expires: float | None
-    used: float | None = Field(description="Last use, epoch seconds, at most some seconds late; null for never")
+    used: float | None = Field(description="Last use, epoch seconds, up to a few seconds late; null if never used")
 
 
 class CreatedApiKey(Key):
-    key: str = Field(description="The key itself. It is shown this once, and stored nowhere")
+    key: str = Field(description="The key. It is not stored and can't be shown again")
 
 
 class KeyList(BaseModel):
@@ -59,21 +61,21 @@ class KeyList(BaseModel):
 async def list_keys(
     services: Deps, caller: AccountReader, project: Annotated[str | None, Query(max_length=64)] = None
 ) -> KeyList:
-    """The valid keys of a project, oldest first."""
-    chosen = await project_within(services, caller, project or caller.project.id)
-    return KeyList(keys=[_view(key) for key in await services.accounts.keys.list(chosen.id)])
+    """Lists the valid keys of a project, oldest first."""
+    scope = await project_within(services, caller, project or caller.project.id)
+    return KeyList(keys=[_view(key) for key in await services.accounts.keys.list(scope.id)])
 
 
 @router.post("", status_code=201, responses=errors(403, 404, 429, 503))
 async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) -> CreatedApiKey:
-    """Makes a key, of a role that may do no more than the caller."""
+    """Creates a key whose role has no more permissions than the caller's."""
     project = await project_within(services, caller, new.project or caller.project.id)
     _check_reach(caller, project)
     if not may_hand_out(caller.role, new.role):
-        raise HTTPException(403, f"Not allowed: a {caller.role} can't make keys of the role {new.role}")
+        raise HTTPException(403, f"Not allowed: a {caller.role} can't create keys of the role {new.role}")
     if new.expires is not None and new.expires <= time.time():
         raise Invalid(["body", "expires"], "must be in the future, in epoch seconds")
-    most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_keys
+    limit = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_keys
     try:
         key, secret = await services.accounts.keys.create(
             new.name,
@@ -82,17 +84,17 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
             expires=new.expires,
             organization=project.organization,
             actor=caller.id,
-            most=most,
+            most=limit,
         )
     except IndexFull:
-        detail = f"Too many keys: this project may have {most}; revoke one first"
+        detail = f"Too many keys: this project may have {limit}; revoke one first"
         raise HTTPException(429, detail, LATER) from None
     return CreatedApiKey(**_view(key).model_dump(), key=secret)
 
 
 @router.delete("/{key_id}", status_code=204, responses=errors(403, 404, 503))
 async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Path(max_length=64)]) -> None:
-    """Revokes a key: it stops working within 10 s everywhere. Tasks it submitted go on."""
+    """Revokes a key. It stops working within 10 s. Its tasks continue."""
     key = await services.accounts.keys.get(key_id)
     if key is None:
         raise HTTPException(404, "There is no such key")

@@ -8,8 +8,7 @@ from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, Field
 
 from deployments.contract.moderation import CATEGORIES
-from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
-from serve_app.accounts.organizations import Organization as StoredOrganization
+from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name, Organization
 from serve_app.api.auth import AccountReader, AuditReader, Operator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import Before, OrganizationId, PageLimit, resolve_organization
@@ -24,49 +23,48 @@ OrganizationPath = Annotated[str, Path(max_length=64)]
 
 class CreateOrganizationRequest(BaseModel):
     id: Name
-    name: str = Field(default="", max_length=200, description="What people call it; else its id")
+    name: str = Field(default="", max_length=200, description="Display name; by default the id")
 
 
-class Organization(BaseModel):
+class OrganizationDetails(BaseModel):
     id: str
     name: str
-    created: float | None = Field(description="Epoch seconds; null for the one that was always there")
-    safety: dict[str, int] = Field(description="Highest safety tolerance by endpoint, where it is not the catalog's")
-    ceilings: dict[str, int] = Field(description="Highest safety tolerance that counts, by category of moderation")
+    created: float | None = Field(description="Epoch seconds; null for the default organization")
+    safety: dict[str, int] = Field(description="Highest safety tolerance by endpoint, if not the catalog's")
+    ceilings: dict[str, int] = Field(description="Cap of the safety tolerance by moderation category")
 
 
 class OrganizationList(BaseModel):
-    organizations: list[Organization]
+    organizations: list[OrganizationDetails]
 
 
 class SafetyToleranceRequest(BaseModel):
     tolerance: int | None = Field(
-        ge=0, le=HIGHEST_TOLERANCE, description="The highest that may be asked for; null leaves it to the catalog"
+        ge=0, le=HIGHEST_TOLERANCE, description="Highest tolerance of requests; null for the catalog's"
     )
 
 
 class SafetyCeilingRequest(BaseModel):
-    tolerance: int | None = Field(
-        ge=0, le=HIGHEST_TOLERANCE, description="The highest that counts for this category; null: no such limit"
-    )
+    tolerance: int | None = Field(ge=0, le=HIGHEST_TOLERANCE, description="Cap for this category; null for none")
 
 
 @router.get("/organizations", responses=errors(403, 503))
 async def list_organizations(services: Deps, caller: Operator) -> OrganizationList:
-    """All organizations."""
     return OrganizationList(organizations=[_view(each) for each in await services.accounts.organizations.list()])
 
 
 @router.post("/organizations", status_code=201, responses=errors(403, 409, 503))
-async def create_organization(services: Deps, caller: Operator, new: CreateOrganizationRequest) -> Organization:
-    """Makes an organization, without credits."""
+async def create_organization(services: Deps, caller: Operator, new: CreateOrganizationRequest) -> OrganizationDetails:
+    """Creates an organization, without credits."""
     if new.id == "default" or not await services.accounts.organizations.create(new.id, new.name or new.id, caller.id):
         raise HTTPException(409, "There is an organization of that id")
     return await _get_view(services, new.id)
 
 
 @router.get("/organizations/{organization}", responses=errors(403, 404, 503))
-async def get_organization(services: Deps, caller: AccountReader, organization: OrganizationPath) -> Organization:
+async def get_organization(
+    services: Deps, caller: AccountReader, organization: OrganizationPath
+) -> OrganizationDetails:
     return await _get_view(services, await resolve_organization(services, caller, organization))
 
 
@@ -77,8 +75,8 @@ async def set_safety_tolerance(
     organization: OrganizationPath,
     endpoint: Annotated[str, Path(max_length=100)],
     level: SafetyToleranceRequest,
-) -> Organization:
-    """Sets the highest safety tolerance that an organization may ask an endpoint for; seen everywhere within 10 s."""
+) -> OrganizationDetails:
+    """Sets the highest safety tolerance of an organization's requests to an endpoint. Takes effect within 10 s."""
     if endpoint not in services.catalog.served:
         raise HTTPException(404, "There is no such endpoint")
     highest = services.catalog.served[endpoint].highest_tolerance
@@ -96,24 +94,24 @@ async def set_safety_ceiling(
     organization: OrganizationPath,
     category: Annotated[str, Path(max_length=100, examples=["violence"])],
     ceiling: SafetyCeilingRequest,
-) -> Organization:
-    """Holds a category of moderation to a tolerance, whatever an organization asks for; seen everywhere within 10 s."""
+) -> OrganizationDetails:
+    """Caps the tolerance of a moderation category for all requests of an organization. Takes effect within 10 s."""
     if category not in CATEGORIES:
-        raise HTTPException(404, f"There is no such category; there are: {', '.join(CATEGORIES)}")
+        raise HTTPException(404, f"There is no such category; the categories are: {', '.join(CATEGORIES)}")
     organization = await resolve_organization(services, caller, organization)
     await services.accounts.organizations.cap(organization, category, ceiling.tolerance, caller.id)
     return await _get_view(services, organization)
 
 
-async def _get_view(services: Deps, organization: str) -> Organization:
+async def _get_view(services: Deps, organization: str) -> OrganizationDetails:
     organization_record = await services.accounts.organizations.get(organization)
     if organization_record is None:
         raise HTTPException(404, "There is no such organization")
     return _view(organization_record)
 
 
-def _view(organization: StoredOrganization) -> Organization:
-    return Organization(
+def _view(organization: Organization) -> OrganizationDetails:
+    return OrganizationDetails(
         id=organization.id,
         name=organization.name,
         created=organization.created or None,
@@ -125,7 +123,7 @@ def _view(organization: StoredOrganization) -> Organization:
 class AuditEntry(BaseModel):
     id: str
     at: float = Field(description="Epoch seconds")
-    actor: str = Field(description="The id of a key, whom a token named, or `command line`")
+    actor: str = Field(description="Id of a key, name of a person, or `command line`")
     action: str
     subject: str
     details: dict[str, str]
@@ -144,7 +142,7 @@ async def list_audit_entries(
     limit: PageLimit = 100,
     before: Before = None,
 ) -> AuditPage:
-    """All changes, newest first."""
+    """Lists all changes, newest first."""
     changes, following = await services.accounts.audit.read(
         await resolve_organization(services, caller, organization), limit, before
     )

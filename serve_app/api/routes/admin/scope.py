@@ -1,4 +1,4 @@
-"""The scope of admin routes: the caller's organization, or for an operator, any."""
+"""The scope of admin routes: the caller's organization, or any for an operator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from serve_app.api.services import Services
 from serve_app.submission.errors import Invalid
 
 LATER: Final = {"Retry-After": "60"}
-"""Where there are as many as there may be."""
+"""Header of responses about a reached limit."""
 
 OrganizationId = Annotated[
-    str | None, Query(max_length=64, description="Else the key's own; only an operator may name another")
+    str | None, Query(max_length=64, description="By default the key's; only operators may name another")
 ]
 
 
@@ -30,17 +30,17 @@ def _iso(day: object) -> object:
     return day
 
 
-# Pydantic alone would take a bare number for seconds since 1970.
+# Pydantic accepts a plain number as seconds since 1970.
 Day = Annotated[date, BeforeValidator(_iso)]
 PageLimit = Annotated[int, Query(ge=1, le=1000)]
 Before = Annotated[
     str | None,
-    Query(pattern=r"^[1-9][0-9]{0,18}-[0-9]{1,18}$", description="`next` of the page before: only what is older"),
+    Query(pattern=r"^[1-9][0-9]{0,18}-[0-9]{1,18}$", description="`next` of the previous page"),
 ]
 
 
 def days_between(since: date | None, until: date | None, today: date) -> tuple[date, date]:
-    """First and last day of a report. Raises Invalid for days out of order, or too many."""
+    """Returns first and last day of a report. Raises Invalid for days out of order, or too many."""
     last = until or today
     first = since or last.replace(day=1)
     if last < first:
@@ -51,7 +51,7 @@ def days_between(since: date | None, until: date | None, today: date) -> tuple[d
 
 
 async def resolve_organization(services: Services, caller: Caller, organization: str | None) -> str:
-    """The organization to work in. Another's looks to a stranger as if it were not there."""
+    """Returns the organization of the request. Raises 404 for one that the caller may not access."""
     if organization is None or organization == caller.organization:
         return caller.organization
     if not caller.may(Permission.OPERATE) or await services.accounts.organizations.get(organization) is None:
@@ -60,7 +60,7 @@ async def resolve_organization(services: Services, caller: Caller, organization:
 
 
 async def project_within(services: Services, caller: Caller, project_id: str) -> Project:
-    """A project of the caller's organization, or of any for an operator. Raises 404."""
+    """Returns a project of the caller's organization, or of any for an operator. Raises 404."""
     project = await services.accounts.projects.find(project_id)
     if project is None or not (project.organization == caller.organization or caller.may(Permission.OPERATE)):
         raise HTTPException(404, "There is no such project")

@@ -18,7 +18,7 @@ from support.stalled_redis import STALE_AFTER_S, StalledRedis
 
 from serve_app.api import services
 from serve_app.api.app import create_app
-from serve_app.api.errors import STORE_UNREACHABLE, UNCERTAIN
+from serve_app.api.errors import OUTCOME_UNKNOWN, STORE_UNREACHABLE
 from serve_app.config import catalog
 from serve_app.tasks import store as task_store
 
@@ -122,7 +122,7 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             if response.json()["detail"] == STORE_UNREACHABLE:
                 assert tasks == []
             else:
-                assert response.json()["detail"] == UNCERTAIN
+                assert response.json()["detail"] == OUTCOME_UNKNOWN
                 assert len(tasks) == at_once
             await assert_books_balance(app_services)
             response = await submit(app, secret)
@@ -131,4 +131,4 @@ async def test_what_is_told_when_the_server_stalls_is_true(
             assert task.id == response.json()["id"]
             await assert_books_balance(app_services)
     assert details[STORE_UNREACHABLE] >= 3
-    assert details[UNCERTAIN] == 1, "the submission itself"
+    assert details[OUTCOME_UNKNOWN] == 1, "the submission itself"
