@@ -16,6 +16,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from deployments.contract.counts import ReplicaCounts
+from deployments.contract.model import RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec, Thresholds
 from deployments.moderation.deployment import Moderator
 from deployments.replica import MediaModel
@@ -186,21 +187,6 @@ def _deployment(target: type, logs: LogSpec, **options: Any) -> serve.Deployment
     return cast(serve.Deployment, serve.deployment(**logs.serve_options(), **options)(target))
 
 
-def _autoscaling(
-    bounds: RewriterSettings | ModerationSettings | TextEncoderSettings, target_ongoing_requests: int
-) -> AutoscalingConfig:
-    """Returns the policy of deployments whose calls take under a second: scale up within seconds, down slowly."""
-    return AutoscalingConfig(
-        min_replicas=bounds.min_replicas,
-        max_replicas=bounds.max_replicas,
-        target_ongoing_requests=target_ongoing_requests,
-        upscale_delay_s=1,
-        downscale_delay_s=bounds.downscale_delay_s,
-        look_back_period_s=5,
-        metrics_interval_s=1,
-    )
-
-
 def _model_autoscaling(name: str, scaling: AutoscalingSettings, settings: Settings) -> AutoscalingConfig:
     """Returns Ray's own policy, or with `target_wait_s` the policy on seconds of queued work."""
     options = scaling.model_dump(exclude_none=True, exclude={"target_wait_s"})
@@ -229,22 +215,37 @@ def _per_node_option(max_replicas_per_node: int | None) -> dict[str, int]:
     return {} if max_replicas_per_node is None else {"max_replicas_per_node": max_replicas_per_node}
 
 
+def _bind_auxiliary(
+    version: Versioning,
+    target: type,
+    name: str,
+    spec: RewriterSpec | ModeratorSpec | TextEncoderSpec,
+    settings: RewriterSettings | ModerationSettings | TextEncoderSettings,
+    *,
+    target_ongoing_requests: int,
+    **options: Any,
+) -> serve.Application:
+    """Binds a deployment whose calls take under a second: it scales up within seconds, and down slowly."""
+    scaling = AutoscalingConfig(
+        min_replicas=settings.min_replicas,
+        max_replicas=settings.max_replicas,
+        target_ongoing_requests=target_ongoing_requests,
+        upscale_delay_s=1,
+        downscale_delay_s=settings.downscale_delay_s,
+        look_back_period_s=5,
+        metrics_interval_s=1,
+    )
+    actor = {"ray_actor_options": settings.ray_actor_options, "health_check_timeout_s": 3}
+    return version.bind_model(_deployment(target, spec.logs, name=name, **_replicas(scaling), **actor, **options), spec)
+
+
 def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Application | None:
     settings = version.settings.rewriter
     if model is None or not settings.enabled:
         return None
-    spec = rewriter_spec(model, version.settings)
-    deployment = _deployment(
-        PromptRewriter,
-        spec.logs,
-        name="PromptRewriter",
-        max_ongoing_requests=16,
-        **_replicas(_autoscaling(settings, target_ongoing_requests=4)),
-        ray_actor_options=settings.ray_actor_options,
-        health_check_period_s=2,
-        health_check_timeout_s=3,
-    )
-    return version.bind_model(deployment, spec)
+    spec, options = rewriter_spec(model, version.settings), {"max_ongoing_requests": 16, "health_check_period_s": 2}
+    name = "PromptRewriter"
+    return _bind_auxiliary(version, PromptRewriter, name, spec, settings, target_ongoing_requests=4, **options)
 
 
 def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Application | None:
@@ -252,33 +253,30 @@ def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Applicat
     settings, (_, spec) = version.settings.moderation, moderators.split()
     if not (spec.text or spec.images):
         return None
-    deployment = _deployment(
+    return _bind_auxiliary(
+        version,
         Moderator,
-        spec.logs,
-        name="Moderator",
+        "Moderator",
+        spec,
+        settings,
+        target_ongoing_requests=settings.max_batch,
         max_ongoing_requests=8 * settings.max_batch,
-        **_replicas(_autoscaling(settings, target_ongoing_requests=settings.max_batch)),
-        ray_actor_options=settings.ray_actor_options,
-        **_per_node_option(settings.max_replicas_per_node),
         health_check_period_s=1,
-        health_check_timeout_s=3,
+        **_per_node_option(settings.max_replicas_per_node),
     )
-    return version.bind_model(deployment, spec)
 
 
 def _text_encoder(name: str, settings: TextEncoderSettings, version: Versioning) -> serve.Application:
-    spec = settings.spec(version.settings.logs.spec(), version.settings.network.proxy)
-    deployment = _deployment(
+    return _bind_auxiliary(
+        version,
         TextEncoder,
-        spec.logs,
-        name=f"TextEncoder-{name}",
+        f"TextEncoder-{name}",
+        settings.spec(version.settings.logs.spec(), version.settings.network.proxy),
+        settings,
+        target_ongoing_requests=settings.max_batch,
         max_ongoing_requests=8 * settings.max_batch,
-        **_replicas(_autoscaling(settings, target_ongoing_requests=settings.max_batch)),
-        ray_actor_options=settings.ray_actor_options,
         health_check_period_s=2,
-        health_check_timeout_s=3,
     )
-    return version.bind_model(deployment, spec)
 
 
 def _model(

@@ -18,9 +18,9 @@ from serve_app.cli.output import (
     check_writable,
     follow,
     save,
-    say_result,
     say_warnings,
     show_json,
+    show_result,
     with_format,
 )
 from serve_app.cli.service import BaseUrl, Client, Json, Key, connect
@@ -64,11 +64,7 @@ def generate(
             show_json(submission) if as_json else print(submission["id"])
             return
         result, path = make(client, endpoint, body, output, wait=_follow_or_cancel)
-    if as_json:
-        show_json({**result.task, "file": str(path)})
-    else:
-        print(path)
-        say_result(result)
+    show_result(result, path, as_json=as_json)
 
 
 def make(

@@ -169,6 +169,14 @@ def say_how_to_resume(task_id: str) -> None:
     say(f"{task_id} keeps running; fetch its result with gen-serve tasks wait {task_id}")
 
 
+def show_result(result: Result, path: Path, *, as_json: bool) -> None:
+    if as_json:
+        show_json({**result.task, "file": str(path)})
+    else:
+        print(path)
+        say_result(result)
+
+
 def say_result(result: Result) -> None:
     """Prints seed, cost and id to stderr; the file's name goes to stdout."""
     facts = [

@@ -25,6 +25,7 @@ from serve_app.cli.output import (
     say_result,
     show,
     show_json,
+    show_result,
     table,
 )
 from serve_app.cli.service import BaseUrl, Client, Json, Key, connect, connect_without_key
@@ -85,11 +86,7 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
             say_how_to_resume(task_id)
             raise typer.Exit(INTERRUPTED) from None
         path = save(result, output)
-    if as_json:
-        show_json({**result.task, "file": str(path)})
-    else:
-        print(path)
-        say_result(result)
+    show_result(result, path, as_json=as_json)
 
 
 @tasks.command("watch")

@@ -19,7 +19,8 @@ COST = 0.9
 """Of the image that `Client.submit` asks for."""
 DETAIL = re.compile(
     r"Spending limit reached: this project may spend (?P<limit>[\d.]+) credits per (?P<window>day|week|month) "
-    r"and has spent (?P<spent>[\d.]+), tasks on their way included; it resets at (?P<resets>\d{4}-\d\d-\d\dT00:00:00Z)"
+    r"and has spent (?P<spent>[\d.]+), including unfinished tasks; "
+    r"the limit resets at (?P<resets>\d{4}-\d\d-\d\dT00:00:00Z)"
 )
 
 

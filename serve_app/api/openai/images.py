@@ -90,9 +90,10 @@ def router(openai_endpoints: OpenAIEndpoints) -> APIRouter:
     routes = APIRouter(prefix="/v1/images", tags=["openai"], route_class=FilesRoute)
     error_responses = errors(404, 408, 409, 413, 429, 500, 504)
 
-    @routes.post(
-        "/generations", response_model=ImagesResponse, responses=error_responses, openapi_extra=_generation_body()
-    )
+    content = {"application/json": {"schema": ImageGeneration.model_json_schema()}}
+    generation = {"requestBody": {"required": True, "content": content}}
+
+    @routes.post("/generations", response_model=ImagesResponse, responses=error_responses, openapi_extra=generation)
     async def generate_images(call: Call) -> Response:
         """Generates images from a prompt, and responds when they are ready."""
         fields = await read(call.request)
@@ -230,15 +231,13 @@ def _refusal(task: Task) -> Refusal:
 
 
 def _images(ready: Sequence[Task]) -> ImagesResponse:
-    data = [OpenAIImage(id=task.id, revised_prompt=_revised_prompt(task)) for task in ready]
-    result = ready[0].result
-    assert result is not None
-    output_format = PurePosixPath(result.key).suffix.removeprefix(".")
+    results = [(task, task.result) for task in ready if task.result]
+    data = [
+        OpenAIImage(id=task.id, revised_prompt=None if task.prompt in (None, result.prompt) else result.prompt)
+        for task, result in results
+    ]
+    output_format = PurePosixPath(results[0][1].key).suffix.removeprefix(".")
     return ImagesResponse(created=int(time.time()), data=data, output_format=output_format)
-
-
-def _revised_prompt(task: Task) -> str | None:
-    return task.result.prompt if task.result and task.prompt not in (None, task.result.prompt) else None
 
 
 async def _file(services: Services, task: Task) -> bytes:
@@ -269,21 +268,9 @@ async def _encode(pieces: Iterable[bytes | memoryview]) -> AsyncIterator[bytes]:
         yield piece if isinstance(piece, bytes) else pybase64.b64encode(piece)
 
 
-def _generation_body() -> dict[str, Any]:
-    schema = ImageGeneration.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
 def _edit_body() -> dict[str, Any]:
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {
-                FORM: {"schema": _edit_schema("image", _FILE)},
-                "application/json": {"schema": _edit_schema("images", _REFERENCE)},
-            },
-        }
-    }
+    form, json_body = {"schema": _edit_schema("image", _FILE)}, {"schema": _edit_schema("images", _REFERENCE)}
+    return {"requestBody": {"required": True, "content": {FORM: form, "application/json": json_body}}}
 
 
 def _edit_schema(source: str, image: dict[str, Any]) -> dict[str, Any]:

@@ -301,21 +301,19 @@ async def _encode(field: str, file: UploadFile) -> str:
 
 
 def _parse_text(value: Any, form: type[BaseModel], name: str) -> Any:
-    if not isinstance(value, str) or _accepts(form, name, value):
+    """Converts a text to a number or boolean if the field does not accept the text."""
+    if not isinstance(value, str):
         return value
+    try:
+        _field(form, name).validate_python(value)
+        return value
+    except ValidationError:
+        pass
     try:
         number = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except ValueError:
         return value
     return number if isinstance(number, (bool, int, float)) else value
-
-
-def _accepts(form: type[BaseModel], name: str, value: str) -> bool:
-    try:
-        _field(form, name).validate_python(value)
-    except ValidationError:
-        return False
-    return True
 
 
 @cache

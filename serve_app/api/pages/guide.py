@@ -74,7 +74,8 @@ def _render(name: str) -> str:
     content = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
     for html, replacement in _REPLACEMENTS.items():
         content = content.replace(html, replacement)
-    return _PAGE.substitute(title=escape(_title(name)), chapters=_list_chapters(name), content=content)
+    chapters = "".join(_list_chapter(chapter, names, name) for chapter, names in CHAPTERS.items())
+    return _PAGE.substitute(title=escape(_title(name)), chapters=chapters, content=content)
 
 
 @cache
@@ -96,10 +97,6 @@ def _link(href: str) -> dict[str, str | int | float]:
         return {"href": PUBLIC}
     found = _DOCUMENT.match(href)
     return {"href": f"{PATH}/{found[1]}{found[2] or ''}"} if found else {}
-
-
-def _list_chapters(current: str) -> str:
-    return "".join(_list_chapter(chapter, names, current) for chapter, names in CHAPTERS.items())
 
 
 def _list_chapter(chapter: str, names: Sequence[str], current: str) -> str:

@@ -40,19 +40,19 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 def served_endpoints(catalog: Catalog, settings: Settings) -> dict[str, ServedEndpoint]:
     """Returns the endpoints that this region serves, by path."""
-    here = {
+    by_name = {
         name: ServedEndpoint(name, endpoint, catalog.defaults(endpoint, settings))
         for name, endpoint in catalog.served.items()
         if not other_regions_message(name, endpoint, settings.service)
     }
-    return {f"/v1/{name}": here[own] for name, own in catalog.names.items() if own in here}
+    return {f"/v1/{name}": by_name[main] for name, main in catalog.names.items() if main in by_name}
 
 
 def router(catalog: Catalog, settings: Settings, served_endpoints: Mapping[str, ServedEndpoint]) -> APIRouter:
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
-    for name, own in catalog.names.items():
-        path, endpoint = f"/v1/{name}", catalog.served[own]
-        if message := other_regions_message(own, endpoint, settings.service):
+    for name, main_name in catalog.names.items():
+        path, endpoint = f"/v1/{name}", catalog.served[main_name]
+        if message := other_regions_message(main_name, endpoint, settings.service):
             routes.add_api_route(path, _refuse(404, message), methods=["POST"], include_in_schema=False)
             continue
         routes.add_api_route(

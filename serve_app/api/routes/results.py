@@ -27,6 +27,7 @@ from deployments.contract.job import media_type
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskResult, errors
+from serve_app.api.routes.tasks import task_not_found
 from serve_app.api.services import Deps, Services
 from serve_app.tasks.serializer import Vocabulary, encode_body, not_found
 from serve_app.tasks.task import Task
@@ -215,7 +216,7 @@ async def _require_task(
 ) -> str:
     """Checks the task before the stream starts: afterwards, an error can't have a status."""
     if await services.tasks.store.reads.get(task_id) is None:
-        raise ApiError(404, "task_not_found", "Task not found")
+        raise task_not_found()
     return task_id
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.contract.request import ResolvedRequest
+from serve_app.accounts.api_key_auth import Caller
 from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
@@ -67,7 +68,7 @@ async def get_task(
     request: Request, services: Deps, caller: TaskReader, task_id: Annotated[str, Path(max_length=64)]
 ) -> TaskDetails:
     """Returns prompt, parameters, times and cost of a task of the key's project."""
-    task = await _find(services, caller.project.id, task_id)
+    task = await find_task(services, caller, task_id)
     thumbnail = await services.tasks.serializer.thumbnail(task, public_base(request, services.settings.service))
     payload = task.read_payload()
     return TaskDetails(
@@ -78,14 +79,15 @@ async def get_task(
     )
 
 
-async def _find(services: Services, project: str, task_id: str) -> Task:
+async def find_task(services: Services, caller: Caller, task_id: str) -> Task:
+    """Returns a task of the caller's project. Raises 404."""
     task = await services.tasks.store.reads.get(task_id)
-    if task is None or task.project != project:
-        raise _not_found()
+    if task is None or task.project != caller.project.id:
+        raise task_not_found()
     return task
 
 
-def _not_found() -> ApiError:
+def task_not_found() -> ApiError:
     return ApiError(404, "task_not_found", "Task not found")
 
 
@@ -131,7 +133,7 @@ async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str,
     outcome = await services.tasks.store.cancel(task_id, caller.project.id)
     task = None if outcome is CancelOutcome.UNKNOWN else await services.tasks.store.reads.get(task_id)
     if task is None:
-        raise _not_found()
+        raise task_not_found()
     if outcome is CancelOutcome.ENDED:
         raise ApiError(409, "task_ended", f"The task has already ended: {task.status.value}")
     return TaskResult(
@@ -170,7 +172,7 @@ async def delete_result(services: Deps, caller: Generator, task_id: Annotated[st
     """
     outcome = await services.tasks.store.delete(task_id, caller.project.id)
     if outcome is DeleteOutcome.UNKNOWN:
-        raise _not_found()
+        raise task_not_found()
     if outcome is DeleteOutcome.UNFINISHED:
         raise ApiError(409, "conflict", "The task is unfinished: cancel it first")
 
@@ -200,7 +202,7 @@ async def create_link(
     request_body: CreateLinkRequest,
 ) -> ResultLink:
     """Creates a link to the result of a ready task of the key's project."""
-    task = await _find(services, caller.project.id, task_id)
+    task = await find_task(services, caller, task_id)
     if task.status is not Status.READY or task.result is None or task.finished is None:
         raise ApiError(409, "no_result", f"The task has no result: it is {task.status.value}")
     now, expiry = time.time(), task.finished + services.settings.tasks.retention_s
@@ -208,7 +210,7 @@ async def create_link(
     base, life_s = public_base(request, services.settings.service), max(expires - now, 1.0)
     url = await services.tasks.serializer.link(task.result.key, base, life_s, exact=True)
     if not (token := await services.tasks.store.share(task_id, caller.project.id)):
-        raise _not_found()  # deleted meanwhile
+        raise task_not_found()  # deleted meanwhile
     page = base + services.links.sign(f"{task_id}/{token}", life_s, now, exact=True, method="SHARE")
     return ResultLink(url=url, page=page, expires=expires)
 
@@ -219,5 +221,5 @@ async def revoke_links(services: Deps, caller: Generator, task_id: Annotated[str
 
     Links to its file can't be revoked: pages opened before have one that expires within an hour.
     """
-    await _find(services, caller.project.id, task_id)
+    await find_task(services, caller, task_id)
     await services.tasks.store.unshare(task_id, caller.project.id)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path
 
+from serve_app.accounts.api_key_auth import Caller
 from serve_app.api.auth import Generator, TaskReader
-from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
+from serve_app.api.routes.tasks import find_task
 from serve_app.api.services import Deps, Services
 from serve_app.inputs.url_guard import parse_destination
 from serve_app.tasks.task import Task, WebhookDestination
@@ -22,23 +23,21 @@ TaskId = Annotated[str, Path(max_length=64)]
 @router.get("", responses=errors(403, 404, 503))
 async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) -> TaskDelivery:
     """Returns the state of a task's webhook and its attempts."""
-    task = await _find(services, caller.project.id, task_id)
+    task = await _find(services, caller, task_id)
     return _view(task, await services.webhooks.get(task_id))
 
 
 @router.post("/replay", responses=errors(403, 404, 409, 503))
 async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
     """Sends a delivered or failed webhook again, at once and with the full retry schedule."""
-    task = await _find(services, caller.project.id, task_id)
+    task = await _find(services, caller, task_id)
     if not await services.webhooks.replay(task_id):
         raise HTTPException(409, "There is no delivery yet: the task is unfinished")
     return _view(task, await services.webhooks.get(task_id))
 
 
-async def _find(services: Services, project: str, task_id: str) -> Task:
-    task = await services.tasks.store.reads.get(task_id)
-    if task is None or task.project != project:
-        raise ApiError(404, "task_not_found", "There is no such task")
+async def _find(services: Services, caller: Caller, task_id: str) -> Task:
+    task = await find_task(services, caller, task_id)
     if task.webhook is None:
         raise HTTPException(404, "The task was submitted without webhook_url")
     return task

@@ -94,7 +94,7 @@ def test_tasks_of_others_and_unknown_ones_look_the_same(
     with service.assert_unchanged():
         for task_id in (foreign, "none"):
             for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
-                assert refusal(response, 404) == "There is no such task"
+                assert refusal(response, 404) == "Task not found"
 
 
 def test_what_one_organization_calls_is_another_destination_than_what_another_calls(

@@ -111,13 +111,8 @@ async def _get_view(services: Deps, organization: str) -> OrganizationDetails:
 
 
 def _view(organization: Organization) -> OrganizationDetails:
-    return OrganizationDetails(
-        id=organization.id,
-        name=organization.name,
-        created=organization.created or None,
-        safety=dict(organization.safety),
-        ceilings=dict(organization.ceilings),
-    )
+    details = OrganizationDetails.model_validate(organization, from_attributes=True)
+    return details.model_copy(update={"created": organization.created or None})
 
 
 class AuditEntry(BaseModel):
@@ -147,16 +142,5 @@ async def list_audit_entries(
         await resolve_organization(services, caller, organization), limit, before
     )
     return AuditPage(
-        changes=[
-            AuditEntry(
-                id=each.id,
-                at=each.at,
-                actor=each.actor,
-                action=each.action,
-                subject=each.subject,
-                details=dict(each.details),
-            )
-            for each in changes
-        ],
-        next=following,
+        changes=[AuditEntry.model_validate(each, from_attributes=True) for each in changes], next=following
     )
