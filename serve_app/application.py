@@ -243,9 +243,16 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
     settings = version.settings.rewriter
     if model is None or not settings.enabled:
         return None
-    spec, options = rewriter_spec(model, version.settings), {"max_ongoing_requests": 16, "health_check_period_s": 2}
-    name = "PromptRewriter"
-    return _bind_auxiliary(version, PromptRewriter, name, spec, settings, target_ongoing_requests=4, **options)
+    return _bind_auxiliary(
+        version,
+        PromptRewriter,
+        "PromptRewriter",
+        rewriter_spec(model, version.settings),
+        settings,
+        target_ongoing_requests=4,
+        max_ongoing_requests=16,
+        health_check_period_s=2,
+    )
 
 
 def _moderator(moderators: ModeratorSpec, version: Versioning) -> serve.Application | None:

@@ -79,7 +79,6 @@ def list_serve_actors(within_s: float) -> Iterator[tuple[str, Any]]:
 
 
 def requires_token() -> bool:
-    """Tells whether Ray's ports require a token."""
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     return is_token_auth_enabled()

@@ -56,7 +56,6 @@ from serve_app.storage.tally import CounterBuffer
 
 
 def create_app(settings: Settings, catalog: Catalog, replicas: CountReplicas = unknown_replicas) -> FastAPI:
-    """Creates the service's HTTP app, which runs under any ASGI server."""
     tally = CounterBuffer()
 
     @asynccontextmanager

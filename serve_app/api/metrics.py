@@ -125,7 +125,6 @@ class RequestMetrics:
 
     @cached_property
     def _templates(self) -> Mapping[Any, str]:
-        """Path templates by endpoint."""
         paths: dict[Any, str] = {}
         for context in iter_route_contexts(self._app_routes.routes):
             route: Any = context.original_route

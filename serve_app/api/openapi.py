@@ -6,7 +6,6 @@ Their version is 3.1, which client generators support. Operations are named afte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from string import Template
 from typing import Any, Final
 
@@ -101,7 +100,8 @@ def _document(app: FastAPI, title: str, tags: dict[str, str], description: str) 
         tags=[{"name": name, "description": text} for name, text in tags.items()],
         servers=[{"url": "/"}],
     )
-    for operation in _operations(document):
+    operations = (path[method] for path in document["paths"].values() for method in _METHODS if method in path)
+    for operation in operations:
         operation.setdefault("security", [])  # linters require it explicitly for operations without a key
         for response in operation["responses"].values():
             # The framework describes events by OpenAPI 3.2, which few generators support.
@@ -109,11 +109,6 @@ def _document(app: FastAPI, title: str, tags: dict[str, str], description: str) 
                 stream.pop("itemSchema", None)
                 stream["schema"] = {"type": "string"}
     return document
-
-
-def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in document["paths"].values():
-        yield from (path[method] for method in _METHODS if method in path)
 
 
 _PAGE: Final = Template(read_page("reference.html"))

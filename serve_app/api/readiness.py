@@ -55,13 +55,13 @@ class Readiness:
 
     async def _check(self) -> list[str]:
         store_problems, writable = await asyncio.gather(self._check_store(), self._objects_writable.get())
-        objects_problems = [] if writable else [NO_OBJECTS]
+        problems = store_problems + ([] if writable else [NO_OBJECTS])
         try:
             self._notifications.check()
         except RuntimeError as problem:
             logger.warning("not ready: %s", problem)
-            return [*store_problems, *objects_problems, NO_NOTIFICATIONS]
-        return [*store_problems, *objects_problems]
+            problems.append(NO_NOTIFICATIONS)
+        return problems
 
     async def _check_store(self) -> list[str]:
         tasks = self._tasks

@@ -183,7 +183,9 @@ async def open_services(
     try:
         await snapshot.check_whole(redis, prefix)
         await fold_stored_names(redis, prefix)
-        await _grant_first_credits(services)
+        first_credits = round(settings.accounts.first_credits * 1000)
+        note = "accounts.first_credits"  # a grant of this id is made once
+        await accounts.credits.grant(DEFAULT_ORGANIZATION, "first", first_credits, by="settings", note=note)
         loops = BackgroundTasks({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
         try:
             async with services.tally.flush_periodically(redis, prefix):
@@ -216,14 +218,6 @@ def _auth_services(settings: Settings, redis: Redis, sealer: Sealer, accounts: A
         authorizations=authorizations,
         token_authentication=TokenAuthentication(authorizations, session_resolver),
         membership_revocation=MembershipRevocation(sessions, authorizations, accounts.invitations),
-    )
-
-
-async def _grant_first_credits(services: Services) -> None:
-    """Grants the first credits of a store. Idempotent."""
-    amount = round(services.settings.accounts.first_credits * 1000)
-    await services.accounts.credits.grant(
-        DEFAULT_ORGANIZATION, "first", amount, by="settings", note="accounts.first_credits"
     )
 
 

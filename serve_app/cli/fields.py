@@ -69,7 +69,6 @@ class Description:
         self._document = document
 
     def endpoints(self) -> dict[str, Schema]:
-        """Returns the generating operations by endpoint name."""
         return {
             path.removeprefix("/v1/"): methods["post"]
             for path, methods in self._document.get("paths", {}).items()

@@ -71,7 +71,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, as_json: boo
 
 def to_objects(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[dict[str, Any]]:
     names = [name.replace(" ", "_") for name in columns]
-    return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+    plain_rows = ([cell._asdict() if isinstance(cell, Spent) else cell for cell in row] for row in rows)
+    return [dict(zip(names, row, strict=True)) for row in plain_rows]
 
 
 def show_json(value: Any) -> None:
@@ -94,10 +95,6 @@ def moment(seconds: float | None) -> str:
 
 def at(seconds: float | None) -> Moment | None:
     return None if seconds is None else Moment(seconds)
-
-
-def _plain(cell: Cell) -> Any:
-    return cell._asdict() if isinstance(cell, Spent) else cell
 
 
 def _format(cell: Cell) -> str:

@@ -227,7 +227,6 @@ def _profile(file: Path | None, model: str, settings: Settings, catalog: Catalog
 
 
 def _scaling(bounds: str | None, target_wait: float | None, own: AutoscalingSettings) -> AutoscalingSettings:
-    """Returns the model's autoscaling settings with other bounds."""
     update: dict[str, object] = {} if target_wait is None else {"target_wait_s": target_wait}
     if bounds is not None:
         minimum, _, maximum = bounds.partition("-")

@@ -44,7 +44,6 @@ class Client(gen_serve_client.Client):
             return Description({})
 
     def admin(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
-        """Calls a route of `/v1/admin`."""
         return self.request(method, f"/v1/admin/{quote(path)}", body, **params)
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:

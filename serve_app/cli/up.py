@@ -16,7 +16,7 @@ from gen_serve_client import GenServeError
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
 from serve_app.cli.generate import make
-from serve_app.cli.output import Cell, say, show
+from serve_app.cli.output import say, show
 from serve_app.cli.service import Client, Config, Json, ServiceError, explain
 from serve_app.cli.store import load_settings, open_redis, settings_file
 from serve_app.config import settings as all_settings
@@ -119,9 +119,6 @@ def curl(base_url: str, key_file: Path, prompt: str) -> str:
     return f'curl -s "$({submit} | {polling_url})&wait=60"'
 
 
-_COLUMNS = ("what", "file", "state")
-
-
 def init(
     new_key: Annotated[
         str | None,
@@ -140,7 +137,8 @@ def init(
         print(asyncio.run(_operator_key(new_key, config)))
         return
     things = [*first_start.make_files(settings), *asyncio.run(_keys(settings, config))]
-    show(_COLUMNS, map(_row, things), as_json=as_json)
+    rows = ((each.what, str(each.path), "made" if each.is_new else "was there") for each in things)
+    show(("what", "file", "state"), rows, as_json=as_json)
     if settings.ray.address is not None and not settings.has_sealing_keys:
         say(
             f"every node of the cluster needs the sealing key: set {setting_variable(SEALING_KEYS)}='[\"…\"]' to the "
@@ -156,7 +154,3 @@ async def _keys(settings: Settings, config: Path | None) -> list[SetupFile]:
 async def _operator_key(name: str, config: Path | None) -> str:
     async with open_redis(config) as (redis, prefix):
         return (await KeyStore(redis, prefix).create(name, role=Role.OPERATOR, actor="gen-serve init"))[1]
-
-
-def _row(file: SetupFile) -> tuple[Cell, ...]:
-    return file.what, str(file.path), "made" if file.is_new else "was there"

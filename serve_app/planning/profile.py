@@ -65,5 +65,4 @@ class ModelProfile(BaseModel):
         )
 
     def step_s(self, megapixels: float) -> float:
-        """Returns the duration of a step."""
         return self.fixed_s + self.per_megapixel_s * megapixels

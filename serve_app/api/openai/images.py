@@ -209,7 +209,10 @@ async def _answer(call: ImageCall, tasks: Sequence[Task], headers: dict[str, str
     """Responds with the images that are ready, in order. Raises Refusal if none is."""
     ready = [task for task in tasks if task.status is Status.READY and task.result]
     if not ready:
-        raise _refusal(tasks[0])
+        code, message = failure(tasks[0])
+        if code == "moderation_blocked":
+            raise Refusal(400, message, code, error_type="image_generation_user_error")
+        raise Refusal(500, f"{message} (task {tasks[0].id})", code, error_type=SERVER, headers=NO_RETRY)
     if not as_links:
         files = await asyncio.gather(*(_file(call.services, task) for task in ready))
         pieces = list(_pieces(_images(ready), files))
@@ -221,13 +224,6 @@ async def _answer(call: ImageCall, tasks: Sequence[Task], headers: dict[str, str
         view = await call.services.tasks.serializer.body(task, call.base)
         image.url = view["result"]["sample"]
     return JSONResponse(answer.model_dump(exclude_none=True), headers=headers)
-
-
-def _refusal(task: Task) -> Refusal:
-    code, message = failure(task)
-    if code == "moderation_blocked":
-        return Refusal(400, message, code, error_type="image_generation_user_error")
-    return Refusal(500, f"{message} (task {task.id})", code, error_type=SERVER, headers=NO_RETRY)
 
 
 def _images(ready: Sequence[Task]) -> ImagesResponse:

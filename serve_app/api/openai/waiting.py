@@ -149,7 +149,7 @@ _MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED:
 
 
 def failure(task: Task) -> tuple[str, str]:
-    """Returns code and message of a failed task."""
+    """Returns code and message."""
     details = task.details or {}
     if subject := _MODERATED.get(task.status):
         reasons = ", ".join(details.get("Moderation Reasons", []))

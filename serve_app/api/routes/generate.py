@@ -91,7 +91,6 @@ def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _example_bodies(endpoint: Endpoint) -> dict[str, Any]:
-    """Returns the examples of the OpenAPI description."""
     bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
     bodies_by_name = {name: {"value": body} for name, body in bodies.items()}
     return {"requestBody": {"content": {"application/json": {"examples": bodies_by_name}}}}

@@ -29,13 +29,17 @@ from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import TaskResult, errors
 from serve_app.api.routes.tasks import task_not_found
 from serve_app.api.services import Deps, Services
-from serve_app.tasks.serializer import Vocabulary, encode_body, not_found
+from serve_app.tasks.serializer import encode_body, not_found
 from serve_app.tasks.task import Task
 
 
 async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:
     """Returns the response of polling in the client's vocabulary, without an eta."""
-    vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
+    user_agent = request.headers.get("user-agent", "")
+    if any(client in user_agent for client in services.settings.service.basic_status_clients):
+        vocabulary = "basic"
+    else:
+        vocabulary = (await services.accounts.projects.get(task.project)).statuses
     base = public_base(request, services.settings.service)
     return await services.tasks.serializer.body(task, base, vocabulary)
 
@@ -69,12 +73,6 @@ async def task_views(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(poll_s if poll_s + _POLL_PERIOD_S / 2 < remaining else remaining):
                     await event.wait()
-
-
-async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
-    if any(client in user_agent for client in services.settings.service.basic_status_clients):
-        return "basic"
-    return (await services.accounts.projects.get(task.project)).statuses
 
 
 router = APIRouter(tags=["results"])

@@ -106,7 +106,6 @@ def _parameters(request: ResolvedRequest) -> dict[str, str | int | float | bool]
 async def list_page(
     services: Services, project: str, query: TaskQuery, text: str = ""
 ) -> tuple[list[Task], str | None]:
-    """Returns the tasks of a page, and the cursor of the next one."""
     try:
         return await services.tasks.store.reads.list_tasks(
             project,
