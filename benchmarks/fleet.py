@@ -25,7 +25,7 @@ PROFILE: Final = ModelProfile(
     fixed_s=0.02, per_megapixel_s=0.05, encode_s=0.02, finish_s=0.05, load_s=90, max_batch=8, max_running=16
 )
 _STEPS: Final = 8
-_CAPACITY: Final = PROFILE.max_batch / (_STEPS * PROFILE.seconds(PROFILE.max_batch))
+_CAPACITY: Final = PROFILE.max_batch / (_STEPS * PROFILE.step_s(PROFILE.max_batch))
 """Images per second of a replica."""
 _BOUNDS: Final = AutoscalingSettings(min_replicas=1, max_replicas=100, upscale_delay_s=2, downscale_delay_s=120)
 POLICIES: Final = {

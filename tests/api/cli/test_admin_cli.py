@@ -39,7 +39,7 @@ def test_an_organization_is_approved_and_held_to_levels(operator: GenServe, acme
     assert operator("organizations", "cap", acme, "illegal acts", "0").code == 0
     freed = operator("organizations", "cap", acme, "--", "illegal acts", "-1")
     assert freed.out == f"{acme}: illegal acts up to any level\n"
-    assert f"there are: {', '.join(CATEGORIES)}" in operator("organizations", "cap", acme, "gore", "3").err
+    assert f"the categories are: {', '.join(CATEGORIES)}" in operator("organizations", "cap", acme, "gore", "3").err
     audit = rows(operator("organizations", "audit", acme, "--limit", "4", "--json"))
     assert [(each["what"], each["which"]) for each in audit] == [
         *[("cap safety", "illegal acts")] * 2,

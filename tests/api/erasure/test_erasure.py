@@ -181,7 +181,7 @@ async def test_who_made_which_key_is_known_still(house: House) -> None:
 async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_time_was_over(house: House) -> None:
     finetune = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
     first = await house.erase(within_s=0)
-    assert first.done is None
+    assert first.finished_at is None
     with pytest.raises(ProjectClosed):
         await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
     with pytest.raises(registry.FinetunesClosed):
@@ -201,7 +201,7 @@ async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> No
     await house.projects.change(PROJECT, {"closed": None}, "test")
     task = new_task(project=PROJECT.id, organization=ORGANIZATION)
     assert (await house.tasks.submit(task)).created
-    assert (await house.erase()).done is not None
+    assert (await house.erase()).finished_at is not None
     assert await house.tasks.reads.get(task.id) is None
 
 
@@ -242,7 +242,7 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
         with pytest.raises(StorageUnreachable):
             await house.erase()
     assert house.leased[PROJECT.id].id in repr(await house.tasks.reads.list_tasks(PROJECT.id, limit=10))
-    assert (await house.erase()).done is not None
+    assert (await house.erase()).finished_at is not None
     assert await house.find_word(MARK) == []
 
 

@@ -17,7 +17,7 @@ from serve_app.inputs.url_guard import parse_destination
 def test_it_waits_from_the_end_on_and_not_before(client: Client, worker: Worker) -> None:
     task_id = end_task(client, worker, HOOK)
     early = client.create_task(webhook_url=HOOK)
-    assert "not ended" in refusal(replay(client, early), 409)
+    assert "unfinished" in refusal(replay(client, early), 409)
     assert deliveries(client, early)["state"] == "not due"
     finished = {task["id"]: task["finished"] for task in client.get("/v1/tasks").json()["tasks"]}
     expected = {

@@ -100,7 +100,7 @@ async def test_a_wait_that_is_given_up_cancels_its_tasks(services: Services, tas
 
 async def test_where_the_store_is_away_the_tasks_are_named(services: Services, tasks: Tasks) -> None:
     tasks.away = True
-    with pytest.raises(waiting.Refusal, match="goes on: a, b") as refusal:
+    with pytest.raises(waiting.Refusal, match="accepted tasks continue: a, b") as refusal:
         await waiting.wait_for_end(services, Client().request, CALLER, ["a", "b"], keep=False)
     assert refusal.value.status_code == 503
     assert refusal.value.headers == {"x-should-retry": "false"}, "a repetition would cost twice"
