@@ -101,19 +101,19 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started_at, status = self._clock(), 0
+        started_at = self._clock()
+        statuses: list[int] = []
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                self._note(scope, status, started_at)
+                statuses.append(message["status"])
+                self._note(scope, message["status"], started_at)
             await send(message)
 
         try:
             await self.app(scope, receive, send_and_note)
         except Exception:
-            if not status:
+            if not statuses:
                 self._note(scope, 500, started_at)
             raise
 

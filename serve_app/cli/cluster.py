@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
@@ -127,33 +127,36 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
     """
     settings = load_settings(config)
     checkpoints = _load_required(settings)
-    rows: list[tuple[str, str, str]] = []
-    failures = 0
-
-    def note(results: Iterable[tuple[str, FetchResult]]) -> None:
-        nonlocal failures
-        for where, result in results:
-            state = result.problem or ("was there" if result.was_here else "fetched")
-            rows.append((result.checkpoint, where, state))
-            failures += bool(result.problem)
-            say(f"{where}: {result.checkpoint}: {state}")
-
-    from serve_app.cluster.weights import Nodes, fetch_weights
-
+    results: list[tuple[str, FetchResult]] = []
     try:
-        if here or settings.ray.address is None:
-            note((_HERE, result) for result in fetch_weights(checkpoints, settings.network.proxy))
-        else:
-            with on_cluster(settings):
-                nodes = Nodes(checkpoints)
-                _report_unplaced(checkpoints, nodes.checkpoints)
-                note(nodes.fetch(settings.network.proxy))
+        for where, result in _fetch(settings, checkpoints, is_local=here or settings.ray.address is None):
+            results.append((where, result))
+            say(f"{where}: {result.checkpoint}: {_fetch_state(result)}")
     except KeyboardInterrupt:
         say("stopped: complete files are kept, and the next fetch continues with the others")
         os._exit(INTERRUPTED)  # a normal exit would wait for the hub's threads to finish the repository
+    rows = [(result.checkpoint, where, _fetch_state(result)) for where, result in results]
     show(("checkpoint", "where", "state"), rows, as_json=as_json)
-    if failures:
+    if failures := sum(bool(result.problem) for _, result in results):
         raise ServiceError(f"{failures} of {len(rows)} could not be fetched, see above; the others were")
+
+
+def _fetch(
+    settings: Settings, checkpoints: tuple[RequiredCheckpoint, ...], *, is_local: bool
+) -> Iterator[tuple[str, FetchResult]]:
+    from serve_app.cluster.weights import Nodes, fetch_weights
+
+    if is_local:
+        yield from ((_HERE, result) for result in fetch_weights(checkpoints, settings.network.proxy))
+        return
+    with on_cluster(settings):
+        nodes = Nodes(checkpoints)
+        _report_unplaced(checkpoints, nodes.checkpoints)
+        yield from nodes.fetch(settings.network.proxy)
+
+
+def _fetch_state(result: FetchResult) -> str:
+    return result.problem or ("was there" if result.was_here else "fetched")
 
 
 @weights.command("list")
@@ -177,21 +180,18 @@ def list_(here: Here = False, as_json: Json = False, config: Config = None) -> N
                 loads, local_checkpoints = nodes.checkpoints, nodes.find()
             except RayError as problem:
                 raise ServiceError(str(problem).strip().splitlines()[-1]) from None
-    by_place = {
-        (each, where): one for where in loads for each, one in zip(loads[where], local_checkpoints[where], strict=True)
-    }
-
-    def places(checkpoints: RequiredCheckpoint, *, is_here: bool) -> str:
-        return ", ".join(
-            where for (each, where), one in by_place.items() if each == checkpoints and one.is_here is is_here
-        )
-
     rows = []
     for each in checkpoints:
-        size = next((one.size for (other, _), one in by_place.items() if other == each and one.size is not None), None)
-        size_cell = None if size is None else Bytes(size)
-        missing = places(each, is_here=False)
-        rows.append((each.loaded_by, each.checkpoint, each.revision, size_cell, places(each, is_here=True), missing))
+        copies = {
+            where: copy
+            for where in loads
+            for other, copy in zip(loads[where], local_checkpoints[where], strict=True)
+            if other == each
+        }
+        size = next((Bytes(copy.size) for copy in copies.values() if copy.size is not None), None)
+        there = ", ".join(where for where, copy in copies.items() if copy.is_here)
+        missing = ", ".join(where for where, copy in copies.items() if not copy.is_here)
+        rows.append((each.loaded_by, each.checkpoint, each.revision, size, there, missing))
     show(("for", "checkpoint", "revision", "size", "there", "missing"), rows, as_json=as_json)
 
 

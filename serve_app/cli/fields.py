@@ -127,16 +127,15 @@ _FIELD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<sign>:?=)(?P<text>.*)"
 
 def request_body(fields: Sequence[str], form: Form) -> dict[str, Any]:
     """Builds a request body from `["steps=4", "images=@a.png", "images=@b.png"]`. Raises ValueError."""
-    values: dict[str, list[Any]] = {}
+    body: dict[str, Any] = {}
     for field in fields:
         name, value = _read(field, form)
-        values.setdefault(name, []).append(value)
-    return {
-        name: items[0]
-        if len(items) == 1
-        else [each for item in items for each in (item if isinstance(item, list) else [item])]
-        for name, items in values.items()
-    }
+        body[name] = [*_as_list(body[name]), *_as_list(value)] if name in body else value
+    return body
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _read(field: str, form: Form) -> tuple[str, Any]:
