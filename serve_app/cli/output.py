@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import httpx2
 import typer
@@ -33,10 +33,6 @@ class Moment(float):
 
 class Amount(float):
     """Credits."""
-
-    @classmethod
-    def from_millicredits(cls, millicredits: int) -> Self:
-        return cls(millicredits / 1000)
 
     def __str__(self) -> str:
         return f"{self:.3f}".rstrip("0").rstrip(".")
