@@ -254,7 +254,9 @@ def test_a_result_is_enlarged_and_its_seed_used_again(page: Page, behind: Behind
 def test_a_role_that_may_not_generate_reads_why(page: Page) -> None:
     page.route("**/v1/session", lambda route: route.fulfill(json=route.fetch().json() | VIEWER))
     page.goto("/")
-    expect(page.get_by_text("Your role, viewer, can't generate. Ask an administrator for another role.")).to_be_in_viewport()
+    expect(
+        page.get_by_text("Your role, viewer, can't generate. Ask an administrator for another role.")
+    ).to_be_in_viewport()
     expect(page.get_by_role("button", name="Generate")).to_be_disabled()
     expect(page.get_by_role("group", name="Examples")).to_be_hidden()
 

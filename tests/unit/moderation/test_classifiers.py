@@ -119,7 +119,7 @@ def test_texts_are_moderated_by_the_labels_that_mean_something_where_a_checkpoin
     tmp_path: Path, labels: dict[str, str], exclusive: bool
 ) -> None:
     classifier = make_text_classifier(save_checkpoint(tmp_path, None), labels, dtype="bfloat16")
-    assert (classifier._exclusive, classifier._model.dtype) == (exclusive, torch.bfloat16)
+    assert (classifier._is_exclusive, classifier._model.dtype) == (exclusive, torch.bfloat16)
 
 
 def test_images_and_texts_are_moderated_as_they_are_alone(multi: str) -> None:
