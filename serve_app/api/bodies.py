@@ -27,7 +27,7 @@ KEYLESS_BYTES: Final = FREE_BYTES
 MAX_TEXT_BYTES: Final = 256 * 1024
 """Largest body on a route that takes no files."""
 MAX_VALUES: Final = 50_000
-"""Most commas and brackets in a body, its strings included; they bound the time that parsing takes."""
+"""Maximum number of commas and brackets in a body, its strings included; it bounds the time that parsing takes."""
 
 _CLOSE: Final = {"Connection": "close"}
 """Closes the connection: the remainder of the body stays unread, so another request can't follow."""

@@ -36,7 +36,7 @@ _OTHER_MODELS: Final = re.compile(r"^models:\n  \S+:\n(?:    .*\n|\n)*((?:  .*\n
 """Matches the section of models; the group has all of them but the first, which is the one that is explained."""
 
 
-class Form(StrEnum):
+class Structure(StrEnum):
     VALUE = "value"
     SECTION = "section"
     OPTIONAL = "optional section"
@@ -48,7 +48,7 @@ class Form(StrEnum):
 class Setting:
     name: str
     field: FieldInfo
-    form: Form
+    form: Structure
     section: type[BaseModel] | None
     """Type of the nested settings; None for a value."""
 
@@ -112,9 +112,11 @@ def _without_fractions(value: Any) -> Any:
 def settings_of(model: type[BaseModel]) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         nested = [each for each in _parts(field.annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
-        forms = {dict: Form.MAP, list: Form.LIST, tuple: Form.LIST}
-        form = forms.get(get_origin(field.annotation), Form.SECTION if field.annotation in nested else Form.OPTIONAL)
-        yield Setting(name, field, form if nested else Form.VALUE, nested[0] if nested else None)
+        forms = {dict: Structure.MAP, list: Structure.LIST, tuple: Structure.LIST}
+        form = forms.get(
+            get_origin(field.annotation), Structure.SECTION if field.annotation in nested else Structure.OPTIONAL
+        )
+        yield Setting(name, field, form if nested else Structure.VALUE, nested[0] if nested else None)
 
 
 def table() -> str:
@@ -131,15 +133,15 @@ def _rows(model: type[BaseModel], prefix: str, seen: dict[type[BaseModel] | str,
             meaning += f" Keys: `{seen[each.section]}`."
         elif (first := seen.setdefault(meaning, path)) != path and len(meaning) > len(first):
             meaning = f"See `{first}`."
-        if each.form is not Form.SECTION:
-            choices = [] if each.form is not Form.VALUE or each.explains_choices else each.choices
+        if each.form is not Structure.SECTION:
+            choices = [] if each.form is not Structure.VALUE or each.explains_choices else each.choices
             default = f"`{each.default}`" if each.default else "required"
             allowed = each.range or ", ".join(choices)
             cells = (f"`{path}`", f"{default} ({allowed})" if allowed else default, meaning)
             yield f"| {' | '.join(cell.replace('|', '&#124;').replace('<', '&lt;') for cell in cells)} |"
         if each.section is not None and each.section not in seen:
             seen[each.section] = path
-            inside = {Form.MAP: ".NAME", Form.LIST: "[]"}.get(each.form, "")
+            inside = {Structure.MAP: ".NAME", Structure.LIST: "[]"}.get(each.form, "")
             yield from _rows(each.section, f"{path}{inside}.", seen)
 
 
@@ -165,7 +167,7 @@ def _explain(setting: Setting, values: Mapping[str, Any] | None, width: int) -> 
     if values is None:
         return _render(setting, _UNSET, width)
     value = values.get(setting.name, _UNSET)
-    if value is _UNSET or (setting.form in (Form.LIST, Form.MAP, Form.OPTIONAL) and not value):
+    if value is _UNSET or (setting.form in (Structure.LIST, Structure.MAP, Structure.OPTIONAL) and not value):
         return [line if line.startswith("#") else f"#{line}" for line in _render(setting, _UNSET, width - 1)]
     return _render(setting, value, width)
 
@@ -175,10 +177,10 @@ def _render(setting: Setting, value: Any, width: int) -> list[str]:
         return _render_value(setting, value, width)
     own, inner = [*_comment(setting.description, width), f"{setting.name}:"], None if value is _UNSET else value
     match setting.form:
-        case Form.MAP:
+        case Structure.MAP:
             name, inner = ("NAME", None) if inner is None else next(iter(inner.items()))
             return [*own, f"  {name}:", *_indent(_indent(_render_inside(setting.section, inner, width - 4)))]
-        case Form.LIST:
+        case Structure.LIST:
             return [*own, *_indent(_as_item(_render_inside(setting.section, None, width - 4)))]
         case _:
             return [*own, *_indent(_render_inside(setting.section, inner, width - 2))]
