@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.api.auth import has_credentials
 from serve_app.api.json_files import NUL, NUL_MESSAGE, UPLOAD_HINT, read_json
 from serve_app.api.memory import FREE_BYTES, InflightBudget, Reservation
-from serve_app.inputs.fetch import hold
+from serve_app.inputs.fetch import reserve_memory
 from serve_app.submission.errors import Invalid
 
 KEYLESS_BYTES: Final = FREE_BYTES
@@ -72,12 +72,12 @@ class BodyLimits:
             await self.app(scope, receive, send)
             return
         with self.budget.reservation(_CLOSE) as body, self.budget.reservation({}) as fetches:
-            token = hold.set(fetches.grow)
+            token = reserve_memory.set(fetches.grow)
             try:
                 # The app reads the body, because its handlers turn these exceptions into responses.
                 await self.app(scope, _LimitedBody(self, scope, receive, body).receive, send)
             finally:
-                hold.reset(token)
+                reserve_memory.reset(token)
 
     def path_limit(self, path: str) -> int:
         return KEYLESS_BYTES if path in self.small else self.uploads.get(path, self.max_bytes)

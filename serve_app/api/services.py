@@ -36,10 +36,10 @@ from serve_app.deletion import ProjectDeletion
 from serve_app.encryption import Sealer
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
-from serve_app.inputs.fetch import FetchTurns
+from serve_app.inputs.fetch import FetchLimiter
 from serve_app.inputs.inputs import Inputs
 from serve_app.inputs.links import LinkSigner, get_link_secret
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.storage import connection, snapshot
 from serve_app.storage.pages import LogLevels
 from serve_app.storage.tally import CounterBuffer
@@ -130,7 +130,7 @@ async def open_services(
     links = LinkSigner(await get_link_secret(redis, prefix))
     guard, service = UrlGuard(settings.network.allow), settings.service
     tracer = create_tracer(settings.tracing.spec(), "ingress")
-    inputs = Inputs(guard, service.decoders, FetchTurns.from_settings(settings.network), service.public_url)
+    inputs = Inputs(guard, service.decoders, FetchLimiter.from_settings(settings.network), service.public_url)
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     accounts = AccountServices(
         people=People(redis, prefix),

@@ -14,7 +14,7 @@ from serve_app.cli.output import Cell, at, show, show_json, to_objects
 from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import at_rest, open_redis
 from serve_app.encryption import new_key
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 from serve_app.tasks.reads import TaskReads
 from serve_app.webhooks.outbox import Delivery, Outbox
 

@@ -1,6 +1,7 @@
-"""The fetcher of http(s) URLs in file fields.
+"""Fetcher of http(s) URLs in file fields.
 
-Whoever serves a URL may be slow or hostile. So each owner has few fetches at a time, and others don't wait for them.
+The host behind a URL may be slow or hostile. Each owner and each origin therefore has few fetches at a time, and an
+owner's fetches don't delay those of others.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Final, Protocol
@@ -16,27 +17,29 @@ from typing import Final, Protocol
 import brotli
 import httpx2
 
+from serve_app.inputs.bounded_response import ResponseTooLarge
+from serve_app.inputs.resolver import KeyedSemaphores
 from serve_app.inputs.settings import NetworkSettings
-from serve_app.inputs.url_guard import AnswerRefused, Turns, UrlGuard, UrlRefused, connection_problem, parse_destination
+from serve_app.inputs.ssrf import UrlGuard, UrlRefused, connection_problem, parse_destination
 
 
 def _accept_any_size(size: int) -> None: ...
 
 
-hold: ContextVar[Callable[[int], None]] = ContextVar("hold", default=_accept_any_size)
-"""To be called with each further number of bytes, which are held until the request ends; raises where there is no room
-for them."""
+reserve_memory: ContextVar[Callable[[int], None]] = ContextVar("reserve_memory", default=_accept_any_size)
+"""Reserves a number of bytes more until the request ends. Raises if the process has too little memory for them."""
 
 GRACE_S: Final = 3.0
 MIN_BYTES_PER_S: Final = 8 * 1024
-"""How fast a body must come, on average, once `GRACE_S` have passed since its head came."""
+"""Minimum average speed of a body, once `GRACE_S` have passed since its head came."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class FileLimits(Protocol):
-    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
+    """Limits of a file field.
 
-    Waiting for a turn is not part of it.
+    `max_bytes` is that of the decoded file. `timeout_s` is the time for a URL with all its redirects, without the wait
+    for a slot.
     """
 
     @property
@@ -47,7 +50,7 @@ class FileLimits(Protocol):
     def timeout_s(self) -> float: ...
 
     def refuse(self, problem: str) -> ValueError:
-        """The error for `problem`, with what would be accepted instead."""
+        """Returns the error for `problem`, which says what would be accepted."""
         ...
 
 
@@ -56,49 +59,48 @@ def is_url(value: str) -> bool:
 
 
 class TooManyFetches(Exception):
-    """So many fetches of its owner, or from its origin, were before this one that its turn did not come."""
+    """The fetch waited too long for others of its owner or from its origin."""
 
 
-class FetchTurns:
-    """How many fetches there may be at a time; those beyond wait, first come, first served."""
+class FetchLimiter:
+    """Limits concurrent fetches per owner and per origin. Waiting fetches go in FIFO order."""
 
-    def __init__(self, per_owner: int = 32, per_origin: int = 64, patience_s: float = 30.0) -> None:
-        self._owners = Turns(per_owner)
-        self._origins = Turns(per_origin)
-        self._patience_s = patience_s
+    def __init__(self, per_owner: int = 32, per_origin: int = 64, max_wait_s: float = 30.0) -> None:
+        self._owners = KeyedSemaphores(per_owner)
+        self._origins = KeyedSemaphores(per_origin)
+        self._max_wait_s = max_wait_s
 
     @classmethod
-    def from_settings(cls, settings: NetworkSettings) -> FetchTurns:
+    def from_settings(cls, settings: NetworkSettings) -> FetchLimiter:
         return cls(settings.fetches_per_organization, settings.fetches_per_origin)
 
     @asynccontextmanager
     async def acquire(self, owner: str, origin: str) -> AsyncIterator[None]:
-        """Raises TooManyFetches after `patience_s`."""
-        async with AsyncExitStack() as turns:
+        """Raises TooManyFetches after `max_wait_s`."""
+        async with AsyncExitStack() as slots:
             try:
-                async with asyncio.timeout(self._patience_s):
-                    # In this order, so that an owner's fetches before others' at an origin are no more than its turns.
-                    await turns.enter_async_context(self._owners.get(owner))
-                    await turns.enter_async_context(self._origins.get(origin))
+                async with asyncio.timeout(self._max_wait_s):
+                    # The owner's first: at an origin, others wait for `per_owner` fetches of one owner at most.
+                    await slots.enter_async_context(self._owners.get(owner))
+                    await slots.enter_async_context(self._origins.get(origin))
             except TimeoutError:
                 raise TooManyFetches from None
             yield
 
 
-class Fetcher:
-    def __init__(self, guard: UrlGuard, turns: FetchTurns, about: str | None = None) -> None:
-        """`about` is the address of this service, which hosts are told: some refuse clients that don't say who they
-        are."""
+class UrlFetcher:
+    def __init__(self, guard: UrlGuard, limiter: FetchLimiter, service_url: str | None = None) -> None:
+        """`service_url` goes into the user agent: some hosts refuse clients that don't say who they are."""
         self._guard = guard
-        self._turns = turns
-        self._agent = f"gen-serve/{version('gen-serve')}" + (f" (+{about})" if about else "")
+        self._limiter = limiter
+        self._agent = f"gen-serve/{version('gen-serve')}" + (f" (+{service_url})" if service_url else "")
 
     async def fetch(self, url: str, owner: str, limits: FileLimits) -> bytes:
-        """The body behind `url`, at most `max_bytes` of it. Raises what `limits` refuses with, or TooManyFetches."""
+        """Returns the body behind `url`. Raises an error of `limits.refuse`, or TooManyFetches."""
         try:
             async with self._guard.client(timeout=limits.timeout_s, headers={"user-agent": self._agent}) as client:
                 return await self._follow(client, url, owner, limits)
-        except (UrlRefused, AnswerRefused) as refusal:
+        except (UrlRefused, ResponseTooLarge) as refusal:
             raise limits.refuse(f"the URL was refused: {refusal}") from None
         except (TimeoutError, httpx2.TimeoutException):
             raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None
@@ -106,18 +108,19 @@ class Fetcher:
             raise limits.refuse(f"the URL could not be fetched: {connection_problem(error)}") from None
 
     async def _follow(self, client: httpx2.AsyncClient, url: str, owner: str, limits: FileLimits) -> bytes:
-        """The body behind `url` and up to `max_redirects` redirects, each of which passes the client's guard anew."""
+        """Fetches the body behind up to `max_redirects` redirects. The client's guard checks each of them."""
         target, remaining_s = httpx2.URL(url), limits.timeout_s
         now = asyncio.get_running_loop().time
         for _ in range(limits.max_redirects + 1):
-            async with self._turns.acquire(owner, parse_destination(str(target))):
-                began = now()
-                async with asyncio.timeout(remaining_s), _answer(client, target) as response:
+            async with self._limiter.acquire(owner, parse_destination(str(target))):
+                started_at = now()
+                request = client.stream("GET", target, headers={"Accept-Encoding": "identity"})
+                async with asyncio.timeout(remaining_s), request as response:
                     location = response.headers.get("location")
                     if response.status_code not in _REDIRECTS or location is None:
-                        return await _body(response, limits)
+                        return await _read_body(response, limits)
                     target = _join(target, location, limits)
-                remaining_s -= now() - began
+                remaining_s -= now() - started_at
         raise limits.refuse(f"the URL redirects more than {limits.max_redirects} times")
 
 
@@ -125,75 +128,73 @@ def _join(base: httpx2.URL, location: str, limits: FileLimits) -> httpx2.URL:
     try:
         return base.join(location)
     except (httpx2.InvalidURL, ValueError):
-        raise limits.refuse("the URL redirects to what is no URL") from None
+        raise limits.refuse("the URL redirects to an invalid URL") from None
 
 
-def _answer(client: httpx2.AsyncClient, url: httpx2.URL) -> AbstractAsyncContextManager[httpx2.Response]:
-    return client.stream("GET", url, headers={"Accept-Encoding": "identity"})
-
-
-async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
+async def _read_body(response: httpx2.Response, limits: FileLimits) -> bytes:
     if response.status_code != httpx2.codes.OK:
         raise limits.refuse(f"the URL answered with HTTP status {response.status_code}")
-    body, holding, decompressor = bytearray(), hold.get(), _decompressor(response, limits)
-    patient_until = asyncio.get_running_loop().time() + GRACE_S
+    body, reserve, decoder = bytearray(), reserve_memory.get(), _bounded_decoder(response, limits)
+    grace_until = asyncio.get_running_loop().time() + GRACE_S
     try:
-        async with asyncio.timeout_at(patient_until) as too_slow:
+        async with asyncio.timeout_at(grace_until) as too_slow:
             async for raw in response.aiter_raw():
-                chunk = decompressor.decompress(raw, limits.max_bytes + 1 - len(body)) if decompressor else raw
+                chunk = decoder.decode(raw, limits.max_bytes + 1 - len(body)) if decoder else raw
                 body += chunk
                 if len(body) > limits.max_bytes:
                     raise limits.refuse("the file is too large")
-                holding(len(chunk))
-                too_slow.reschedule(patient_until + len(body) / MIN_BYTES_PER_S)
+                reserve(len(chunk))
+                too_slow.reschedule(grace_until + len(body) / MIN_BYTES_PER_S)
     except (zlib.error, brotli.error):
-        raise limits.refuse("what the URL answered is not compressed as it says") from None
+        raise limits.refuse("the URL's answer is not encoded as its Content-Encoding says") from None
     except TimeoutError:
         raise limits.refuse(f"the URL sends less than {MIN_BYTES_PER_S // 1024} KiB a second") from None
     return bytes(body)
 
 
-class _Zlib:
-    """Undoes `gzip` or `deflate`. Never unfolds more than it may."""
+class BoundedDecoder(Protocol):
+    """Decoder of a content encoding that never expands much beyond its limit."""
 
+    def decode(self, raw: bytes, max_bytes: int) -> bytes: ...
+
+
+class _ZlibDecoder:
     def __init__(self) -> None:
-        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with a header of either kind
+        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects the header of gzip or zlib
         self._has_output = False
 
-    def decompress(self, raw: bytes, most: int) -> bytes:
-        """At most `most` bytes. Raises zlib.error."""
+    def decode(self, raw: bytes, max_bytes: int) -> bytes:
+        """Raises zlib.error."""
         try:
-            plain = self._inner.decompress(self._inner.unconsumed_tail + raw, most)
+            plain = self._inner.decompress(self._inner.unconsumed_tail + raw, max_bytes)
         except zlib.error:
             if self._has_output:
                 raise
-            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # many write deflate without its header
-            plain = self._inner.decompress(raw, most)
+            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # many servers send deflate without its header
+            plain = self._inner.decompress(raw, max_bytes)
         self._has_output = True
         return plain
 
 
-class _Brotli:
-    """Undoes `br`. Never unfolds much more than it may."""
-
+class _BrotliDecoder:
     def __init__(self) -> None:
         self._inner = brotli.Decompressor()
 
-    def decompress(self, raw: bytes, most: int) -> bytes:
-        """At most a block of 32 KiB more than `most` bytes. Raises brotli.error."""
-        plain = self._inner.process(raw, output_buffer_limit=most)
-        while len(plain) < most and not self._inner.can_accept_more_data():
-            plain += self._inner.process(b"", output_buffer_limit=most - len(plain))
+    def decode(self, raw: bytes, max_bytes: int) -> bytes:
+        """Returns up to 32 KiB more than `max_bytes`, a block of brotli. Raises brotli.error."""
+        plain = self._inner.process(raw, output_buffer_limit=max_bytes)
+        while len(plain) < max_bytes and not self._inner.can_accept_more_data():
+            plain += self._inner.process(b"", output_buffer_limit=max_bytes - len(plain))
         return plain
 
 
-def _decompressor(response: httpx2.Response, limits: FileLimits) -> _Zlib | _Brotli | None:
-    """For a body that its host compressed, which some do though nobody asked."""
+def _bounded_decoder(response: httpx2.Response, limits: FileLimits) -> BoundedDecoder | None:
+    """Returns the decoder for a body that its host encoded although the request asked for `identity`."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Zlib()
+        return _ZlibDecoder()
     if encoding == "br":
-        return _Brotli()
+        return _BrotliDecoder()
     if encoding not in ("", "identity"):
         raise limits.refuse(f"the URL answered in the encoding {encoding[:20]!r}; expected none, gzip, deflate or br")
     return None

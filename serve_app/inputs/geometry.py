@@ -1,8 +1,8 @@
-"""Sizes of images and videos: ratios, size tiers, limits, megapixels. Lengths are in pixels, areas in square pixels.
+"""Sizes of images and videos: ratios, resolution tiers, limits, megapixels. Lengths are pixels, areas square pixels.
 
-A tier is an area, not a side: every ratio at one tier costs about the same work. Rounding each side of a named ratio to
-the nearest multiple of 16 is what gives the published limits: 21:9 at `4k` is 6256x2688, the longest side, and 4:3 at
-`4k` is 4736x3552, the largest area.
+A tier is an area, not a side: every ratio at one tier costs about the same work. The published limits follow from
+rounding each side of a named ratio to the nearest multiple of 16: 21:9 at `4k` is 6256x2688, the longest side, and 4:3
+at `4k` is 4736x3552, the largest area.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_SIDE: Final = 6256
 MAX_AREA: Final = 16_822_272
 
 GRID: Final = 16
-"""Sides of named ratios are multiples of this."""
+"""Divisor of the sides of named ratios, pixels."""
 
 RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
         )
     }
 )
-"""The ratios a client can name, widest first."""
+"""Ratios by the names that clients use, widest first."""
 
 TIERS: Final[Mapping[str, int]] = MappingProxyType(
     {"768sq": 768**2, "1k": 1024**2, "1.5k": 1536**2, "2k": 2048**2, "4k": 4096**2}
@@ -62,10 +62,10 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImageSize:
-    """What is known about the size of an image when its request is accepted.
+    """Size of an image as far as it is known when its request is accepted.
 
-    `area` is the one to price: of the image itself, or of its tier while `size` is None, since the ratio is still to
-    be chosen from the prompt. `size_within` keeps to that price then.
+    `size` is None while the ratio depends on the prompt. `area` is billed: that of `size`, or of the tier, whose price
+    `size_within` keeps to.
     """
 
     area: int
@@ -73,12 +73,12 @@ class ImageSize:
 
 
 def size_for(ratio: Ratio, area: int, grid: int = GRID) -> Size:
-    """The size of about `area` with about `ratio`, each side the nearest multiple of `grid`, at least one."""
+    """Returns the size whose sides are the multiples of `grid` nearest to `area` and `ratio`, at least `grid`."""
     return Size(_nearest_on_grid(ratio * area, grid), _nearest_on_grid(area / ratio, grid))
 
 
 def size_within(ratio: Ratio, area: int) -> Size:
-    """As `size_for`, but never billed as more than `area`: its longer side is a step of the grid shorter then."""
+    """Returns `size_for` with its longer side shortened by one step if it would be billed as more than `area`."""
     size = size_for(ratio, area)
     if billed_megapixels(size.area) <= billed_megapixels(area):
         return size
@@ -88,20 +88,20 @@ def size_within(ratio: Ratio, area: int) -> Size:
 
 
 def nearest_ratio(ratio: Ratio) -> str:
-    """The name of the supported ratio closest to `ratio`, by factor: 2:1 is as far from 1:1 as 1:2 is."""
+    """Returns the name of the ratio closest to `ratio`, by factor: 2:1 is as far from 1:1 as 1:2 is."""
     return min(RATIOS, key=lambda name: abs(log(RATIOS[name] / ratio)))
 
 
 def nearest_tier(width: int, height: int) -> str:
-    """The name of the tier whose area is closest to that of the given size, by factor."""
+    """Returns the name of the tier whose area is closest to that of the given size, by factor."""
     return min(TIERS, key=lambda name: abs(log(Fraction(TIERS[name], width * height))))
 
 
 def fit(width: int, height: int) -> Size:
-    """The given size where it is within the limits, else scaled down or up to them with its ratio kept to the pixel.
+    """Scales a size to the limits, if it exceeds them, with its ratio kept to the pixel.
 
-    Sides end within `MIN_SIDE` to `MAX_SIDE`, the area within `MAX_AREA`. A strip too narrow for any such size gets the
-    narrowest one.
+    The sides are `MIN_SIDE` to `MAX_SIDE`, the area at most `MAX_AREA`. A strip too narrow for them gets the narrowest
+    size.
     """
     narrowest = Fraction(MIN_SIDE, MAX_SIDE)
     ratio = min(max(Fraction(width, height), narrowest), 1 / narrowest)
@@ -112,7 +112,7 @@ def fit(width: int, height: int) -> Size:
 
 
 def scale_to(width: int, height: int, area: int) -> Size:
-    """The given size scaled to about `area`, its ratio kept to the pixel, then held to the limits as by `fit`."""
+    """Scales a size to about `area` with its ratio kept to the pixel, within the limits of `fit`."""
     ratio = Fraction(width, height)
     return fit(max(1, isqrt(int(area * ratio))), max(1, isqrt(int(area / ratio))))
 
@@ -125,12 +125,12 @@ def image_size(
     resolution: str | None = None,
     reference: tuple[int, int] | None = None,
 ) -> ImageSize:
-    """The size of the image to make.
+    """Returns the size of the image to generate.
 
-    An exact `width` and `height` win over all else. `reference` is the size of the first reference image, None for
-    text-to-image. With a ratio of `auto` an edit keeps the reference's ratio, at its own size unless `resolution` asks
-    for a tier, and text-to-image leaves the ratio open. With a named ratio, an edit without `resolution` takes the tier
-    nearest to the reference. Raises KeyError for a ratio or resolution that has no such name.
+    `width` and `height` take precedence. `reference` is the size of the first reference image; None for text-to-image.
+    With the ratio `auto`, an edit keeps the reference's ratio, and its size unless `resolution` names a tier;
+    text-to-image leaves the ratio open. With a named ratio, an edit without `resolution` takes the tier nearest to the
+    reference. Raises KeyError for an unknown ratio or resolution.
     """
     if width is not None and height is not None:
         return _exact(Size(width, height))
@@ -145,12 +145,12 @@ def image_size(
 
 
 def megapixels(area: int) -> float:
-    """Megapixels of an area, as reported: 2 decimals."""
+    """Returns the megapixels of an area as reported, with 2 decimals."""
     return round(area / MEGAPIXEL, 2)
 
 
 def billed_megapixels(area: int) -> int:
-    """Megapixels of an area, as billed: those reported, rounded up to whole ones; 0 for no pixels alone."""
+    """Returns the megapixels of an area as billed: those reported, rounded up. Only an area of 0 is free."""
     return max(ceil(megapixels(area)), 1 if area else 0)
 
 
@@ -159,41 +159,41 @@ def _exact(size: Size) -> ImageSize:
 
 
 def _nearest_on_grid(square: Fraction, grid: int) -> int:
-    """The multiple of `grid` nearest to the square root of `square`, in whole numbers all the way."""
+    """Returns the multiple of `grid` nearest to the square root of `square`, without floating point."""
     halves = isqrt(int(4 * square / grid**2))
     return max(1, (halves + 1) // 2) * grid
 
 
 VIDEO_RATIOS: Final = tuple(RATIOS[name] for name in ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"))
-"""Those that requests for videos can name, widest first."""
+"""Ratios that requests for videos can name, widest first."""
 
 VIDEO_AREAS: Final[Mapping[str, int]] = MappingProxyType({"hd": 1280 * 704, "fhd": 1920 * 1088})
-"""Areas of the named resolutions; their sizes at 16:9 give them."""
+"""Areas of the named resolutions, from their sizes at 16:9."""
 
 _GRID: Final = 64
 _DRAFT_GRID: Final = _GRID // 2
 
 
 def video_area(resolution: str, *, draft: bool = False) -> int:
-    """The nominal area of what is made, to price and to size. Raises KeyError for a resolution without such a name."""
+    """Returns the nominal area of a video, for its price and size. Raises KeyError for an unknown resolution."""
     return VIDEO_AREAS[resolution] // (4 if draft else 1)
 
 
 def video_size(ratio: Ratio, area: int, *, draft: bool = False) -> Size:
-    """The size of about `area` with about `ratio`. That of a draft is exactly half of the full one, each way."""
+    """Returns the size nearest to `area` and `ratio`. Each side of a draft is exactly half of the full size's."""
     return size_for(ratio, area, _DRAFT_GRID if draft else _GRID)
 
 
 def video_ratio(ratio: Ratio) -> Ratio:
-    """The one of `VIDEO_RATIOS` closest to `ratio`, by factor."""
+    """Returns the one of `VIDEO_RATIOS` closest to `ratio`, by factor."""
     return min(VIDEO_RATIOS, key=lambda option: abs(log(option / ratio)))
 
 
 DEFAULT_RATIO: Final = "16:9"
-"""Name of the ratio for a prompt that says nothing about its shape."""
+"""Ratio for a prompt that says nothing about the image's shape."""
 
-_LONGEST: Final = 4
-"""Pairs beyond this ratio are not about the shape of an image: a scale of 1:100."""
+_MAX_RATIO: Final = 4
+"""Maximum ratio of a pair of numbers that describes the shape of an image; 1:100 is a scale."""
 _NUMBER: Final = r"\d{1,5}(?:\.\d{1,3})?"
 _TIMES: Final = r"\s?[x\u00d7]\s?"
 _PAIR: Final = re.compile(
@@ -208,7 +208,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "portrait (?:format|orientation|mode)|movie poster|book cover": "2:3",
     "(?:phone|mobile) wallpaper|lock ?screen|instagram story|vertical (?:picture|image|photo|video|format)": "9:16",
 }
-"""Words that only ever name a shape, or something with a fixed one; `landscape` alone may be in the image."""
+"""Words for a shape, or for something with a fixed one. `landscape` by itself may be the subject of the image."""
 _PHRASES: Final = tuple(
     (re.compile(rf"\b(?:{words.replace(' ', '[ -]+').replace('[ -]+?', '[ -]?')})\b", re.IGNORECASE), ratio)
     for words, ratio in _WORDS.items()
@@ -216,10 +216,10 @@ _PHRASES: Final = tuple(
 
 
 def ratio_from_prompt(prompt: str) -> str | None:
-    """The name of the supported ratio, None where the prompt says nothing about its shape. The first pair counts."""
+    """Returns the name of the ratio that the prompt asks for, if any. Its first pair of numbers takes precedence."""
     for pair in _PAIR.finditer(prompt):
         width, height = Fraction(pair[1]), Fraction(pair[3])
-        if not width or not height or max(width / height, height / width) > _LONGEST:
+        if not width or not height or max(width / height, height / width) > _MAX_RATIO:
             continue
         if pair[2] and len(pair[3]) == 2 and f"{pair[1]}:{pair[3]}" not in RATIOS:
             continue  # a time of day

@@ -1,7 +1,7 @@
-"""The gate of input files: base64, a `data:` URI or a URL in, a checked image or video out.
+"""Loader of input files: takes a file, base64, a `data:` URI or a URL and returns a checked image or video.
 
-Nothing of what was sent is decoded in this process, and no organization keeps others waiting: images are decoded, and
-written anew, by processes that may be lost (`decoders.py`), videos are read by ffmpeg (`videos.py`).
+This process decodes no file of a client. Images are decoded and encoded again by processes that may be lost
+(`decoders.py`), videos are read by ffmpeg. Organizations take turns.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final, TypeVar
 
 from deployments.video.reader import probe
 from deployments.video.writer import VideoFileError
-from serve_app.inputs.decoders import Decoders, FairThreads
-from serve_app.inputs.fetch import Fetcher, FetchTurns, FileLimits, hold, is_url
-from serve_app.inputs.images import InputImage, Unreadable
+from serve_app.inputs.decoders import Decoders, FairThreadPool
+from serve_app.inputs.fetch import FetchLimiter, FileLimits, UrlFetcher, is_url, reserve_memory
+from serve_app.inputs.images import InputImage, InvalidFile
 from serve_app.inputs.settings import IMAGES, VIDEOS, ImageLimits, VideoLimits
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 
 
 @dataclass(frozen=True, slots=True)
 class InputVideo:
-    """A video that decodes to its end; `width` and `height` are pixels as it is shown."""
+    """Video that was decoded to its end; `width` and `height` are pixels as it is shown."""
 
     data: bytes = field(repr=False)
     width: int
@@ -34,7 +34,7 @@ class InputVideo:
 
 
 def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
-    """The video in the bytes of a file. Raises BadVideo."""
+    """Raises BadVideo."""
     if len(data) > limits.max_bytes:
         raise limits.refuse("the file is too large")
     with tempfile.TemporaryDirectory(prefix="video-") as folder:
@@ -54,56 +54,59 @@ def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
 
 T = TypeVar("T")
 
-_VIDEOS_AT_A_TIME: Final = 2
-_PREPARATIONS_AT_A_TIME: Final = 2
+_VIDEO_THREADS: Final = 2
+_PREPARATION_THREADS: Final = 2
 
 
 class Inputs:
-    """For one event loop. `owner` is whoever shares nothing with others: an organization."""
+    """Inputs of one event loop. The `owner` of each is an organization."""
 
     def __init__(
-        self, guard: UrlGuard, decoders: int | None, turns: FetchTurns | None = None, about: str | None = None
+        self,
+        guard: UrlGuard,
+        decoders: int | None,
+        limiter: FetchLimiter | None = None,
+        service_url: str | None = None,
     ) -> None:
-        """`decoders` is as in Decoders; `turns` has its defaults unless it is given;
-        `about` is as in Fetcher."""
-        self._fetcher = Fetcher(guard, turns or FetchTurns(), about)
+        """`decoders` is the number of processes of `Decoders`."""
+        self._fetcher = UrlFetcher(guard, limiter or FetchLimiter(), service_url)
         self._decoders = Decoders(decoders)
-        self._videos = FairThreads(_VIDEOS_AT_A_TIME, 1, "videos")
-        self._preparing = FairThreads(_PREPARATIONS_AT_A_TIME, 1, "preparing")
+        self._videos = FairThreadPool(_VIDEO_THREADS, 1, "videos")
+        self._preparations = FairThreadPool(_PREPARATION_THREADS, 1, "preparations")
 
     async def image(self, value: str | bytes, owner: str, limits: ImageLimits = IMAGES) -> InputImage:
-        """The image in a file, or behind base64, a `data:` URI or a URL. Raises BadImage, or TooManyFetches."""
+        """Loads an image from a file, base64, a `data:` URI or a URL. Raises BadImage or TooManyFetches."""
         file = await self._fetch(value, owner, limits)
         try:
             image = await self._decoders.image(file, owner, limits)
-        except Unreadable as problem:
+        except InvalidFile as problem:
             raise limits.refuse(str(problem)) from None
         if isinstance(file, bytes):
-            hold.get()(len(image.data))
+            reserve_memory.get()(len(image.data))
         return image
 
     async def video(self, value: str | bytes, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
-        """The video in a file, or behind base64, a `data:` URI or a URL. Raises BadVideo, or TooManyFetches."""
+        """Loads a video from a file, base64, a `data:` URI or a URL. Raises BadVideo or TooManyFetches."""
         data = await self._fetch(value, owner, limits)
         if isinstance(data, str):
             try:
                 data = await self._decoders.base64(data, owner, limits.max_bytes)
-            except Unreadable as problem:
+            except InvalidFile as problem:
                 raise limits.refuse(str(problem)) from None
         return await self._videos.run(owner, lambda: read_video(data, limits))
 
     async def _fetch(self, value: str | bytes, owner: str, limits: FileLimits) -> str | bytes:
-        """The file; text that is no URL as it is."""
-        if isinstance(value, bytes) or not is_url(value.strip()):
-            return value if isinstance(value, bytes) else value.strip()
-        return await self._fetcher.fetch(value.strip(), owner, limits)
+        """Returns the file behind a URL, and any other value unchanged."""
+        if isinstance(value, bytes):
+            return value
+        text = value.strip()
+        return await self._fetcher.fetch(text, owner, limits) if is_url(text) else text
 
     async def prepare(self, owner: str, work: Callable[[], T]) -> T:
-        """What `work` makes of images that came through here, in a thread."""
-        return await self._preparing.run(owner, work)
+        """Runs `work`, which prepares loaded images, in a thread."""
+        return await self._preparations.run(owner, work)
 
     def close(self) -> None:
-        """Waits for nothing that is under way."""
-        self._decoders.close()
-        for threads in (self._videos, self._preparing):
-            threads.close()
+        """Does not wait for running work."""
+        for pool in (self._decoders, self._videos, self._preparations):
+            pool.close()

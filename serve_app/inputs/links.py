@@ -1,8 +1,8 @@
-"""Signed links: each opens a result of a local store, takes an upload, or shows a shared result, until it expires.
+"""Signed links, which expire: results of a local store, uploads, and shared results.
 
-The signature is HMAC-SHA256 over method, path and expiry, so neither can be changed. Expiry times lie on a grid of half
-a life: polls within one such half get the same URL, which lets clients and caches keep what they have fetched. A link
-therefore lives at least the promised time and at most one and a half times that (rounded up to whole seconds).
+The signature is HMAC-SHA256 over method, path and expiry. Expiry times are rounded up to a multiple of half a life, so
+that polls within one such half get the same URL, and clients and caches can reuse the result. A link therefore lives
+between the promised time and one and a half times that, rounded up to whole seconds.
 """
 
 from __future__ import annotations
@@ -25,19 +25,16 @@ _MAX_EXPIRY_DIGITS: Final = 12
 
 class LinkSigner:
     def __init__(self, secret: bytes) -> None:
-        """`secret` is shared by all processes that sign or check. Raises ValueError when it is under 16 bytes."""
+        """`secret` is shared by all processes of the service. Raises ValueError if it is under 16 bytes."""
         if len(secret) < _MIN_SECRET_BYTES:
             raise ValueError(f"the secret that signs links must have at least {_MIN_SECRET_BYTES} bytes")
         self._secret = secret
 
     def sign(self, key: str, life_s: float, now: float, *, exact: bool = False, method: str = "GET") -> str:
-        """The path and query that open the object `key` for `life_s` seconds; or, so that links that are asked for
-        again are mostly the same, up to half as long again.
+        """Returns the path and query that open the object `key` for `life_s` seconds.
 
-        `now` is epoch seconds. Raises ValueError when the life is not positive.
+        Unless `exact`, the expiry is rounded up, as the module says. `now` is epoch seconds.
         """
-        if life_s <= 0:
-            raise ValueError("the life of a link must be positive")
         life = ceil(life_s)
         step = 1 if exact else max(1, life // 2)
         expires = ceil((now + life) / step) * step
@@ -45,7 +42,7 @@ class LinkSigner:
         return f"{path}?se={expires}&sig={self._signature(method, path, str(expires))}"
 
     def verify(self, key: str, se: str, sig: str, now: float, method: str = "GET") -> bool:
-        """Whether `se` and `sig`, as they stand in a query, open `key` at `now` (epoch seconds). Never raises."""
+        """Returns whether the query parameters `se` and `sig` open `key` at `now` (epoch seconds)."""
         if not (se.isascii() and se.isdigit() and len(se) <= _MAX_EXPIRY_DIGITS):
             return False
         genuine = hmac.compare_digest(
@@ -59,9 +56,9 @@ class LinkSigner:
 
 
 async def get_link_secret(redis: Redis, prefix: str) -> bytes:
-    """One secret for all replicas and restarts: the first to ask makes it."""
+    """Returns the secret of all processes and restarts. The first call creates it."""
     key = f"{prefix}secret:links"
-    # Read first: a store that is full refuses to be asked to write, and a start then must not fail.
+    # Read first: a full store refuses to write, and a service with a secret must start even then.
     if (secret := await cast(Awaitable[str | None], redis.get(key))) is None:
         await redis.set(key, secrets.token_hex(32), nx=True)
         secret = await cast(Awaitable[str], redis.get(key))

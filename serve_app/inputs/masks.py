@@ -1,4 +1,4 @@
-"""Inpainting masks: 8-bit grey, white where the image is painted anew; and canvases for outpainting."""
+"""Inpainting masks (8-bit grey, white is painted) and canvases for outpainting."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from serve_app.inputs.geometry import Size, scale_to
 from serve_app.inputs.images import InputImage, encode_png
 
 Area: TypeAlias = npt.NDArray[np.bool_]
-"""(height, width), true where the image is painted anew: a mask without shades."""
+"""Mask without shades: (height, width), true where the image is painted."""
 
 WHITE_FROM: Final = 128
-"""The darkest of 0 to 255 that counts as white where a mask must be one or the other."""
+"""Darkest level, 0 to 255, that an area counts as white."""
 
 
 def grey_mask(image: InputImage) -> InputImage:
-    """An image that was sent as a mask. What is transparent in it counts as black."""
+    """Converts an image to a mask. Transparent pixels count as black."""
     return encode_png(_grey(image))
 
 
 def alpha_mask(image: InputImage) -> InputImage | None:
-    """The mask in an image's alpha channel, by which what is transparent is painted anew; None if nothing is."""
+    """Returns the mask that paints the transparent pixels of an image; None if it has none."""
     if not image.has_alpha:
         return None
     with Image.open(io.BytesIO(image.data)) as source:
@@ -35,12 +35,12 @@ def alpha_mask(image: InputImage) -> InputImage | None:
 
 
 def white_area(image: InputImage) -> Area:
-    """Where an image that was sent as a mask is white rather than black. What is transparent in it counts as black."""
+    """Returns the white pixels of an image that was sent as a mask. Transparent pixels count as black."""
     return np.asarray(_grey(image)) >= WHITE_FROM
 
 
 def grow(area: Area, pixels: int) -> Area:
-    """The area and all within `pixels`, 0 or more, around it; diagonally too, as the shape that is added is round."""
+    """Grows the area by a disc with a radius of `pixels`, 0 or more."""
     if pixels == 0:
         return area
     side = 2 * pixels + 1
@@ -54,18 +54,21 @@ def mask_from_area(area: Area) -> InputImage:
 
 def _grey(image: InputImage) -> Image.Image:
     with Image.open(io.BytesIO(image.data)) as source:
-        if source.mode == "RGBA":
-            black = Image.new("RGBA", source.size, "black")
-            return Image.alpha_composite(black, source).convert("L")
-        return source.convert("L")
+        return _over(source, "black").convert("L")
+
+
+def _over(source: Image.Image, background: str) -> Image.Image:
+    if source.mode != "RGBA":
+        return source
+    return Image.alpha_composite(Image.new("RGBA", source.size, background), source)
 
 
 def place_on_canvas(image: InputImage, canvas: Size, left: int, top: int) -> tuple[InputImage, InputImage]:
-    """The canvas as RGB, and the mask of what is to be painted on it: all that the image leaves open.
+    """Returns the canvas as RGB and the mask of all that the image leaves open.
 
-    `left` and `top` say where the image's top left corner lies, which may be outside; some of the image must be
-    inside, and what is not is cut off. Transparent parts of it are shown over white, as models see them. Its edges are
-    stretched over the rest of the canvas, so that a model that looks there sees colours that go with the image.
+    The image's corner at `left` and `top` may be outside the canvas; the image is cut at the canvas's edges, and some
+    of it must be inside. Transparent pixels are shown over white, as models see them. The image's edges are stretched
+    over the open area, so that models see colours there that match the image.
     """
     right = min(left + image.width, canvas.width)
     bottom = min(top + image.height, canvas.height)
@@ -73,7 +76,7 @@ def place_on_canvas(image: InputImage, canvas: Size, left: int, top: int) -> tup
         inside = source.crop((max(-left, 0), max(-top, 0), right - left, bottom - top))
     left, top = max(left, 0), max(top, 0)
     pixels = cv2.copyMakeBorder(
-        np.asarray(_over_white(inside)),
+        np.asarray(_over(inside, "white").convert("RGB")),
         top,
         canvas.height - bottom,
         left,
@@ -85,16 +88,9 @@ def place_on_canvas(image: InputImage, canvas: Size, left: int, top: int) -> tup
     return encode_png(Image.fromarray(pixels)), mask_from_area(open_area)
 
 
-def _over_white(source: Image.Image) -> Image.Image:
-    if source.mode == "RGBA":
-        white = Image.new("RGBA", source.size, "white")
-        source = Image.alpha_composite(white, source)
-    return source.convert("RGB")
-
-
 def scale(image: InputImage, area: int) -> InputImage:
-    """The image at about `area` pixels in the same ratio."""
+    """Scales the image to about `area` pixels in the same ratio."""
     with Image.open(io.BytesIO(image.data)) as source:
-        # Pillow's Lanczos averages where it shrinks, and weighs colours by their opacity.
+        # Pillow's Lanczos averages as it shrinks, and weighs colours by their opacity.
         smaller = source.resize(scale_to(image.width, image.height, area), Image.Resampling.LANCZOS)
     return encode_png(smaller)

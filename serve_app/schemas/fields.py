@@ -34,7 +34,7 @@ from deployments.contract import request
 from deployments.contract.request import ResolvedRequest
 from serve_app.inputs.geometry import MAX_AREA
 from serve_app.inputs.images import InputImage
-from serve_app.inputs.url_guard import UrlRefused, parse_url
+from serve_app.inputs.ssrf import UrlRefused, parse_url
 from serve_app.schemas.defaults import Draft, ModelDefaults
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]

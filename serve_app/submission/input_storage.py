@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from deployments.contract.job import InputKeys
 from deployments.contract.objects import UNREACHABLE, ObjectStore
-from serve_app.inputs.fetch import FileLimits, hold
+from serve_app.inputs.fetch import FileLimits, reserve_memory
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.inputs import InputVideo
 from serve_app.schemas.defaults import Draft
@@ -54,7 +54,7 @@ async def read_upload(
     def admit(size: int) -> None:
         if size > limits.max_bytes:
             raise limits.refuse("the file is too large")
-        hold.get()(size)
+        reserve_memory.get()(size)
 
     match = _UPLOAD.fullmatch(reference)
     try:

@@ -16,8 +16,9 @@ from serve_app.config.catalog import DefaultsByMode, Endpoint, Safety
 from serve_app.inputs.fetch import FileLimits
 from serve_app.inputs.images import InputImage
 from serve_app.inputs.inputs import Inputs, InputVideo
+from serve_app.inputs.resolver import dns_tenant
 from serve_app.inputs.settings import IMAGES, VIDEOS, BadImage, BadVideo
-from serve_app.inputs.url_guard import UrlGuard, UrlRefused, dns_tenant
+from serve_app.inputs.ssrf import UrlGuard, UrlRefused
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.defaults import Draft, ModelDefaults
 from serve_app.schemas.fields import ImageProblem, RequestImage

@@ -22,7 +22,7 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.inputs.geometry import megapixels
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 from serve_app.schemas import GenerationRequest
 from serve_app.submission.errors import Invalid
 from serve_app.submission.input_storage import UNKNOWN_DRAFT, discard, store

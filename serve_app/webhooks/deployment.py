@@ -13,7 +13,7 @@ from serve_app.background import BackgroundTasks
 from serve_app.config.replicas import BoundSettings
 from serve_app.encryption import Sealer
 from serve_app.inputs.links import LinkSigner, get_link_secret
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.storage import connection
 from serve_app.storage.pages import LogLevels
 from serve_app.tasks.serializer import ResultSerializer

@@ -39,7 +39,7 @@ from serve_app.dispatcher import attempt, failures
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.queue import QueueConsumer
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.moderation import gate as gates
 from serve_app.moderation.gate import Gate
 from serve_app.storage import connection

@@ -20,7 +20,7 @@ from support.website import Website
 from support.worker import Worker
 
 from serve_app.config.settings import NetworkSettings, ServiceSettings
-from serve_app.inputs.fetch import FetchTurns
+from serve_app.inputs.fetch import FetchLimiter
 from serve_app.inputs.inputs import Inputs
 
 MB = 2**20
@@ -158,9 +158,9 @@ def slow(web: Website) -> list[str]:
 
 
 @contextmanager
-def with_turns(service: Service, turns: FetchTurns) -> Iterator[None]:
+def with_fetch_limiter(service: Service, limiter: FetchLimiter) -> Iterator[None]:
     services = service.app.state.services
-    inputs = Inputs(services.inputs.submission.guard, decoders=1, turns=turns)
+    inputs = Inputs(services.inputs.submission.guard, decoders=1, limiter=limiter)
     submission = dataclasses.replace(services.inputs.submission, inputs=inputs)
     replace_services(service.app, "inputs", submission=submission)
     try:
@@ -177,7 +177,7 @@ def test_those_beyond_wait_their_turn(start_service: StartService, slow: list[st
 
 def test_those_whose_turn_does_not_come_are_refused_for_now(start_service: StartService, slow: list[str]) -> None:
     service = start_service()
-    with with_turns(service, FetchTurns(per_owner=1, patience_s=0.01)), service.client() as client:
+    with with_fetch_limiter(service, FetchLimiter(per_owner=1, max_wait_s=0.01)), service.client() as client:
         requests = {ENDPOINT: {"prompt": "x", "images": slow}}
         requests["/v1/pricing"] = {"path": ENDPOINT, "body": requests[ENDPOINT]}
         for path, body in requests.items():

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from redis.asyncio import Redis
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook, WebhookDestination

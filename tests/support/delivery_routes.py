@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from serve_app.encryption import Sealer
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryState, Outbox

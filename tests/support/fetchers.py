@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from serve_app.inputs.fetch import Fetcher, FetchTurns
-from serve_app.inputs.url_guard import Resolver, UrlGuard
+from serve_app.inputs.fetch import FetchLimiter, UrlFetcher
+from serve_app.inputs.resolver import Resolver
+from serve_app.inputs.ssrf import UrlGuard
 
 
-def fetcher(*allow: str, resolve: Resolver | None = None) -> Fetcher:
+def fetcher(*allow: str, resolve: Resolver | None = None) -> UrlFetcher:
     """Its guard opens `allow`, too."""
     return make_fetcher(UrlGuard(allow, resolve))
 
 
-def make_fetcher(guard: UrlGuard, turns: FetchTurns | None = None) -> Fetcher:
-    return Fetcher(guard, turns or FetchTurns())
+def make_fetcher(guard: UrlGuard, limiter: FetchLimiter | None = None) -> UrlFetcher:
+    return UrlFetcher(guard, limiter or FetchLimiter())

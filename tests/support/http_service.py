@@ -29,9 +29,9 @@ from serve_app.api.services import Services
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.encryption import new_key
-from serve_app.inputs.fetch import FetchTurns
+from serve_app.inputs.fetch import FetchLimiter
 from serve_app.inputs.inputs import Inputs
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from support.http_client import HOOK_HOST, Client
 from support.website import PUBLIC_HOST
 from support.worker import Worker
@@ -170,7 +170,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
     with serving(app) as base_url:
         guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
         services: Services = app.state.services
-        inputs = Inputs(guard, decoders=2, turns=FetchTurns.from_settings(settings.network))
+        inputs = Inputs(guard, decoders=2, limiter=FetchLimiter.from_settings(settings.network))
         submission = dataclasses.replace(services.inputs.submission, guard=guard, inputs=inputs)
         replace_services(app, "inputs", submission=submission)
         worker = Worker(settings)

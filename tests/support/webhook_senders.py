@@ -11,7 +11,7 @@ from deployments.contract.objects import ObjectStore
 from serve_app.background import BackgroundTasks
 from serve_app.encryption import Sealer, new_key
 from serve_app.inputs.links import LinkSigner
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Delivery, DeliveryState, Outbox

@@ -11,7 +11,7 @@ from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.api.routes.tasks import find_task
 from serve_app.api.services import Deps, Services
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 from serve_app.tasks.task import Task, WebhookDestination
 from serve_app.webhooks.outbox import Delivery
 

@@ -29,7 +29,7 @@ from serve_app.deletion import DeletionRecord, ProjectDeletion
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.submission.errors import StorageUnreachable

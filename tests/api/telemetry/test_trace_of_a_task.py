@@ -29,7 +29,7 @@ from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.queue import QueueConsumer
 from serve_app.encryption import Sealer
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.moderation.gate import Gate
 from serve_app.storage import connection
 from serve_app.tasks.serializer import ResultSerializer

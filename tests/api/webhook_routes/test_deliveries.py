@@ -10,7 +10,7 @@ from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.inputs.url_guard import parse_destination
+from serve_app.inputs.ssrf import parse_destination
 
 
 @promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")

@@ -12,7 +12,7 @@ from support.deliveries import HOUR_S, LIMITS, end_one_task, make_outbox
 from support.webhook_receiver import WebhookReceiver, receiving
 from support.webhook_senders import make_sender, running, wait_for_attempts
 
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Delivery, Outbox
 

@@ -37,7 +37,7 @@ from support.webhook_senders import (
 )
 
 from serve_app.encryption import Sealer, new_key
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks.serializer import ResultSerializer, encode_body
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task

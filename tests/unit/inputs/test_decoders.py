@@ -16,8 +16,8 @@ from support.hostile_images import repeated_scan
 from support.images import encode_image, image_file, to_base64
 
 from serve_app.inputs import decoders as decoders_module
-from serve_app.inputs.decoders import Decoders, FairThreads
-from serve_app.inputs.images import Unreadable, read_image
+from serve_app.inputs.decoders import Decoders, FairThreadPool
+from serve_app.inputs.images import InvalidFile, read_image
 from serve_app.inputs.settings import IMAGES
 
 LARGE = encode_image(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", quality=80, method=0)
@@ -57,11 +57,11 @@ async def test_refusals_leave_the_process_as_it_is(running: Running, decoders: D
     await decoders.image(image_file(), "us", IMAGES)
     [process] = running()
     for value in (b"", b"no image", "***", "caf\u00e9", image_file()[:60], repeated_scan(64, 100)):
-        with pytest.raises(Unreadable):
+        with pytest.raises(InvalidFile):
             await decoders.image(value, "us", IMAGES)
-    with pytest.raises(Unreadable, match="too large"):
+    with pytest.raises(InvalidFile, match="too large"):
         await decoders.base64(to_base64(bytes(2000)), "us", 100)
-    with pytest.raises(Unreadable, match="too large"):
+    with pytest.raises(InvalidFile, match="too large"):
         await decoders.image("A" * 40 * 2**20, "us", IMAGES)
     assert (await decoders.image(image_file(), "us", IMAGES)).width == 96
     assert running() == [process]
@@ -72,7 +72,7 @@ async def test_an_image_that_takes_too_long_is_refused_and_its_process_replaced(
 ) -> None:
     await decoders.image(image_file(), "us", IMAGES)
     before = running()
-    with pytest.raises(Unreadable, match="too much work"):
+    with pytest.raises(InvalidFile, match="too much work"):
         await decoders.image(LARGE, "us", replace(IMAGES, cpu_s=0))
     assert (await decoders.image(image_file(), "us", IMAGES)).width == 96
     assert not set(before) & set(running())
@@ -82,7 +82,7 @@ async def test_an_image_that_takes_too_much_memory_is_refused(
     decoders: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoders_module, "MEMORY", 160 * 2**20)
-    with pytest.raises(Unreadable, match="too much memory"):
+    with pytest.raises(InvalidFile, match="too much memory"):
         await decoders.image(image_file(4400, 4400, mode="I;16"), "us", IMAGES)
     assert (await decoders.image(image_file(), "us", IMAGES)).width == 96
 
@@ -152,13 +152,13 @@ class Work:
 
 
 @pytest.fixture
-def threads() -> Iterator[FairThreads]:
-    pool = FairThreads(2, 1, "test")
+def threads() -> Iterator[FairThreadPool]:
+    pool = FairThreadPool(2, 1, "test")
     yield pool
     pool.close()
 
 
-async def test_one_owner_leaves_the_rest_to_others(threads: FairThreads) -> None:
+async def test_one_owner_leaves_the_rest_to_others(threads: FairThreadPool) -> None:
     work = Work()
     many = [asyncio.create_task(threads.run("greedy", lambda n=n: work.perform(f"greedy {n}"))) for n in range(3)]
     await work.begins(1)
@@ -174,7 +174,7 @@ async def test_one_owner_leaves_the_rest_to_others(threads: FairThreads) -> None
 
 
 async def test_owners_take_turns() -> None:
-    threads, work = FairThreads(1, 1, "test"), Work()
+    threads, work = FairThreadPool(1, 1, "test"), Work()
     calls = [
         asyncio.create_task(threads.run(name[0], lambda name=name: work.perform(name)))
         for name in ("a1", "a2", "a3", "b1", "b2", "c1")
@@ -187,7 +187,7 @@ async def test_owners_take_turns() -> None:
     threads.close()
 
 
-async def test_who_no_longer_waits_gives_no_thread_free(threads: FairThreads) -> None:
+async def test_who_no_longer_waits_gives_no_thread_free(threads: FairThreadPool) -> None:
     work = Work()
     first = asyncio.create_task(threads.run("a", lambda: work.perform("first")))
     await work.begins(1)

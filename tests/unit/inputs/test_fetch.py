@@ -14,18 +14,18 @@ from support.fetchers import fetcher, make_fetcher
 from support.hostile_origin import HOSTILITIES, hostile_origin
 from support.website import Website
 
-from serve_app.inputs import fetch, url_guard
-from serve_app.inputs.fetch import FetchTurns, TooManyFetches
-from serve_app.inputs.settings import BadImage, ImageLimits
-from serve_app.inputs.url_guard import (
-    FREE_PIECES,
+from serve_app.inputs import bounded_response, fetch
+from serve_app.inputs.bounded_response import (
+    FREE_CHUNKS,
     HEAD_BYTES,
-    AnswerRefused,
     BoundedBody,
     BoundedStream,
-    LoopSlice,
-    UrlGuard,
+    ResponseTooLarge,
+    TimeSlice,
 )
+from serve_app.inputs.fetch import FetchLimiter, TooManyFetches
+from serve_app.inputs.settings import BadImage, ImageLimits
+from serve_app.inputs.ssrf import UrlGuard
 
 PATIENCE_S = 60.0
 T = TypeVar("T")
@@ -39,13 +39,13 @@ async def soon(awaitable: Awaitable[T]) -> T:
 class Fetch:
     """One that lasts until it is told to end."""
 
-    def __init__(self, turns: FetchTurns, owner: str, origin: str) -> None:
+    def __init__(self, limiter: FetchLimiter, owner: str, origin: str) -> None:
         self.started = asyncio.Event()
         self._end = asyncio.Event()
-        self._task = asyncio.create_task(self._run(turns, owner, origin))
+        self._task = asyncio.create_task(self._run(limiter, owner, origin))
 
-    async def _run(self, turns: FetchTurns, owner: str, origin: str) -> None:
-        async with turns.acquire(owner, origin):
+    async def _run(self, limiter: FetchLimiter, owner: str, origin: str) -> None:
+        async with limiter.acquire(owner, origin):
             self.started.set()
             await self._end.wait()
 
@@ -64,8 +64,8 @@ async def settle() -> None:
 
 
 @asynccontextmanager
-async def fetches(turns: FetchTurns, *requests: tuple[str, str]) -> AsyncIterator[list[Fetch]]:
-    running = [Fetch(turns, owner, origin) for owner, origin in requests]
+async def fetches(limiter: FetchLimiter, *requests: tuple[str, str]) -> AsyncIterator[list[Fetch]]:
+    running = [Fetch(limiter, owner, origin) for owner, origin in requests]
     await settle()
     yield running
     for each in running:
@@ -73,8 +73,8 @@ async def fetches(turns: FetchTurns, *requests: tuple[str, str]) -> AsyncIterato
 
 
 async def test_an_owner_waits_for_itself_in_the_order_of_coming() -> None:
-    turns = FetchTurns(per_owner=2, per_origin=9)
-    async with fetches(turns, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")) as (first, _, third, fourth):
+    limiter = FetchLimiter(per_owner=2, per_origin=9)
+    async with fetches(limiter, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")) as (first, _, third, fourth):
         assert not third.started.is_set()
         await first.end()
         await soon(third.started.wait())
@@ -83,9 +83,9 @@ async def test_an_owner_waits_for_itself_in_the_order_of_coming() -> None:
 
 
 async def test_at_an_origin_no_more_than_an_owners_turns_wait_before_another() -> None:
-    turns = FetchTurns(per_owner=2, per_origin=3)
+    limiter = FetchLimiter(per_owner=2, per_origin=3)
     many = [("a", "1")] * 50 + [("b", "1")] * 2 + [("c", "1")]
-    async with fetches(turns, *many) as running:
+    async with fetches(limiter, *many) as running:
         first_a, first_b, second_b, only_c = running[0], *running[-3:]
         assert first_b.started.is_set()
         assert not second_b.started.is_set()
@@ -96,24 +96,24 @@ async def test_at_an_origin_no_more_than_an_owners_turns_wait_before_another() -
 
 
 async def test_who_breaks_off_leaves_the_turn_to_others() -> None:
-    turns = FetchTurns(per_owner=1, per_origin=1)
-    async with fetches(turns, ("a", "1"), ("a", "1"), ("a", "1")) as (running, waiting, last):
+    limiter = FetchLimiter(per_owner=1, per_origin=1)
+    async with fetches(limiter, ("a", "1"), ("a", "1"), ("a", "1")) as (running, waiting, last):
         waiting.break_off()
         running.break_off()
         await soon(last.started.wait())
 
 
 async def test_who_waits_too_long_is_told_so() -> None:
-    turns = FetchTurns(per_owner=1, patience_s=0.01)
-    async with fetches(turns, ("a", "1")):
+    limiter = FetchLimiter(per_owner=1, max_wait_s=0.01)
+    async with fetches(limiter, ("a", "1")):
         with pytest.raises(TooManyFetches):
-            async with turns.acquire("a", "2"):
+            async with limiter.acquire("a", "2"):
                 pass
 
 
 async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) -> None:
-    turns = FetchTurns(per_owner=1)
-    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), turns)
+    limiter = FetchLimiter(per_owner=1)
+    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), limiter)
     web.set_page("/never", b"x", delay_s=PATIENCE_S)
     web.set_page("/cat", b"cat")
     limits = ImageLimits(timeout_s=0.5)
@@ -125,10 +125,10 @@ async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) 
 
 async def test_a_redirects_target_has_a_turn_of_its_own(web: Website) -> None:
     """Also where there is one turn only: that of the page before is over."""
-    turns = FetchTurns(per_owner=1, per_origin=1, patience_s=PATIENCE_S)
+    limiter = FetchLimiter(per_owner=1, per_origin=1, max_wait_s=PATIENCE_S)
     web.set_page("/old", status=302, location="/cat")
     web.set_page("/cat", b"cat")
-    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), turns)
+    fetcher = make_fetcher(UrlGuard(["127.0.0.0/8"]), limiter)
     assert await soon(fetcher.fetch(web.url("/old"), "a", ImageLimits())) == b"cat"
 
 
@@ -194,7 +194,7 @@ class Chunks(httpx2.AsyncByteStream):
 
 
 def stream(*pieces: bytes) -> BoundedStream:
-    return BoundedStream(Wire(*pieces), LoopSlice())
+    return BoundedStream(Wire(*pieces), TimeSlice())
 
 
 async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambda: None) -> None:
@@ -204,26 +204,26 @@ async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambd
 
 
 async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
-    chunks = Chunks(*[b"x"] * 10 * FREE_PIECES)
-    with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
+    chunks = Chunks(*[b"x"] * 10 * FREE_CHUNKS)
+    with pytest.raises(ResponseTooLarge, match=TOO_MANY_PIECES):
         async for _ in BoundedBody(chunks, stream()):
             pass
     # One byte each, so that the bytes earn next to no further pieces.
-    assert FREE_PIECES < chunks.read <= FREE_PIECES + 2
+    assert FREE_CHUNKS < chunks.read <= FREE_CHUNKS + 2
 
 
 async def test_tiny_segments_are_read_up_to_their_bound() -> None:
-    wire = Wire(*[b"x"] * 10 * FREE_PIECES)
-    bounded = BoundedStream(wire, LoopSlice())
-    with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
-        await read_on(bounded, bounded.body_came)
-    assert FREE_PIECES < wire.read_pieces <= FREE_PIECES + 2
+    wire = Wire(*[b"x"] * 10 * FREE_CHUNKS)
+    bounded = BoundedStream(wire, TimeSlice())
+    with pytest.raises(ResponseTooLarge, match=TOO_MANY_PIECES):
+        await read_on(bounded, bounded.on_body_received)
+    assert FREE_CHUNKS < wire.read_pieces <= FREE_CHUNKS + 2
 
 
 async def test_no_more_than_a_row_of_headers_is_read() -> None:
     wire = Wire(*[bytes(4096)] * 10)
-    bounded = BoundedStream(wire, LoopSlice())
-    with pytest.raises(AnswerRefused, match=TOO_LARGE_A_HEAD):
+    bounded = BoundedStream(wire, TimeSlice())
+    with pytest.raises(ResponseTooLarge, match=TOO_LARGE_A_HEAD):
         await read_on(bounded)
     assert wire.read_pieces == HEAD_BYTES // 4096 + 1
     assert wire.requested_bytes == 4096, "what is dear to read is read in small parts"
@@ -238,11 +238,11 @@ async def test_each_answer_of_a_connection_is_bounded_anew() -> None:
 
 async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn that takes readers beyond the slice is followed by one of everybody else's."""
-    loop_slice, order = LoopSlice(), list[str]()
-    monkeypatch.setattr(url_guard, "_SLICE_S", -1.0)  # over as soon as it has begun
+    time_slice, order = TimeSlice(), list[str]()
+    monkeypatch.setattr(bounded_response, "_SLICE_S", -1.0)  # over as soon as it has begun
 
     async def reader(n: int) -> None:
-        await loop_slice.wait()
+        await time_slice.wait()
         order.append("reader")
 
     readers = [asyncio.create_task(reader(n)) for n in range(3)]
@@ -254,9 +254,9 @@ async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.Monke
 
 
 async def test_readers_within_the_slice_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_guard, "_SLICE_S", float("inf"))
-    loop_slice = LoopSlice()
-    waiting = [loop_slice.wait() for _ in range(3)]
+    monkeypatch.setattr(bounded_response, "_SLICE_S", float("inf"))
+    time_slice = TimeSlice()
+    waiting = [time_slice.wait() for _ in range(3)]
     for each in waiting:
         with pytest.raises(StopIteration):
             each.send(None)

@@ -20,11 +20,11 @@ from support.images import encode_image, image_file, to_base64
 from support.website import Website
 from video_making import make_video
 
-from serve_app.inputs.fetch import Fetcher, FetchTurns
+from serve_app.inputs.fetch import FetchLimiter, UrlFetcher
 from serve_app.inputs.images import read_image
 from serve_app.inputs.inputs import Inputs, InputVideo, read_video
 from serve_app.inputs.settings import BadImage, BadVideo, ImageLimits, VideoLimits
-from serve_app.inputs.url_guard import UrlGuard
+from serve_app.inputs.ssrf import UrlGuard
 
 IMAGE = Image.effect_noise((60, 40), 80)
 
@@ -94,7 +94,7 @@ async def _one_name_public(host: str, port: int) -> list[str]:
         ({"status": 404}, ImageLimits(), "HTTP status 404"),
         ({"body": b"x" * 3_000_000}, ImageLimits(max_bytes=1_000_000), "file is too large"),
         ({"body": b"short", "content_length": "500"}, ImageLimits(), "could not be fetched"),
-        ({"status": 302, "location": "http:////x]y"}, ImageLimits(), "redirects to what is no URL"),
+        ({"status": 302, "location": "http:////x]y"}, ImageLimits(), "redirects to an invalid URL"),
         ({"body": b"x", "delay_s": 1.0}, ImageLimits(timeout_s=0.2), r"within 0\.2 s"),
     ],
 )
@@ -138,9 +138,9 @@ async def test_compression_that_nobody_asked_for_is_undone(
     ("encoding", "body", "reason"),
     [
         ("gzip", gzip.compress(bytes(50 * 2**20)), "too large"),
-        ("gzip", b"no gzip at all", "not compressed as it says"),
+        ("gzip", b"no gzip at all", "not encoded as its Content-Encoding says"),
         ("br", brotli.compress(bytes(50 * 2**20)), "too large"),
-        ("br", b"no brotli at all", "not compressed as it says"),
+        ("br", b"no brotli at all", "not encoded as its Content-Encoding says"),
         ("zstd", b"x", "the encoding 'zstd'; expected none, gzip, deflate or br"),
     ],
     ids=["a bomb", "no gzip", "a bomb of br", "no br", "zstd"],
@@ -154,7 +154,7 @@ async def test_what_unfolds_too_far_or_not_at_all_is_refused(
 
 
 async def test_hosts_are_told_who_asks(web: Website) -> None:
-    telling = Fetcher(UrlGuard(["127.0.0.0/8"]), FetchTurns(), "https://media.example.com")
+    telling = UrlFetcher(UrlGuard(["127.0.0.0/8"]), FetchLimiter(), "https://media.example.com")
     await telling.fetch(web.set_page("/a.png", b"x"), "us", ImageLimits())
     [agent] = web.agents
     assert agent is not None

@@ -62,9 +62,7 @@ def test_a_link_opens_its_object_until_then_and_for_this_secret() -> None:
         assert not SIGNER.verify(key, malformed, sig, NOW)
 
 
-def test_what_signs_nothing_is_refused() -> None:
+def test_short_secrets_are_refused() -> None:
     LinkSigner(b"x" * 16)
     with pytest.raises(ValueError, match="at least 16 bytes"):
         LinkSigner(b"x" * 15)
-    with pytest.raises(ValueError, match="positive"):
-        SIGNER.sign(KEY, 0, NOW)

@@ -8,21 +8,11 @@ from ipaddress import ip_address
 import pytest
 from support.website import Website, serving
 
-from serve_app.inputs.fetch import Fetcher, FetchTurns
+from serve_app.inputs.bounded_response import ResponseTooLarge
+from serve_app.inputs.fetch import FetchLimiter, UrlFetcher
+from serve_app.inputs.resolver import PER_DOMAIN, PER_TENANT, THREADS, FairResolver, Resolver, dns_tenant
 from serve_app.inputs.settings import IMAGES, BadImage
-from serve_app.inputs.url_guard import (
-    PER_DOMAIN,
-    PER_TENANT,
-    THREADS,
-    AnswerRefused,
-    Resolver,
-    SystemResolver,
-    UrlGuard,
-    UrlRefused,
-    dns_tenant,
-    is_public,
-    parse_url,
-)
+from serve_app.inputs.ssrf import UrlGuard, UrlRefused, is_public, parse_url
 
 LOOPBACK = "127.0.0.0/8"
 
@@ -100,7 +90,7 @@ async def test_names_that_are_written_like_others_than_ascii_and_are_none(host: 
     with pytest.raises(UrlRefused, match="not a valid URL"):
         await UrlGuard(resolve=_resolver([])).check(url)
     with pytest.raises(BadImage, match="not a valid URL"):
-        await Fetcher(UrlGuard(resolve=_resolver([])), FetchTurns()).fetch(url, "us", IMAGES)
+        await UrlFetcher(UrlGuard(resolve=_resolver([])), FetchLimiter()).fetch(url, "us", IMAGES)
 
 
 async def test_unknown_hosts() -> None:
@@ -119,7 +109,7 @@ async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
         return []
 
-    monkeypatch.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("serve_app.inputs.ssrf._RESOLVE_TIMEOUT_S", 0.05)
     guard = UrlGuard(resolve=hang)
     with pytest.raises(UrlRefused, match="in time"):
         await guard.check("http://slow.test/")
@@ -218,7 +208,7 @@ async def server() -> AsyncIterator[DeadNameServer]:
 
 
 async def test_other_names_are_resolved_while_one_domain_hangs_in_few_threads(server: DeadNameServer) -> None:
-    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    guard = UrlGuard(resolve=FairResolver(server.look_up))
     asking = [asyncio.create_task(guard.addresses(f"{n}.dead.test", 80)) for n in range(2 * THREADS)]
     await server.hanging(PER_DOMAIN)
     async with asyncio.timeout(PATIENCE_S):
@@ -232,8 +222,8 @@ async def test_other_names_are_resolved_while_one_domain_hangs_in_few_threads(se
 async def test_who_no_longer_waits_gives_no_thread_free(
     server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.01)
-    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    monkeypatch.setattr("serve_app.inputs.ssrf._RESOLVE_TIMEOUT_S", 0.01)
+    guard = UrlGuard(resolve=FairResolver(server.look_up))
     for _ in range(3):
         names = [guard.check(f"http://{n}.dead.test/") for n in range(PER_DOMAIN)]
         refusals = await asyncio.gather(*names, return_exceptions=True)
@@ -242,7 +232,7 @@ async def test_who_no_longer_waits_gives_no_thread_free(
 
 
 async def test_the_dead_names_of_one_organization_hold_up_no_others(server: DeadNameServer) -> None:
-    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    guard = UrlGuard(resolve=FairResolver(server.look_up))
 
     async def ask(organization: str, host: str) -> Sequence[str]:
         dns_tenant.set(organization)
@@ -268,9 +258,9 @@ async def test_the_dead_names_of_one_organization_hold_up_no_others(server: Dead
 async def test_a_domain_that_recovers_is_resolved_again(
     server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolver = SystemResolver(server.look_up)
+    resolver = FairResolver(server.look_up)
     with monkeypatch.context() as patched:
-        patched.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+        patched.setattr("serve_app.inputs.ssrf._RESOLVE_TIMEOUT_S", 0.01)
         guard = UrlGuard(resolve=resolver)
         names = [guard.check(f"http://{n}.dead.test/") for n in range(2 * PER_DOMAIN)]
         assert all(isinstance(each, UrlRefused) for each in await asyncio.gather(*names, return_exceptions=True))
@@ -305,7 +295,7 @@ async def test_a_name_that_only_the_proxy_knows(proxy: Website) -> None:
 
 @pytest.mark.parametrize("host", [*INSIDE.split(), "metadata.google.internal", "intranet", "printer.local"])
 async def test_inside_hosts_do_not_get_to_the_proxy(proxy: Website, host: str) -> None:
-    async with UrlGuard(resolve=SystemResolver()).client(timeout=60) as client:
+    async with UrlGuard(resolve=FairResolver()).client(timeout=60) as client:
         with pytest.raises(UrlRefused):
             await client.get(f"http://{host}/")
     assert not proxy.paths
@@ -328,5 +318,5 @@ async def test_answers_through_the_proxy_are_bounded_as_well(proxy: Website) -> 
     url = "http://hooks.example.com/"
     proxy.set_page(url, b"x", 200, 0.0, None, **{f"x_{number}": "y" * 1000 for number in range(40)})
     async with UrlGuard(resolve=_unknown).client(timeout=60) as client:
-        with pytest.raises(AnswerRefused, match="headers"):
+        with pytest.raises(ResponseTooLarge, match="headers"):
             await client.get(url)
