@@ -36,7 +36,7 @@ from serve_app.dispatcher.concurrency import ConcurrencyLimiter
 from serve_app.dispatcher.queue import QueueConsumer
 from serve_app.encryption import new_key
 from serve_app.launcher.embedded_redis import EmbeddedRedis
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 from serve_app.storage.scripts import Scripts
 from serve_app.tasks import scripts
 from serve_app.tasks.store import TaskStore

@@ -31,7 +31,7 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.projects import Project
 from serve_app.dispatcher.maintenance import FOLDERS
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.storage.snapshot import glob_literal
+from serve_app.storage.pages import scan_prefix
 from serve_app.submission.errors import StorageUnreachable
 from serve_app.tasks.store import TaskEraser
 
@@ -105,9 +105,8 @@ class ProjectDeletion:
         for finetune in await self._finetunes.list(project.id):
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
             await self._finetunes.remove(finetune)
-        pattern = glob_literal(f"{self._prefix}idempotency:{project.id}:") + "*"
-        async for key in self._redis.scan_iter(pattern, count=1000):
-            await self._redis.unlink(key)
+        async for keys in scan_prefix(self._redis, f"{self._prefix}idempotency:{project.id}:"):
+            await self._redis.unlink(*keys)
         await self._keys.forget_names(project.id)
         transaction = self._redis.pipeline(transaction=True)
         transaction.hsetnx(self._key(project.id), "done", str(time.time()))

@@ -41,7 +41,7 @@ from serve_app.inputs.inputs import Inputs
 from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.ssrf import UrlGuard
 from serve_app.storage import connection, snapshot
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 from serve_app.storage.tally import CounterBuffer
 from serve_app.submission.prepare import SubmissionContext
 from serve_app.tasks.notifications import TaskNotifications, WatcherLimit

@@ -15,7 +15,7 @@ from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import ModeratorSpec, Scores, highest
 from deployments.moderation.deployment import LocalModerator
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 from serve_app.tasks.reads import StepTiming
 from serve_app.tasks.store import TaskStore
 

@@ -33,7 +33,7 @@ from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.dispatcher.queue import DeviceTurn, QueueConsumer
 from serve_app.moderation.gate import Gate, ModeratorLimiter
 from serve_app.storage import connection
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 from serve_app.storage.tally import CounterBuffer, CounterName
 from serve_app.tasks.store import TaskStore
 
@@ -136,7 +136,7 @@ class Dispatcher:
                 "log levels": levels.follow,
                 "sweep": maintenance.sweep,
                 "reap": maintenance.reap,
-                "tally": partial(self._tally.keep_adding, redis, prefix),
+                "tally": partial(self._tally.flush_forever, redis, prefix),
                 **{f"lease {queue.name}": queue.lease for queue in self._queues.values()},
                 **{f"heartbeat {queue.name}": queue.heartbeat for queue in self._queues.values()},
             }
@@ -151,7 +151,7 @@ class Dispatcher:
         await self._loops.stop()
         with contextlib.suppress(RedisError):
             await self._report()
-        await self._tally.add_rest(self._redis, self._prefix)
+        await self._tally.flush_at_exit(self._redis, self._prefix)
         await self._redis.aclose()
         await asyncio.to_thread(self._tracer.close)
 

@@ -1,9 +1,9 @@
 """Redis connections of every process.
 
-`redis://` and `rediss://` name one server, `redis+sentinel://` and `rediss+sentinel://` the sentinels that know which
-server is the primary: `redis+sentinel://user:password@host-1:26379,[::1]:26379/name-of-the-primary?db=0`. Sentinels
-with users of their own have `sentinel_username` and `sentinel_password`; TLS and its options (`ssl_ca_certs`, …) are
-for sentinels and servers alike.
+URLs with `redis://` and `rediss://` name one server. Those with `redis+sentinel://` and `rediss+sentinel://` name the
+sentinels that know the primary: `redis+sentinel://user:password@host-1:26379,[::1]:26379/name-of-the-primary?db=0`.
+`sentinel_username` and `sentinel_password` are for sentinels with users of their own. TLS and its options
+(`ssl_ca_certs`, …) apply to sentinels and servers alike.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from serve_app.storage.refusals import StoreRefused
 from serve_app.storage.scripts import Replication
 
 NO_ANSWER = (ConnectionError, TimeoutError)
-"""Problems after which it is unknown whether the server carried out the command."""
+"""Errors after which it is unknown whether the server ran the command."""
 
 UNREACHABLE = (*NO_ANSWER, *TRY_AGAIN, StoreRefused)
-"""Problems that callers see when Redis stayed out of reach, full or read-only through all retries, or refused."""
+"""Errors if Redis stayed out of reach, full or read-only through all retries, or refused."""
 
 _SENTINEL: Final = "+sentinel"
 _SENTINEL_PORT: Final = 26379
+_SENTINEL_TIMEOUT_S: Final = 1.0
 _POOL_FACTOR: Final = 16
-"""Times the connections: this kind of pool has nobody wait for one, and fails where there is none."""
+"""Factor on the connections of a Sentinel pool, which fails instead of waiting when it has none left."""
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]+)(?::(\d+))?")
-"""A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port."""
+"""Name, IPv4 address, or IPv6 address in brackets, with an optional port."""
 
 
 def connect(
     url: str, *, max_connections: int = 64, retries: int = 8, timeout_s: float = 5.0, answer_s: float | None = None
 ) -> Redis:
-    """A client that decodes replies and rides out a restart of the server, or a failover to its replica.
+    """Returns a client that decodes replies and survives a restart of the server or a failover to its replica.
 
-    It repeats a call whose answer was lost, so every script must bear being run twice. `retries` waits double from
-    20 ms to 0.5 s: 8 of them are about 2 s in all. With `answer_s` no call takes longer than that, repetitions and all:
-    it then ends with TimeoutError. Raises ValueError for a URL that is none.
+    It repeats a call whose answer was lost, so every script must be idempotent. Waits between `retries` double from
+    20 ms to 0.5 s: about 2 s for 8 of them. `answer_s` bounds a call with all its retries, which then ends with
+    TimeoutError. Raises ValueError for an invalid URL.
     """
     options: dict[str, Any] = {
         "decode_responses": True,
@@ -61,7 +62,7 @@ def connect(
         "retry_on_error": [*NO_ANSWER, *TRY_AGAIN],
     }
     if url.partition("://")[0].endswith(_SENTINEL):
-        pool = _primary(url, max_connections, options)
+        pool = _sentinel_pool(url, max_connections, options)
     else:
         pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
     try:
@@ -75,36 +76,36 @@ def connect(
     return client
 
 
-def _primary(url: str, max_connections: int, options: dict[str, Any]) -> SentinelConnectionPool:
-    """Connections to whichever server the sentinels say is the primary, asked anew at each connection."""
-    # Python's own reader refuses several hosts where one is an IPv6 address.
-    scheme, _, rest = url.partition("://")
-    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+def _sentinel_pool(url: str, max_connections: int, options: dict[str, Any]) -> SentinelConnectionPool:
+    """Returns a pool that asks the sentinels for the primary at each new connection."""
+    # `urlsplit` refuses several hosts if one is an IPv6 address.
+    scheme, _, location = url.partition("://")
+    netloc = re.split("[/?#]", location, maxsplit=1)[0]
     credentials, _, hosts = netloc.rpartition("@")
-    parts = urlsplit(f"redis://sentinels{rest[len(netloc) :]}")
+    parts = urlsplit(f"redis://sentinels{location[len(netloc) :]}")
     name = parts.path.strip("/")
     sentinels = [_ADDRESS.fullmatch(host) for host in hosts.split(",")]
     if not name or not all(sentinels):
         raise ValueError("a sentinel URL names its sentinels and the primary: redis+sentinel://host:26379/name")
     addresses = [(match[1].strip("[]"), int(match[2] or _SENTINEL_PORT)) for match in sentinels if match]
-    # The client library reads the options of a URL of one server: TLS, user and database are the same here.
+    # redis-py parses the options in a URL of one server; TLS, user and database have the same form here.
     one_server = f"{scheme.removesuffix(_SENTINEL)}://{credentials}@sentinels/?{parts.query}"
-    own: dict[str, Any] = {**parse_url(one_server)}
-    uses_tls = own.pop("connection_class", None) is not None
-    del own["host"]
-    sentinel_options = {name: value for name, value in own.items() if name.startswith("ssl_")}
+    url_options: dict[str, Any] = {**parse_url(one_server)}
+    uses_tls = url_options.pop("connection_class", None) is not None
+    del url_options["host"]
+    sentinel_options = {name: value for name, value in url_options.items() if name.startswith("ssl_")}
     for option in ("username", "password"):
-        sentinel_options[option] = own.pop(f"sentinel_{option}", None)
-    # One that is gone is asked once: the next one knows.
+        sentinel_options[option] = url_options.pop(f"sentinel_{option}", None)
+    # Without retries: the next sentinel knows the primary, too.
     sentinel_options |= {
         "ssl": uses_tls,
-        "socket_timeout": 1.0,
+        "socket_timeout": _SENTINEL_TIMEOUT_S,
         "decode_responses": True,
         "retry": Retry(NoBackoff(), 0),
     }
-    finder = Sentinel(addresses, sentinel_kwargs=sentinel_options)
+    sentinel = Sentinel(addresses, sentinel_kwargs=sentinel_options)
     return _PrimaryPool(
-        name, finder, max_connections=_POOL_FACTOR * max_connections, ssl=uses_tls, **{**own, **options}
+        name, sentinel, max_connections=_POOL_FACTOR * max_connections, ssl=uses_tls, **{**url_options, **options}
     )
 
 
@@ -119,7 +120,7 @@ class _BoundedRedis(PipelinedRedis):
     answer_s: float
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        async with _within(self.answer_s):
+        async with _answer_within(self.answer_s):
             return await super().execute_command(*args, **options)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
@@ -132,12 +133,12 @@ class _BoundedPipeline(StorePipeline):
     answer_s: float
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        async with _within(self.answer_s):
+        async with _answer_within(self.answer_s):
             return await super().execute(raise_on_error)
 
 
 @asynccontextmanager
-async def _within(seconds: float) -> AsyncIterator[None]:
+async def _answer_within(seconds: float) -> AsyncIterator[None]:
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:

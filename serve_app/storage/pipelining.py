@@ -1,8 +1,8 @@
-"""A Redis client whose coroutines share one pipelined connection.
+"""Redis client whose coroutines share one pipelined connection.
 
-Reads and scripts, which may be repeated, of one turn of the event loop are written together, and answers come in their
-order. That saves about a tenth of the CPU of a whole task, and half of the client's in each call, against a connection
-of redis-py's pool per command. Other commands, pipelines and pub/sub use the pool, as does everything while the shared
+Reads and scripts, which may be repeated, are written together once per iteration of the event loop, and answers come in
+their order. Against one connection of redis-py's pool per command, that saves half of the client's CPU in each call, a
+tenth of a whole task's. Other commands, pipelines and pub/sub use the pool, as does everything while the shared
 connection is down: redis-py waits for a server, finds the next primary and gives up in time.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import hiredis
 from redis.asyncio import Redis
@@ -27,11 +27,12 @@ from redis.exceptions import (
     RedisError,
 )
 
-from serve_app.storage.refusals import refusals
+from serve_app.storage import redis_internals
+from serve_app.storage.refusals import translate_refusals
 
 _SHARED: Final = frozenset({"EVALSHA", "EXISTS", "GET", "HGET", "HGETALL", "HMGET"})
 TRY_AGAIN: Final = (BusyLoadingError, ClusterDownError, OutOfMemoryError, ReadOnlyError)
-"""Answers of a server that can't run the command: the pool repeats it, perhaps at another server."""
+"""Errors of a server that can't run a command now. The pool repeats it, perhaps at another server."""
 _PRIMARY_CHECK_S: Final = 2.0
 _UNSENT: Final = object()
 _INCOMPLETE: Final = object()
@@ -41,7 +42,7 @@ class PipelinedRedis(Redis):
     _shared: SharedConnection | None = None
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        with refusals():
+        with translate_refusals():
             if args[0] in _SHARED:
                 if self._shared is None:
                     self._shared = SharedConnection(self.connection_pool)
@@ -63,12 +64,12 @@ class PipelinedRedis(Redis):
 
 class StorePipeline(Pipeline):
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        with refusals():
+        with translate_refusals():
             return await super().execute(raise_on_error)
 
 
 class SharedConnection(asyncio.Protocol):
-    """Shares a connection of the pool, once that is authenticated."""
+    """Protocol of a connection of the pool, from its authentication on."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
@@ -76,12 +77,12 @@ class SharedConnection(asyncio.Protocol):
         self._connection: AbstractConnection | None = None
         self._unwritten: list[bytes] = []
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
-        """Callers without an answer, and when their commands were sent."""
+        """Callers that wait for an answer, and the time of their commands."""
         self._timer: asyncio.TimerHandle | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def call(self, args: tuple[Any, ...]) -> Any:
-        """Returns the answer or the server's error; _UNSENT if it is unknown whether the command was carried out."""
+        """Returns the answer or the server's error; _UNSENT if the pool must send the command (again)."""
         if self._connection is None:
             if self._connecting is None or self._connecting.done():
                 self._connecting = asyncio.create_task(self._connect())
@@ -106,14 +107,14 @@ class SharedConnection(asyncio.Protocol):
         try:
             await connection.connect()
         except (RedisError, OSError):
-            return  # the pool tells the callers
+            return  # the pool raises it to the callers
         self._reader = hiredis.Reader(
             protocolError=InvalidResponse,
-            replyError=connection._parser.parse_error,
+            replyError=redis_internals.error_parser(connection),
             notEnoughData=_INCOMPLETE,
             encoding="utf-8",
         )
-        self._transport: Any = cast(asyncio.StreamWriter, connection._writer).transport
+        self._transport = redis_internals.transport(connection)
         self._stream_protocol = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._connection = connection
@@ -121,7 +122,7 @@ class SharedConnection(asyncio.Protocol):
             self._following = asyncio.create_task(self._follow_primary(connection))
 
     async def _follow_primary(self, connection: SentinelManagedConnection) -> None:
-        """Drops the connection once Sentinel names another primary: the old one may still answer reads."""
+        """Drops the connection once Sentinel names another primary. The old one may still answer reads."""
         while self._connection is connection:
             await asyncio.sleep(_PRIMARY_CHECK_S)
             with suppress(RedisError, OSError):
@@ -130,13 +131,13 @@ class SharedConnection(asyncio.Protocol):
                     return
 
     def _write(self) -> None:
-        if self._unwritten:  # else the connection was lost meanwhile
+        if self._unwritten:  # empty if the connection was lost
             self._transport.write(b"".join(self._unwritten))
             self._unwritten.clear()
             if self._timer is None:
-                self._check()
+                self._check_timeout()
 
-    def _check(self) -> None:
+    def _check_timeout(self) -> None:
         """Drops the connection once its oldest command has waited too long."""
         self._timer = None
         if self._connection is None or not self._waiting or not (limit_s := self._connection.socket_timeout):
@@ -146,7 +147,7 @@ class SharedConnection(asyncio.Protocol):
         if due <= loop.time():
             self._drop()
         else:
-            self._timer = loop.call_at(due, self._check)
+            self._timer = loop.call_at(due, self._check_timeout)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -157,18 +158,18 @@ class SharedConnection(asyncio.Protocol):
             if not caller.done():
                 caller.set_result(_UNSENT if isinstance(answer, TRY_AGAIN) else answer)
             if isinstance(answer, ReadOnlyError):
-                self._drop()  # it is no primary any more
+                self._drop()  # the server is no primary any more
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stream_protocol.connection_lost(exc)  # closing the stream waits for it
+        self._stream_protocol.connection_lost(exc)  # else closing the stream would wait for ever
         self._drop()
 
     def _drop(self) -> None:
-        """Drops the connection; the pool repeats the commands without an answer."""
+        """Drops the connection. The pool repeats the commands without an answer."""
         if self._connection is not None:
             self._transport.abort()
-            self._connection._close()
+            redis_internals.close(self._connection)
         self._connection = None
         self._unwritten.clear()
         while self._waiting:

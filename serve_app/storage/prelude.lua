@@ -1,11 +1,11 @@
--- In front of every script (scripts.py). ARGV[1] is the key prefix, ARGV[2] the queue, ARGV[3] a JSON object with the
--- script's arguments, which leaves out those that are not given. Scripts that answer, answer a JSON object.
+-- Every script begins with this file (scripts.py). ARGV[1] is the key prefix, ARGV[2] the queue, ARGV[3] a JSON object
+-- of the script's arguments without those that are nil. An answer is a JSON object.
 local P = ARGV[1]
 local QUEUE, QUEUED, QUARANTINED, EXCLUSIVE, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, IDLE, DEMAND
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
--- From here on, names of keys are those of this queue.
+-- Sets the names of keys to those of this queue.
 local function enter(queue)
   QUEUE = queue
   QUEUED, QUARANTINED, EXCLUSIVE = P .. 'queued:' .. queue, P .. 'quarantined:' .. queue, P .. 'exclusive:' .. queue
@@ -26,42 +26,42 @@ local function task_key(id) return P .. 'task:' .. id end
 
 local function needed_key(id) return P .. 'needed:' .. id end
 
--- Lua numbers lose digits when Redis turns them into text; scores keep all 17 this way.
+-- Formats a number with all 17 digits, some of which Redis' own conversion drops.
 local function score(x) return string.format('%.17g', x) end
 
--- Whether more than this fraction of the memory that the server may use is used. INFO takes longer than most steps, so
--- whoever finds no reading of the last second makes one. Where memory is used up it can't be kept, and the next does too.
+-- Returns whether the server uses more than this fraction of its maxmemory. INFO takes longer than most scripts, so a
+-- reading is kept for a second; if memory is used up it can't be kept, and each call reads anew.
 local function is_fuller_than(fraction)
   local reading = redis.call('GET', P .. 'memory')
   if reading then return tonumber(reading) > fraction end
   local info = redis.call('INFO', 'memory')
-  -- A pattern that may begin anywhere takes as long as all of INFO; plain text is found at once.
+  -- Searching for plain text is much faster than an unanchored pattern.
   local function number(name)
     local _, last = info:find('\n' .. name .. ':', 1, true)
     return tonumber(info:match('^%d+', last + 1))
   end
-  local most = number('maxmemory')
-  local used = most > 0 and number('used_memory') / most or 0
+  local limit = number('maxmemory')
+  local used = limit > 0 and number('used_memory') / limit or 0
   redis.pcall('SET', P .. 'memory', score(used), 'PX', 1000)
   return used > fraction
 end
 
--- Wakes the dispatcher that has waited longest for a task of this queue. One that is gone hears nothing: the next does.
+-- Wakes the dispatcher that has waited longest for a task of this queue, skipping those that are gone.
 local function wake()
   repeat
     local dispatcher = redis.call('ZPOPMIN', IDLE)[1]
   until not dispatcher or redis.call('PUBLISH', P .. 'wake:' .. dispatcher, QUEUE) > 0
 end
 
--- Tells the processes that watch a task of its change.
+-- Notifies the processes that watch a task.
 local function tell_watchers(id)
   for _, watcher in ipairs(redis.call('SMEMBERS', P .. 'watch:' .. id)) do
     redis.call('PUBLISH', P .. 'changed:' .. watcher, id)
   end
 end
 
--- A client library repeats a call whose answer was lost. What hands something out keeps its reply under the id of the
--- call for a while, so that a repetition gets the same and not more.
+-- redis-py repeats a call whose answer was lost. A script that hands something out caches its reply by the call's id for
+-- a while, so that the repeated call gets the same.
 local function cached_reply(call) return redis.call('GET', P .. 'call:' .. call) end
 
 local function cache_reply(call, reply, ms)

@@ -1,9 +1,8 @@
 #!lua
--- Does what the service's scripts do, on keys of its own. Returns what the server's user may not do, in the server's
--- words; fails with what stops all writes.
--- KEYS[1] is the prefix; ARGV[1] too.
+-- Runs the commands of the service's scripts on keys of its own. Returns the errors about missing permissions; fails if
+-- the server takes no writes. KEYS[1] and ARGV[1] are the prefix.
 local prefix, missing = ARGV[1], {}
-local function key(kind) return prefix .. 'probe:' .. kind end
+local function key(name) return prefix .. 'probe:' .. name end
 local text, number, hash, list, set, zset, stream =
   key('text'), key('number'), key('hash'), key('list'), key('set'), key('zset'), key('stream')
 

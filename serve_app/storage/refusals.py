@@ -1,4 +1,4 @@
-"""Refusals of a Redis server that answers but carries nothing out, and the probe that finds them."""
+"""Refusals of a Redis server that answers but runs no commands, and the probe that finds them."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 _CODE: Final = re.compile(rf"({'|'.join(_REASONS)})\b")
 _ACL_IN_SCRIPT: Final = "ACL failure in script"
-"""Begins the answer to a script that its user may call, where the user may not do what the script does."""
+"""Prefix of the error of a script that the user may call, but not with the commands in it."""
 
 
 class StoreRefused(RedisError):
-    """The server answered that it can't or may not do this now. `code` is a key of `_REASONS`."""
+    """The server answered that it does not run the command. `code` is a key of `_REASONS`."""
 
     def __init__(self, code: str, answer: str) -> None:
-        """`answer` is the server's own, for operators: it may name its user, keys and commands."""
+        """`answer` is the server's, for operators only: it may name its user, keys and commands."""
         super().__init__(answer)
         self.code = code
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Raises StoreRefused in place of the answers that mean it."""
+def translate_refusals() -> Iterator[None]:
+    """Raises StoreRefused in place of redis-py's errors for refusals."""
     try:
         yield
     except ResponseError as problem:
-        # A pipeline puts its command in front of the server's answer.
+        # A pipeline prepends its command to the server's answer.
         answer = str(problem).rpartition("caused error: ")[2]
         code = NO_PERMISSION if answer.removeprefix("ERR ").startswith(_ACL_IN_SCRIPT) else problem.status_code
         if code not in _REASONS:
@@ -64,16 +64,16 @@ def refusals() -> Iterator[None]:
 
 
 async def probe(redis: Redis, prefix: str) -> list[str]:
-    """Does what the service's scripts do. Returns what the server's user may not do, in the server's words.
+    """Runs the commands of the service's scripts. Returns the server's errors about missing permissions.
 
-    Raises RedisError for what stops all writes.
+    Raises RedisError if the server takes no writes.
     """
     script = redis.register_script(_PROBE.read_text())
     return await cast(Awaitable[list[str]], script(keys=[prefix], args=[prefix]))
 
 
 async def probe_subscription(redis: Redis, prefix: str) -> list[str]:
-    """Subscribes as the service does. Returns what `probe` does."""
+    """Subscribes as the service does. Returns errors like `probe`."""
     async with redis.pubsub() as pubsub:
         try:
             await pubsub.subscribe(f"{prefix}done")
@@ -84,23 +84,22 @@ async def probe_subscription(redis: Redis, prefix: str) -> list[str]:
 
 
 class MissingPermissions(ValueError):
-    """The server's user may not do what the service needs."""
+    """The server's user lacks permissions that the service needs."""
 
     def __init__(self, missing: list[str], prefix: str) -> None:
-        """`missing` is in the server's words."""
         self.problem = f"the user of redis.url lacks permissions: {'; '.join(dict.fromkeys(missing))}"
         self.remedy = f"ACL SETUSER … ~{prefix}* &{prefix}* +@all -@dangerous +info"
         super().__init__(f"{self.problem}. Grant them: {self.remedy}")
 
 
 async def check_permissions(redis: Redis, prefix: str) -> None:
-    """Raises MissingPermissions, or RedisError for what stops all writes."""
+    """Raises MissingPermissions, or RedisError if the server takes no writes."""
     if missing := await probe(redis, prefix) + await probe_subscription(redis, prefix):
         raise MissingPermissions(missing, prefix)
 
 
 def describe_store_problem(problem: BaseException) -> str | None:
-    """Why the server refuses, fit for anyone's eyes; None for a server that is out of reach."""
+    """Returns why the server refuses, without internals; None if it is out of reach."""
     match problem:
         case StoreRefused():
             return _REASONS[problem.code]

@@ -1,8 +1,8 @@
-"""Lua scripts: loaded from files, each with the code it shares in front.
+"""Lua scripts, loaded from files and concatenated with the code that they share; and Redis' clock.
 
-Whatever ends work, or makes room, may run when the server's memory is used up (`flags=allow-oom`); what begins work may
-not. Every script names its prefix as a key: a prefix with a hash tag (`{gen}:`) keeps all keys of a service in one
-slot, so that a server in cluster mode takes them.
+Scripts that end work or free memory may run when the server's memory is used up (`flags=allow-oom`); scripts that begin
+work may not. Every script declares its prefix as a key: a prefix with a hash tag (`{gen}:`) keeps all keys of a service
+in one slot, so that a server in cluster mode takes them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import TimeoutError
 
 PRELUDE: Final = Path(__file__).with_name("prelude.lua")
-"""Names of keys, the time and helpers; every script begins with it."""
+"""Names of keys and helpers, with which every script begins."""
 
 
 def concat_scripts(*files: Path) -> str:
-    """The texts of these files, one after the other. The flags of the last one, `#!lua flags=…`, are those of all."""
-    *preludes, own = (file.read_text() for file in files)
-    first, newline, rest = own.partition("\n")
-    return "".join((first, newline, *preludes, rest) if first.startswith("#!") else (*preludes, own))
+    """Concatenates files. The last one's first line may set the flags of all: `#!lua flags=…`."""
+    *preludes, script = (file.read_text() for file in files)
+    first, newline, remaining = script.partition("\n")
+    return "".join((first, newline, *preludes, remaining) if first.startswith("#!") else (*preludes, script))
 
 
 def milliseconds(seconds: float) -> int:
@@ -35,18 +35,18 @@ def milliseconds(seconds: float) -> int:
 
 
 def flat(fields: Mapping[str, Any]) -> list[Any]:
-    """As `HSET` takes them."""
+    """Returns names and values in the order that `HSET` takes."""
     return [part for pair in fields.items() for part in pair]
 
 
 def call_id() -> str:
-    """Names one call of a script, however often the client library sends it."""
+    """Returns an id for one call of a script, by which the script recognizes redis-py's retries."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """How many replicas must have a step before it counts as done, and how long they may take."""
+    """Number of replicas that must have a write before it counts as done, and the time for them."""
 
     replicas: int = 0
     limit_s: float = 1.0
@@ -56,12 +56,12 @@ UNREPLICATED: Final = Replication()
 
 
 class Scripts:
-    """The scripts of one room, each sent to the server once and then called by its digest."""
+    """Scripts of one package, each sent to the server once and then called by its digest."""
 
     def __init__(
         self, redis: Redis, prefix: str, source: Callable[[str], str], replication: Replication = UNREPLICATED
     ) -> None:
-        """`source` gives a script's text by its name; it finds `prefix` in ARGV[1]."""
+        """`source` returns a script's text by its name. Each script gets `prefix` in ARGV[1]."""
         self._redis = redis
         self._prefix = prefix
         self._source = source
@@ -69,30 +69,30 @@ class Scripts:
         self._scripts: dict[str, AsyncScript] = {}
 
     async def run(self, name: str, args: Sequence[Any]) -> Any:
-        """The reply to the script `name`, whose ARGV is the prefix and then `args`."""
+        """Runs the script `name` with the prefix and `args` as ARGV."""
         return await self._script(name)(keys=[self._prefix], args=[self._prefix, *args])
 
     async def call(self, name: str, queue: str = "", *, replicated: bool = False, **arguments: Any) -> Any:
-        """Returns the decoded answer of a script that takes one JSON object. Arguments that are None are left out.
+        """Runs a script that takes a JSON object, and decodes its answer. Arguments that are None are left out.
 
-        A `replicated` call raises TimeoutError when the replicas have not followed in time.
+        A `replicated` call raises TimeoutError unless the replicas have it in time.
         """
-        given = {argument: value for argument, value in arguments.items() if value is not None}
+        present = {argument: value for argument, value in arguments.items() if value is not None}
         run = self.run_replicated if replicated and self._replication.replicas else self.run
-        answer = await run(name, [queue, json.dumps(given, separators=(",", ":"))])
+        answer = await run(name, [queue, json.dumps(present, separators=(",", ":"))])
         return None if answer is None else json.loads(answer)
 
     async def run_replicated(self, name: str, args: Sequence[Any]) -> Any:
-        """Does as `run`, and waits for the replicas. Raises TimeoutError when they have not followed in time."""
+        """Runs a script and waits for the replicas. Raises TimeoutError unless they have its writes in time."""
         replication = self._replication
         async with self._redis.pipeline(transaction=False) as pipe:
             await self._script(name)(keys=[self._prefix], args=[self._prefix, *args], client=pipe)
-            # WAIT is for the last write of its connection: a step that was taken before writes nothing.
+            # WAIT waits for the connection's last write, but a repeated script may write nothing.
             pipe.incr(f"{self._prefix}replicated")
             pipe.execute_command("WAIT", replication.replicas, milliseconds(replication.limit_s))
-            reply, _, have_it = await pipe.execute()
-        if have_it < replication.replicas:
-            raise TimeoutError(f"{have_it} of {replication.replicas} replicas have it")
+            reply, _, count = await pipe.execute()
+        if count < replication.replicas:
+            raise TimeoutError(f"{count} of {replication.replicas} replicas have the write")
         return reply
 
     def _script(self, name: str) -> AsyncScript:
@@ -102,16 +102,16 @@ class Scripts:
         return script
 
 
-_READ_EVERY_S: Final = 10.0
+_READ_INTERVAL_S: Final = 10.0
 _SLOW_S: Final = 0.25
-"""A reading that took longer says when Redis answered no better than to this."""
+"""Longest time of a reading that is precise enough."""
 
 
 class RedisClock:
-    """Reads `TIME` now and then, and counts on from there: a script can carry its deadline.
+    """Clock of the server for deadlines in scripts. It reads `TIME` now and then and interpolates.
 
-    What this process takes for the time is ahead of Redis' own by no more than a reading took, and never behind it: but
-    for the first reading, if that was slow. Then it is behind by that, until one is fast.
+    It is ahead of Redis' clock by no more than a reading took, and never behind. The exception is a slow first
+    reading: then it is behind by as much until a reading is fast.
     """
 
     def __init__(self, redis: Redis, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -121,14 +121,14 @@ class RedisClock:
         self._read_at = float("-inf")
 
     async def now(self) -> float:
-        """Epoch seconds of the server. Raises RedisError when it has to be read and can't be."""
-        if self._ahead_s is None or self._monotonic() - self._read_at > _READ_EVERY_S:
+        """Returns the server's epoch seconds. Raises RedisError if they have to be read and can't be."""
+        if self._ahead_s is None or self._monotonic() - self._read_at > _READ_INTERVAL_S:
             await self._read()
         assert self._ahead_s is not None
         return self._monotonic() + self._ahead_s
 
     def forget(self) -> None:
-        """Has the time read again: another server may answer by now, after a failover."""
+        """Makes the next call read the time: after a failover, another server answers."""
         self._ahead_s = None
 
     async def _read(self) -> None:

@@ -1,55 +1,54 @@
 """Snapshots of the task store: backup and restore.
 
-It is taken as a replica takes it: the server forks and sends its data as an RDB file, while it serves on. So it is
-consistent over all keys, however many there are.
+The backup speaks as a replica does: the server forks and sends its data as an RDB file, while it goes on serving. The
+snapshot is therefore consistent over all keys.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
-_PIECE: Final = 1 << 20
-_BATCH: Final = 500
+from serve_app.storage.pages import scan_prefix
+from serve_app.storage.redis_internals import stream_reader
+
+_CHUNK: Final = 1 << 20
 
 
 class HalfRestored(RuntimeError):
-    """The store is being filled from a snapshot, or that broke off. The message says what to do."""
+    """A restore is running or was interrupted. The message says what to do."""
 
 
 class SnapshotFailed(Exception):
-    """The server does not send its data, or it can't be put back. The message says why."""
+    """The server does not send its data. The message says why."""
 
 
-async def take(redis: Redis, file: Path) -> int:
-    """Writes the server's data to `file`; returns how many bytes. Raises SnapshotFailed, RedisError."""
+async def take(redis: Redis, file: Path) -> None:
+    """Writes the server's data to `file`. Raises SnapshotFailed, RedisError."""
     connection: Any = await redis.connection_pool.get_connection()
     try:
         await connection.send_command("SYNC")
-        # The client library reads replies; what follows here is a file.
-        reader = cast(asyncio.StreamReader, connection._reader)
-        size = await _read_size(reader)
+        # redis-py would parse the file as a reply.
+        reader = stream_reader(connection)
+        remaining = await _read_size(reader)
         with file.open("wb") as target:
-            remaining = size
             while remaining:
-                piece = await reader.read(min(_PIECE, remaining))
-                if not piece:
+                chunk = await reader.read(min(_CHUNK, remaining))
+                if not chunk:
                     raise SnapshotFailed("the server broke off")
-                await asyncio.to_thread(target.write, piece)
-                remaining -= len(piece)
-        return size
+                await asyncio.to_thread(target.write, chunk)
+                remaining -= len(chunk)
     finally:
-        # What comes next on it is every write from now on.
+        # The server sends all further writes on this connection.
         await connection.disconnect(nowait=True)
         await redis.connection_pool.release(connection)
 
 
 async def _read_size(reader: asyncio.StreamReader) -> int:
-    """The size of the file that follows. Until it has been written, the server sends empty lines."""
+    """Returns the size of the file that follows. The server sends empty lines until it has written the file."""
     while not (line := (await reader.readline()).strip()):
         if reader.at_eof():
             raise SnapshotFailed("the server broke off")
@@ -59,7 +58,7 @@ async def _read_size(reader: asyncio.StreamReader) -> int:
 
 
 def marker(prefix: str) -> str:
-    """The key that is there while a store is being filled."""
+    """Returns the key that exists while a store is being restored."""
     return f"{prefix}restoring"
 
 
@@ -70,9 +69,9 @@ async def check_whole(redis: Redis, prefix: str) -> None:
 
 
 async def copy(source: Redis, target: Redis, prefix: str) -> int:
-    """Writes every key below the prefix anew, with its remaining life; returns how many."""
+    """Copies every key below the prefix with its remaining life. Returns how many keys it copied."""
     count = 0
-    async for keys in _batches(source, prefix):
+    async for keys in scan_prefix(source, prefix):
         reads = source.pipeline(transaction=False)
         for key in keys:
             reads.pttl(key)
@@ -80,23 +79,8 @@ async def copy(source: Redis, target: Redis, prefix: str) -> int:
         answers = await reads.execute()
         writes = target.pipeline(transaction=False)
         for key, life_ms, value in zip(keys, answers[::2], answers[1::2], strict=True):
-            if value is not None:  # it has expired meanwhile
+            if value is not None:  # None if it has expired since
                 writes.restore(key, max(0, life_ms), value, replace=True)
                 count += 1
         await writes.execute()
     return count
-
-
-async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[str]]:
-    cursor = 0
-    while True:
-        cursor, keys = await redis.scan(cursor, match=f"{glob_literal(prefix)}*", count=_BATCH)
-        if keys:
-            yield cast(list[str], keys)
-        if not cursor:
-            return
-
-
-def glob_literal(prefix: str) -> str:
-    """Escapes a text for a Redis glob pattern."""
-    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in prefix)

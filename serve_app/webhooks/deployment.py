@@ -15,7 +15,7 @@ from serve_app.encryption import Sealer
 from serve_app.inputs.links import LinkSigner, get_link_secret
 from serve_app.inputs.ssrf import UrlGuard
 from serve_app.storage import connection
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 from serve_app.tasks.serializer import ResultSerializer
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox

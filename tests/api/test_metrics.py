@@ -132,7 +132,7 @@ async def _happen(service: Service) -> None:
     await outbox.record(claim, AttemptRecord(1.0, 204), DeliveryOutcome.DELIVERED)
     tally = CounterBuffer()
     tally.observe(CounterName.MODERATION, "request", 0.2)
-    await tally.add_to(tasks.redis, prefix)
+    await tally.flush(tasks.redis, prefix)
     await tasks.report(QUEUE, {"steps": 1}, {"device": "cpu"})
 
 

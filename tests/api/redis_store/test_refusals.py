@@ -17,7 +17,7 @@ from support.http_service import StartService
 
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
-from serve_app.storage.refusals import StoreRefused, describe_store_problem, refusals
+from serve_app.storage.refusals import StoreRefused, describe_store_problem, translate_refusals
 
 
 def _fail_snapshots(redis: Redis, folder: Path) -> None:
@@ -86,14 +86,14 @@ def test_a_refusing_server_is_named_and_forgiven(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refusals_by_code(problem: ResponseError, code: str) -> None:
-    with pytest.raises(StoreRefused) as refused, refusals():
+    with pytest.raises(StoreRefused) as refused, translate_refusals():
         raise problem
     assert refused.value.code == code
     assert f"({code})" in str(describe_store_problem(refused.value))
 
 
 def test_faults_of_scripts_are_no_refusals() -> None:
-    with pytest.raises(ResponseError), refusals():
+    with pytest.raises(ResponseError), translate_refusals():
         raise ResponseError("ERR user_script:3: Script attempted to access nonexistent global variable 'BUSY'")
 
 

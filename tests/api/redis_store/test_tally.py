@@ -19,8 +19,8 @@ async def test_counts_of_several_processes_add_up(redis: Redis, prefix: str) -> 
         tally = CounterBuffer()
         tally.observe(CounterName.MODERATION, "request", seconds)
         tally.count(CounterName.REFUSALS, "queue_full gen-pro")
-        await tally.add_to(redis, prefix)
-        await tally.add_to(redis, prefix)
+        await tally.flush(redis, prefix)
+        await tally.flush(redis, prefix)
     histogram = TIMES.read("request", await read_counters(redis, prefix, CounterName.MODERATION))
     counted = dict(histogram.buckets)
     assert (counted[0.005], counted[0.1], counted[0.25], counted[180.0], histogram.count) == (1, 1, 2, 2, 3)
@@ -33,7 +33,7 @@ async def test_what_can_not_be_added_is_added_later_at_the_latest_at_the_end(red
     async with asyncio.timeout(60), tally.flush_periodically(unreachable, prefix):
         tally.count(CounterName.REFUSALS, "a b")
         with pytest.raises(RedisError):
-            await tally.add_to(unreachable, prefix)
+            await tally.flush(unreachable, prefix)
     async with tally.flush_periodically(redis, prefix):
         tally.count(CounterName.REFUSALS, "a b")
     assert await read_counters(redis, prefix, CounterName.REFUSALS) == {"a b": "2"}

@@ -15,8 +15,8 @@ from deployments.contract.model import ModelSpec
 from deployments.replica import MediaModel
 from deployments.telemetry import logs
 from serve_app.background import BackgroundTasks
-from serve_app.storage import pages
-from serve_app.storage.pages import LogLevels
+from serve_app.storage import log_levels
+from serve_app.storage.log_levels import LogLevels
 
 MODULE, OTHER = "serve_app.dispatcher", "serve_app.webhooks"
 
@@ -35,7 +35,7 @@ def _as_before() -> Iterator[None]:
 @pytest.fixture
 async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogLevels]:
     """A process of the service, whose settings have a level for one module."""
-    monkeypatch.setattr(pages, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(log_levels, "_POLL_INTERVAL_S", 0.01)
     levels = LogLevels(redis, prefix, {OTHER: "error"})
     logs.set_levels({OTHER: "error"})
     loops = BackgroundTasks({"log levels": levels.follow})

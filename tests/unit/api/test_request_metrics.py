@@ -16,9 +16,9 @@ class RecordingTally(CounterBuffer):
         super().__init__()
         self.timings: list[tuple[str, float]] = []
 
-    def observe(self, what: CounterName, name: str, seconds: float) -> None:
-        assert what is CounterName.REQUESTS
-        self.timings.append((name, seconds))
+    def observe(self, counter: CounterName, label: str, seconds: float) -> None:
+        assert counter is CounterName.REQUESTS
+        self.timings.append((label, seconds))
 
 
 @pytest.fixture
