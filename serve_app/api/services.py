@@ -35,7 +35,7 @@ from serve_app.config.specs import rewriter_tasks
 from serve_app.deletion import ProjectDeletion
 from serve_app.encryption import Sealer
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.finetunes.upload import Uploads
+from serve_app.finetunes.upload import FinetuneUploads
 from serve_app.inputs.fetch import FetchLimiter
 from serve_app.inputs.inputs import Inputs
 from serve_app.inputs.links import LinkSigner, get_link_secret
@@ -95,7 +95,7 @@ class TaskServices:
 class InputServices:
     submission: SubmissionContext
     finetunes: FinetuneRegistry
-    uploads: Uploads
+    uploads: FinetuneUploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ async def open_services(
                 rewriter_tasks(catalog.rewriter, settings),
             ),
             finetunes=finetunes,
-            uploads=Uploads(finetunes, objects, settings, catalog),
+            uploads=FinetuneUploads(finetunes, objects, settings, catalog),
         ),
     )
     try:

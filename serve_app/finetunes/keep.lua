@@ -1,6 +1,6 @@
--- Writes the record of a tuned model, and its place in the index.
--- record index id created project_record is_new, then field value ...
--- Returns 1; 0 and changes nothing where a new one is for a closed project, or one that is not was removed meanwhile.
+-- Writes the record of a tuned model and indexes it.
+-- ARGV: record index id created project_record is_new, then field value ...
+-- Returns 1; 0 without a change if a new one is for a closed project, or an earlier one was deleted.
 if ARGV[6] == '1' then
   if redis.call('HEXISTS', ARGV[5], 'closed') == 1 and redis.call('EXISTS', ARGV[1]) == 0 then return 0 end
 elseif redis.call('EXISTS', ARGV[1]) == 0 then

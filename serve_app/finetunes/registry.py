@@ -5,10 +5,10 @@
 | `gen:finetune:{id}` | hash | `id name project endpoint queue key status rank layers size created` |
 | `gen:finetunes:{project}` | zset | the project's ids by upload |
 
-`name` is sealed where the settings seal what clients wrote.
+`name` is sealed if the settings say so.
 
-A tuned model is `Pending` from before its file is stored until it has been checked; only then it is `Ready`. What a
-crashed upload leaves behind is therefore always listed, and can be deleted.
+A tuned model is `Pending` while its file is being stored, then `Ready`. The remains of a crashed upload are therefore
+always listed and can be deleted.
 """
 
 from __future__ import annotations
@@ -33,11 +33,31 @@ _HERE: Final = Path(__file__).parent
 
 
 class FinetunesClosed(Exception):
-    """The project takes no more tuned models until it is opened again."""
+    """The project is closed and takes no tuned models."""
 
 
-class Removed(Exception):
-    """The entry was removed while its file was being stored."""
+class FinetuneDeleted(Exception):
+    """The tuned model was deleted while its file was being stored."""
+
+
+class InvalidAdapter(ValueError):
+    """The file is no tuned model of the base. Clients may read the message."""
+
+
+class CheckFailed(Exception):
+    """The file could not be checked, for example because the base's description is out of reach."""
+
+
+class TooManyFinetunes(Exception):
+    """The project has too many tuned models, or too many are being uploaded. Clients may read the message."""
+
+
+class UploadTooSlow(Exception):
+    """The file did not come in time. Clients may read the message."""
+
+
+class ObjectStoreUnreachable(Exception):
+    """The object store is out of reach or full, or it refuses to store or delete a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +66,17 @@ class Finetune:
     name: str
     project: str
     endpoint: str
-    """The base endpoint it was made for."""
+    """Endpoint of the base model."""
     queue: str
     key: str
-    """Of its weights, in the object store."""
+    """Key of the weights in the object store."""
     created: float
     """Epoch seconds."""
     status: Literal["Pending", "Ready"] = "Pending"
     rank: int = 0
     layers: int = 0
     size: int = 0
-    """Length of the file in bytes."""
+    """Bytes of the file."""
 
 
 class FinetuneRegistry:
@@ -69,7 +89,7 @@ class FinetuneRegistry:
         )
 
     async def begin(self, name: str, project: str, endpoint: str, queue: str) -> Finetune:
-        """A new entry, `Pending`, that says where its file is to be stored. Raises FinetunesClosed."""
+        """Creates a `Pending` tuned model. Raises FinetunesClosed."""
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
         finetune = Finetune(finetune_id, name, project, endpoint, queue, key, round(time.time(), 3))
@@ -78,25 +98,26 @@ class FinetuneRegistry:
         return finetune
 
     async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:
-        """Makes the entry `Ready`. Raises Removed."""
+        """Makes the tuned model `Ready`. Raises FinetuneDeleted."""
         ready = dataclasses.replace(finetune, status="Ready", rank=rank, layers=layers, size=size)
         if not await self._write(ready, new=False):
-            raise Removed
+            raise FinetuneDeleted
         return ready
 
     async def get(self, finetune_id: str, project: str) -> Finetune | None:
-        """None when the project has no such tuned model."""
+        """Returns a tuned model of the project, if it exists."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
         return self._finetune(raw) if raw and raw["project"] == project else None
 
     async def weights(self, finetune_id: str, project: str, queue: str) -> str | None:
-        """The object with the weights of a finetune that is ready, and for this model; None where there is none."""
+        """Returns the key of the weights if the tuned model is `Ready` and of this base."""
         finetune = await self.get(finetune_id, project)
-        usable = finetune is not None and finetune.status == "Ready" and finetune.queue == queue
-        return finetune.key if finetune is not None and usable else None
+        if finetune is None or finetune.status != "Ready" or finetune.queue != queue:
+            return None
+        return finetune.key
 
     async def list(self, project: str) -> list[Finetune]:
-        """Newest first."""
+        """Lists the tuned models of the project, newest first."""
         ids = await cast(Awaitable[list[str]], self._redis.zrange(self._index(project), 0, -1, desc=True))
         pipe = self._redis.pipeline(transaction=False)
         for finetune_id in ids:
@@ -139,29 +160,9 @@ class FinetuneRegistry:
         )
 
     def _name(self, raw: dict[str, str]) -> str:
-        """Its id where the key of its name is gone: it is as usable as before."""
+        """Returns the name; the id if the name's sealing key is gone, as the tuned model is usable all the same."""
         try:
             return self._at_rest.open(raw["name"])
         except UnknownSealingKey:
             logger.error("finetune %s was sealed with a key that is no longer among sealing.keys", raw["id"])
             return raw["id"]
-
-
-class Refused(ValueError):
-    """The file is no tuned model of the base."""
-
-
-class CheckFailed(Exception):
-    """Nothing can be said of the file now: the base's description is out of reach, say."""
-
-
-class TooMany(Exception):
-    """The project has as many tuned models as it may, or too many are being uploaded."""
-
-
-class TooSlow(Exception):
-    """The file did not come in time."""
-
-
-class ObjectStoreUnreachable(Exception):
-    """The object store is away, full or refuses to store or delete a file."""

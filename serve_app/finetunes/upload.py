@@ -13,73 +13,65 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.projects import Project
 from serve_app.config.catalog import Catalog
-from serve_app.config.settings import Settings
+from serve_app.config.settings import FinetuneSettings, Settings
 from serve_app.finetunes.registry import (
     CheckFailed,
     Finetune,
+    FinetuneDeleted,
     FinetuneRegistry,
+    InvalidAdapter,
     ObjectStoreUnreachable,
-    Refused,
-    Removed,
-    TooMany,
-    TooSlow,
+    TooManyFinetunes,
+    UploadTooSlow,
 )
 
 logger = logging.getLogger(__name__)
 
 GRACE_S: Final = 10.0
-"""Seconds that an upload may lag behind its rate, at its beginning and in all."""
+"""Seconds that an upload may lag behind its minimum speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class UploadLimits:
-    max_mb: int
-    """MiB."""
-    receive_s: float
-    """For the whole file."""
-    min_kb_per_s: float
-    """KiB per second, from the beginning to any moment."""
-
-    def time_for(self, size: int) -> float:
-        """When more than `size` bytes must have come, in seconds after the beginning."""
-        return min(self.receive_s, GRACE_S + size / (self.min_kb_per_s * 1024))
+def next_byte_within_s(size: int, limits: FinetuneSettings) -> float:
+    """Returns the seconds after the start by which more than `size` bytes must have come."""
+    return min(limits.receive_s, GRACE_S + size / (limits.min_kb_per_s * 1024))
 
 
-async def save(chunks: AsyncIterator[bytes], file: Path, limits: UploadLimits) -> int:
-    """Writes what comes, in a thread. Returns how much. Raises Refused or TooSlow."""
-    began = asyncio.get_running_loop().time()
+async def save(chunks: AsyncIterator[bytes], file: Path, limits: FinetuneSettings) -> int:
+    """Writes the chunks to a file and returns its size. Raises InvalidAdapter or UploadTooSlow."""
+    started_at = asyncio.get_running_loop().time()
     size = 0
     try:
-        async with asyncio.timeout_at(began + limits.time_for(0)) as patience:
+        async with asyncio.timeout_at(started_at + next_byte_within_s(0, limits)) as timeout:
             with await asyncio.to_thread(file.open, "wb") as target:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > limits.max_mb * 2**20:
-                        raise Refused(f"a tuned model may have at most {limits.max_mb} MiB")
+                        raise InvalidAdapter(f"a tuned model may have at most {limits.max_mb} MiB")
                     await asyncio.to_thread(target.write, chunk)
-                    patience.reschedule(began + limits.time_for(size))
+                    timeout.reschedule(started_at + next_byte_within_s(size, limits))
     except TimeoutError:
-        raise TooSlow(
+        raise UploadTooSlow(
             "The upload came too slowly: "
             f"it must be whole within {limits.receive_s:g} s, and come at {limits.min_kb_per_s:g} KiB/s or more"
         ) from None
     if size == 0:
-        raise Refused("the body is empty: send the safetensors file itself")
+        raise InvalidAdapter("the body is empty: send the safetensors file itself")
     return size
 
 
 _CHECK: Final = (sys.executable, "-m", "deployments.lora.check")
-_PATIENCE: Final = 2
-"""Wall-clock seconds per second of processor time, beside those of the start."""
+_CLOCK_PER_CPU: Final = 2
+"""Seconds on the clock per second of CPU time, besides those of the start."""
 _START_S: Final = 60
+_LOGGED_CHARS: Final = 2000
 _MEMORY_MB: Final = 512
 _MEMORY_PER_MB: Final = 4
-"""MiB per MiB of the file: its bytes, its tensors, and intermediate results of the largest."""
+"""MiB per MiB of the file: its bytes, its tensors, and intermediate results of the largest tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +79,17 @@ class FinetuneBase:
     checkpoint: str
     revision: str | None = None
     stock: bool = False
-    """True where diffusers' own pipeline serves it, even if a native family could."""
+    """True if diffusers' own pipeline serves the base, even if a native family could."""
 
 
-async def check_file(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> dict[str, Any]:
-    """Returns its `rank` and `layers`. `size` is its length in bytes. Raises Refused or CheckFailed."""
+@dataclass(frozen=True, slots=True)
+class AdapterShape:
+    rank: int
+    layers: int
+
+
+async def check_file(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> AdapterShape:
+    """Checks a file of `size` bytes in a process of its own. Raises InvalidAdapter or CheckFailed."""
     memory_mb = _MEMORY_MB + _MEMORY_PER_MB * size // 2**20
     options = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb), *(["--stock"] if base.stock else []))
     process = await asyncio.create_subprocess_exec(
@@ -100,7 +98,7 @@ async def check_file(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> d
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(_START_S + _PATIENCE * cpu_s):
+        async with asyncio.timeout(_START_S + _CLOCK_PER_CPU * cpu_s):
             output, errors = await process.communicate()
     except TimeoutError:
         raise CheckFailed from None
@@ -110,54 +108,46 @@ async def check_file(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> d
             await process.wait()
     messages = [json.loads(line) for line in output.splitlines()]
     if process.returncode:
-        logger.error("the check of a tuned model ended with %d: %s", process.returncode, _tail(errors))
+        stderr = errors.decode(errors="replace")[-_LOGGED_CHARS:]
+        logger.error("the check of a tuned model ended with %d: %s", process.returncode, stderr)
         if not messages:
-            raise CheckFailed  # before it came to the file's tensors
+            raise CheckFailed  # it had not read the file's tensors yet
         if process.returncode == -signal.SIGXCPU:
-            raise Refused(f"its check takes more than {cpu_s} s")
-        raise Refused("it is damaged, or its check takes too much memory")
+            raise InvalidAdapter(f"its check takes more than {cpu_s} s")
+        raise InvalidAdapter("it is damaged, or its check takes too much memory")
     if "error" in messages[-1]:
-        raise Refused(messages[-1]["error"])
-    return messages[-1]
+        raise InvalidAdapter(messages[-1]["error"])
+    return AdapterShape(messages[-1]["rank"], messages[-1]["layers"])
 
 
-def _tail(errors: bytes) -> str:
-    return errors.decode(errors="replace")[-2000:]
+_MAX_CHECKS: Final = 2
+"""Maximum of concurrent checks: each takes a CPU, and several times its file in memory."""
 
 
-_CHECKS: Final = 2
-"""Checks at a time in one process: each takes a processor, and several times its file in memory."""
-
-
-class Uploads:
+class FinetuneUploads:
     def __init__(self, registry: FinetuneRegistry, objects: ObjectStore, settings: Settings, catalog: Catalog) -> None:
         self._registry = registry
         self._objects = objects
         self._settings = settings
         self._catalog = catalog
-        self._places = Places(settings.finetunes.max_parallel)
-        self._checks = asyncio.Semaphore(_CHECKS)
+        self._slots = UploadSlots(settings.finetunes.max_parallel)
+        self._checks = asyncio.Semaphore(_MAX_CHECKS)
 
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: Project, endpoint: str) -> Finetune:
-        """Takes the file's bytes as they come.
-
-        Raises FinetunesClosed, Removed, or an error of refusals.py; then nothing is kept.
-        """
-        most = self._settings.finetunes.max_per_project
-        if await self._registry.count(project.id) >= most:
-            raise TooMany(f"This project may have {most} tuned models; delete one first")
-        with self._places.one(project.id, project.organization):
+        """Receives, checks and stores a file. Raises an error of `finetunes/registry.py`; then it stores nothing."""
+        limit = self._settings.finetunes.max_per_project
+        if await self._registry.count(project.id) >= limit:
+            raise TooManyFinetunes(f"This project may have {limit} tuned models; delete one first")
+        with self._slots.acquire(project.id, project.organization):
             return await self._receive_file(chunks, name, project.id, endpoint)
 
     async def _receive_file(self, chunks: AsyncIterator[bytes], name: str, project: str, endpoint: str) -> Finetune:
-        chosen = self._settings.finetunes
-        limits = UploadLimits(chosen.max_mb, chosen.receive_s, chosen.min_kb_per_s)
-        base = self._catalog.endpoints[endpoint]
+        limits, base = self._settings.finetunes, self._catalog.endpoints[endpoint]
         with tempfile.TemporaryDirectory(prefix="finetune-") as folder:
             file = Path(folder) / "weights.safetensors"
             size = await save(chunks, file, limits)
             async with self._checks:
-                metadata = await check_file(file, size, self._base(base.model), chosen.check_s)
+                shape = await check_file(file, size, self._base(base.model), limits.check_s)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
             try:
                 await self._objects.put_file(finetune.key, file, "application/octet-stream")
@@ -165,14 +155,13 @@ class Uploads:
                 await self._registry.remove(finetune)
                 raise ObjectStoreUnreachable from problem
         try:
-            return await self._registry.finish(finetune, rank=metadata["rank"], layers=metadata["layers"], size=size)
-        except Removed:
+            return await self._registry.finish(finetune, rank=shape.rank, layers=shape.layers, size=size)
+        except FinetuneDeleted:
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
             raise
 
     async def remove(self, finetune: Finetune) -> None:
-        """Tasks that use it and have not begun will end as `Error`. Raises OutOfReach, and may be called again: the
-        entry goes last, as nothing else knows where the file is."""
+        """Deletes the file, then the record, which names the file. Raises ObjectStoreUnreachable; then repeat it."""
         try:
             await self._objects.delete_prefix(f"finetunes/{finetune.id}")
         except UNREACHABLE as problem:
@@ -180,33 +169,35 @@ class Uploads:
         await self._registry.remove(finetune)
 
     def _base(self, name: str) -> FinetuneBase:
-        """Returns what has the configuration of a model, and whether diffusers' own pipeline runs it."""
+        """Returns the base of a model's adapters, against which files are checked."""
         config = self._catalog.models[name].config(self._settings.model(name))
         if config.config_from:
             return FinetuneBase(config.config_from, None, config.is_generic)
         return FinetuneBase(config.checkpoint, config.revision, config.is_generic)
 
 
-class Places:
-    def __init__(self, places: int) -> None:
-        """A project has one of them at a time, an organization half."""
-        self._places = places
-        self._per_organization = max(1, places // 2)
+class UploadSlots:
+    """Concurrent uploads: one per project, half of the slots per organization."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._per_organization = max(1, slots // 2)
         self._projects: set[str] = set()
         self._organizations: Counter[str] = Counter()
 
     @contextmanager
-    def one(self, project: str, organization: str) -> Iterator[None]:
-        """Raises TooMany."""
+    def acquire(self, project: str, organization: str) -> Iterator[None]:
+        """Raises TooManyFinetunes."""
         if project in self._projects:
-            raise TooMany("This project uploads a tuned model already; try again when that has ended")
-        most = self._per_organization
-        if self._organizations[organization] >= most:
-            raise TooMany(
-                f"This organization uploads {most} tuned models already, as many as it may at a time; try again shortly"
+            raise TooManyFinetunes("This project uploads a tuned model already; try again when that has ended")
+        limit = self._per_organization
+        if self._organizations[organization] >= limit:
+            raise TooManyFinetunes(
+                f"This organization uploads {limit} tuned models already, as many as it may at a time; "
+                "try again shortly"
             )
-        if len(self._projects) >= self._places:
-            raise TooMany("Other tuned models are being uploaded; try again shortly")
+        if len(self._projects) >= self._slots:
+            raise TooManyFinetunes("Other tuned models are being uploaded; try again shortly")
         self._projects.add(project)
         self._organizations[organization] += 1
         try:

@@ -15,7 +15,15 @@ from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.routes.schemas import PROJECT_CLOSED, errors
 from serve_app.api.services import Deps
-from serve_app.finetunes.registry import CheckFailed, Finetune, FinetunesClosed, Refused, Removed, TooMany, TooSlow
+from serve_app.finetunes.registry import (
+    CheckFailed,
+    Finetune,
+    FinetuneDeleted,
+    FinetunesClosed,
+    InvalidAdapter,
+    TooManyFinetunes,
+    UploadTooSlow,
+)
 from serve_app.submission.errors import Invalid
 
 router = APIRouter(prefix="/v1", tags=["tuned models"], route_class=JsonRoute)
@@ -78,18 +86,18 @@ async def upload_finetune(
         finetune = await services.inputs.uploads.receive(
             request.stream(), name=name, project=caller.project, endpoint=base
         )
-    except Refused as reason:
+    except InvalidAdapter as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
     except ClientDisconnect:
         raise HTTPException(400, "The body ended early") from None  # not a failure of the service
-    except TooSlow as reason:
+    except UploadTooSlow as reason:
         # The rest of the body stays unread, so the connection can't be reused.
         raise HTTPException(408, str(reason), {"Connection": "close"}) from None
-    except TooMany as reason:
+    except TooManyFinetunes as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
     except FinetunesClosed:
         raise ApiError(403, "project_closed", PROJECT_CLOSED) from None
-    except Removed:
+    except FinetuneDeleted:
         raise HTTPException(409, "This tuned model was deleted while it was being uploaded") from None
     except CheckFailed:
         raise HTTPException(503, "The file could not be checked now; try again later", {"Retry-After": "30"}) from None

@@ -28,7 +28,7 @@ from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.deletion import DeletionRecord, ProjectDeletion
 from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
-from serve_app.finetunes.registry import FinetuneRegistry, Removed
+from serve_app.finetunes.registry import FinetuneDeleted, FinetuneRegistry
 from serve_app.inputs.ssrf import parse_destination
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
@@ -191,7 +191,7 @@ async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_t
     second = await house.erase()
     assert second.started_at == first.started_at
     assert await house.erase() == second
-    with pytest.raises(Removed):
+    with pytest.raises(FinetuneDeleted):
         await house.finetunes.finish(finetune, rank=1, layers=1, size=1)
     assert await house.find_word(MARK) == []
 

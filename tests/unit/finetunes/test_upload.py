@@ -11,54 +11,63 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve_app.config.settings import FinetuneSettings
 from serve_app.finetunes import upload
-from serve_app.finetunes.registry import CheckFailed, Refused, TooMany, TooSlow
-from serve_app.finetunes.upload import GRACE_S, FinetuneBase, Places, UploadLimits, check_file, save
+from serve_app.finetunes.registry import CheckFailed, InvalidAdapter, TooManyFinetunes, UploadTooSlow
+from serve_app.finetunes.upload import (
+    GRACE_S,
+    AdapterShape,
+    FinetuneBase,
+    UploadSlots,
+    check_file,
+    next_byte_within_s,
+    save,
+)
 
 
-def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:
-    stack.enter_context(places.one(project, organization))
+def take(stack: ExitStack, slots: UploadSlots, project: str, organization: str) -> None:
+    stack.enter_context(slots.acquire(project, organization))
 
 
-def refusal(places: Places, project: str, organization: str) -> str:
-    with pytest.raises(TooMany) as refused, places.one(project, organization):
+def refusal(slots: UploadSlots, project: str, organization: str) -> str:
+    with pytest.raises(TooManyFinetunes) as refused, slots.acquire(project, organization):
         pass
     return str(refused.value)
 
 
 def test_a_project_has_one_place() -> None:
-    places = Places(4)
-    with places.one("p", "a"):
-        assert "This project" in refusal(places, "p", "a")
-        with places.one("q", "a"):
+    slots = UploadSlots(4)
+    with slots.acquire("p", "a"):
+        assert "This project" in refusal(slots, "p", "a")
+        with slots.acquire("q", "a"):
             pass
-    with places.one("p", "a"):
+    with slots.acquire("p", "a"):
         pass
 
 
 def test_an_organization_has_half_of_the_places_however_many_projects_it_has() -> None:
-    places = Places(5)
+    slots = UploadSlots(5)
     with ExitStack() as stack:
         for project in ("p", "q"):
-            take(stack, places, project, "a")
-        assert "This organization uploads 2" in refusal(places, "r", "a")
-        take(stack, places, "s", "b")
-    take(stack := ExitStack(), places, "r", "a")
+            take(stack, slots, project, "a")
+        assert "This organization uploads 2" in refusal(slots, "r", "a")
+        take(stack, slots, "s", "b")
+    take(stack := ExitStack(), slots, "r", "a")
     stack.close()
 
 
 def test_all_places_are_given_and_come_back() -> None:
-    places = Places(4)
+    slots = UploadSlots(4)
     for _ in range(3):
         with ExitStack() as stack:
             for n in range(4):
-                take(stack, places, f"p{n}", f"organization {n}")
-            assert "Other tuned models" in refusal(places, "q", "b")
-        with pytest.raises(RuntimeError), places.one("p", "a"):
+                take(stack, slots, f"p{n}", f"organization {n}")
+            assert "Other tuned models" in refusal(slots, "q", "b")
+        with pytest.raises(RuntimeError), slots.acquire("p", "a"):
             raise RuntimeError
 
 
-LIMITS = UploadLimits(max_mb=1, receive_s=100, min_kb_per_s=64)
+LIMITS = FinetuneSettings(max_mb=1, receive_s=100, min_kb_per_s=64)
 PATIENCE_S = 60
 
 
@@ -81,9 +90,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_there_is_time_for_what_has_come_and_a_little_more() -> None:
-    assert LIMITS.time_for(0) == GRACE_S
-    assert LIMITS.time_for(64 * 1024 * 5) == GRACE_S + 5
-    assert LIMITS.time_for(64 * 1024 * 1000) == 100
+    assert next_byte_within_s(0, LIMITS) == GRACE_S
+    assert next_byte_within_s(64 * 1024 * 5, LIMITS) == GRACE_S + 5
+    assert next_byte_within_s(64 * 1024 * 1000, LIMITS) == 100
 
 
 def test_what_comes_is_written(file: Path) -> None:
@@ -92,30 +101,30 @@ def test_what_comes_is_written(file: Path) -> None:
 
 
 async def test_a_file_that_is_too_large_is_refused_at_once(file: Path) -> None:
-    with pytest.raises(Refused, match="at most 1 MiB"):
+    with pytest.raises(InvalidAdapter, match="at most 1 MiB"):
         await save(trickle(0, b"x" * 2**20), file, LIMITS)
 
 
 async def test_nothing_is_refused(file: Path) -> None:
-    with pytest.raises(Refused, match="empty"):
+    with pytest.raises(InvalidAdapter, match="empty"):
         await save(pieces(), file, LIMITS)
 
 
 @pytest.mark.parametrize(
     ("limits", "grace_s"),
     [
-        (UploadLimits(1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S),
-        (UploadLimits(1, receive_s=100, min_kb_per_s=64), 0.2),
+        (FinetuneSettings(max_mb=1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S),
+        (FinetuneSettings(max_mb=1, receive_s=100, min_kb_per_s=64), 0.2),
     ],
     ids=["in-all", "at-any-moment"],
 )
 @pytest.mark.parametrize("pause_s", [0.01, 1000], ids=["trickle", "silence"])
 async def test_an_upload_that_comes_too_slowly_is_ended(
-    file: Path, monkeypatch: pytest.MonkeyPatch, limits: UploadLimits, grace_s: float, pause_s: float
+    file: Path, monkeypatch: pytest.MonkeyPatch, limits: FinetuneSettings, grace_s: float, pause_s: float
 ) -> None:
     monkeypatch.setattr(upload, "GRACE_S", grace_s)
     async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(TooSlow, match=f"whole within {limits.receive_s:g} s, and come at .* KiB/s"):
+        with pytest.raises(UploadTooSlow, match=f"whole within {limits.receive_s:g} s, and come at .* KiB/s"):
             await save(trickle(pause_s), file, limits)
 
 
@@ -127,7 +136,7 @@ print(json.dumps({"begun": True}), flush=True)
 """
 
 
-async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[str, object]:
+async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> AdapterShape:
     """The verdict where `script` stands in for the check."""
     monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
     return await check_file(file, 1, FinetuneBase("bundled/flux3"), 1)
@@ -135,8 +144,8 @@ async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[
 
 async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     verdict = """print('{"rank": 4, "layers": 1}')"""
-    assert await ask(monkeypatch, file, BEGIN + verdict) == {"rank": 4, "layers": 1}
-    with pytest.raises(Refused, match="too wide"):
+    assert await ask(monkeypatch, file, BEGIN + verdict) == AdapterShape(rank=4, layers=1)
+    with pytest.raises(InvalidAdapter, match="too wide"):
         await ask(monkeypatch, file, """print('{"error": "too wide"}')""")
 
 
@@ -158,7 +167,7 @@ TOO_MUCH_MEMORY = "damaged, or its check takes too much memory"
 async def test_a_file_that_breaks_its_check_is_refused(
     monkeypatch: pytest.MonkeyPatch, file: Path, script: str, message: str
 ) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(InvalidAdapter, match=message):
         await ask(monkeypatch, file, script)
 
 
