@@ -29,7 +29,7 @@ from rich.progress import Progress
 from benchmarks.harness import Benchmark, Goal, Interval, Report
 from deployments.contract.moderation import Tolerance
 from deployments.contract.request import ResolvedRequest
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage.connection import connect
@@ -140,7 +140,7 @@ class MeasuredStore:
 
     async def set_up(self) -> None:
         """Makes the projects and gives their organization ample credits."""
-        await Credits(self.redis, _PREFIX).grant(_ORGANIZATION, "first", 10**14, by="benchmark")
+        await CreditStore(self.redis, _PREFIX).grant(_ORGANIZATION, "first", 10**14, by="benchmark")
         projects = ProjectStore(self.redis, _PREFIX)
         await _in_groups(
             [lambda name=name: projects.create(name, _ORGANIZATION, "benchmark") for name in self.projects]

@@ -1,7 +1,7 @@
-"""API-key authentication: a key to its caller, project and organization, in one step.
+"""API-key authentication.
 
-A key is looked up in one round trip, and cached for 10 s: so long may a change of it, or of what it belongs to,
-take to be seen everywhere.
+A key, its project and its organization are read in one round trip and cached for 10 s, so a change of them takes up to
+10 s to be seen everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serve_app.accounts.organizations import ceilings_from_record, safety_from_r
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project, project_from_record
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
-_AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
+_AUTHENTICATE: Final = (Path(__file__).parent / "authenticate.lua").read_text()
 CACHE_S: Final = 10.0
 CACHE_SIZE: Final = 10_000
 
@@ -29,17 +29,17 @@ CACHE_SIZE: Final = 10_000
 @dataclass(frozen=True, slots=True)
 class Caller:
     id: str
-    """Of the key, or who the token says it is: what the audit log and tasks name."""
+    """Id of the key, or name of the person, for the audit log and tasks."""
     project: Project
     role: Role
     safety: Mapping[str, int]
-    """The organization's own approved safety tolerances, by endpoint."""
+    """Safety tolerances approved for the organization, by endpoint."""
     ceilings: Mapping[str, int] = field(default_factory=dict)
-    """The organization's own, by category of moderation."""
+    """Maximum tolerances of the organization, by category of moderation."""
     expires: float | None = None
     """Epoch seconds."""
     withheld: frozenset[Permission] = frozenset()
-    """What it may not, of what its role may."""
+    """Permissions of the role that this caller lacks."""
 
     @property
     def organization(self) -> str:
@@ -56,11 +56,11 @@ class Callers:
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def authenticate(self, secret: str, *, use_cache: bool = True) -> Caller | None:
-        """None for a key that is unknown, revoked or expired. Without `use_cache` the store is asked."""
+        """Returns the caller of a key; None for one that is unknown, revoked or expired."""
         return await self.authenticate_digest(hash_secret(secret), use_cache=use_cache)
 
     async def authenticate_digest(self, digest: str, *, use_cache: bool = True) -> Caller | None:
-        """The same of the SHA-256 of a secret."""
+        """Returns the caller of a key by the SHA-256 of its secret, like `authenticate`."""
         caller = self._cache.get(digest) if use_cache else None
         if caller is None:
             caller = await self._look_up(digest)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- A key with its project and organization, and notes that it was used.
--- prefix digest default_organization default_project
--- Returns {key, project, organization} as lists of fields and values, or nothing.
+-- Reads a key with its project and organization, and records its use.
+-- ARGV: prefix digest default_organization default_project
+-- Returns {key, project, organization} as lists of fields and values; {} if there is no such key.
 local P = ARGV[1]
 local key = redis.call('HGETALL', P .. 'key:' .. ARGV[2])
 if #key == 0 then return {} end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Closes a project and begins with the erasure of its data, unless it is closed since one began.
--- erasure project_record projects project organization audit_stream actor
+-- Closes a project and begins the deletion of its data, unless it is closed since a deletion began.
+-- ARGV: erasure project_record projects project organization audit_stream actor
 if redis.call('HEXISTS', ARGV[1], 'began') == 1 and redis.call('HEXISTS', ARGV[2], 'closed') == 1 then return 0 end
 local t = redis.call('TIME')
 redis.call('DEL', ARGV[1])

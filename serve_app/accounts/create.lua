@@ -1,9 +1,9 @@
--- Makes a record, its place in an index and its line in the audit log, or changes nothing.
--- record index member audit_stream actor action subject most, then field value ...; `most` in the index, 0 for any number
--- Returns 1 made, 0 there is one already, -1 the index is full.
+-- Creates a record, indexes it and adds an audit entry.
+-- ARGV: record index member audit_stream actor action subject limit, then field value ...; limit 0 means unlimited
+-- Returns 1; 0 without a change if the record exists, -1 if the index has `limit` members.
 if redis.call('EXISTS', ARGV[1]) == 1 then return 0 end
-local most = tonumber(ARGV[8])
-if most > 0 and redis.call('SCARD', ARGV[2]) >= most then return -1 end
+local limit = tonumber(ARGV[8])
+if limit > 0 and redis.call('SCARD', ARGV[2]) >= limit then return -1 end
 redis.call('HSET', ARGV[1], unpack(ARGV, 9))
 redis.call('SADD', ARGV[2], ARGV[3])
 redis.call('XADD', ARGV[4], 'MAXLEN', '~', 100000, '*', 'actor', ARGV[5], 'action', ARGV[6], 'subject', ARGV[7])

@@ -1,6 +1,6 @@
--- Counts an attempt, unless the last ones are too near. After `free` attempts each one doubles the wait for the next.
--- KEYS[1] count, KEYS[2] wait; free longest_s window_s
--- Returns how long to wait in seconds; 0 where the attempt was counted and may go on.
+-- Counts an attempt unless it comes too early. After `free_attempts` each one doubles the wait for the next.
+-- KEYS: count wait; ARGV: free_attempts max_wait_s life_s
+-- Returns the seconds to wait; 0 if the attempt was counted.
 local wait = redis.call('TTL', KEYS[2])
 if wait > 0 then return wait end
 local count = redis.call('INCR', KEYS[1])

@@ -1,5 +1,6 @@
--- Gives credits to an organization, or takes some back. prefix organization grant_id amount by note
--- Returns {1, balance} done, {2, balance} this grant was made before, {0, balance} there is less than is to be taken.
+-- Adds an amount, which may be negative, to an organization's credits.
+-- ARGV: prefix organization grant_id amount by note
+-- Returns {1, balance}; without a change {2, balance} if this grant was made before, {0, balance} if it is below -balance.
 local P, organization, amount = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local credits, grants = P .. 'credits:' .. organization, P .. 'grants:' .. organization
 local balance = tonumber(redis.call('HGET', credits, 'balance') or 0)

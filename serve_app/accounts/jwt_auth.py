@@ -1,8 +1,8 @@
-"""JWT authentication: tokens of issuers that the settings name, verified by their published keys (JWKS).
+"""JWT authentication with tokens of the issuers in the settings.
 
-A token is believed when one of the issuer's published keys (JWKS, RFC 7517) signed it for this audience and it has not
-expired. Its claims name a project of the issuer's organization, and a role; where they name no role, the person is
-looked up among the organization's members. No token makes an operator.
+A token is valid if one of the issuer's published keys (JWKS, RFC 7517) signed it for this audience and it has not
+expired. Its claims name a project of the issuer's organization, and a role. Without a role, the subject must be a
+member of the organization. A token never makes an operator.
 """
 
 from __future__ import annotations
@@ -35,97 +35,93 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""By `kty` and `crv`. Asymmetric ones alone: with a shared secret, who checks a token could make one."""
+"""Accepted algorithms by `kty` and `crv`. None is symmetric: with a shared secret this service could issue tokens."""
 _PUBLIC: Final = ("kty", "crv", "n", "e", "x", "y")
-"""Members of a public key; a careless issuer may publish more."""
+"""Members of a public key. A careless issuer may publish private ones, too."""
 _RSA_BITS: Final = range(2048, 8193)
-"""Shorter ones can be broken, longer ones take long."""
+"""Accepted lengths: shorter keys can be broken, longer ones are slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
     key: AllowedPublicKeys
     algorithms: tuple[str, ...]
-    """Those of its kind; the one it names, if it names one."""
+    """The algorithm that the key names, else all of its type."""
 
 
-def verification_keys(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
-    """By key id, "" for none. What is not for signatures, of an unknown kind or broken is left out."""
+def parse_jwks(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
+    """Returns the usable keys by key id, "" for none. It skips keys not for signatures, unknown and broken ones."""
     members = document.get("keys")
     keys: dict[str, VerificationKey] = {}
     for member in members if isinstance(members, list) else ():
         if not isinstance(member, dict) or not isinstance(key_id := member.get("kid", ""), str):
             continue
-        if key := _key(member):
+        if key := _parse_jwk(member):
             keys[key_id] = key
     return keys
 
 
-def _key(member: Mapping[str, Any]) -> VerificationKey | None:
-    if member.get("use", "sig") != "sig" or "verify" not in _as_list(member.get("key_ops", ["verify"])):
+def _parse_jwk(member: Mapping[str, Any]) -> VerificationKey | None:
+    operations = member.get("key_ops", ["verify"])
+    if member.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         return None
-    kind = (str(member.get("kty")), str(member["crv"]) if "crv" in member else None)
+    key_type = (str(member.get("kty")), str(member["crv"]) if "crv" in member else None)
     algorithm = member.get("alg")
-    algorithms = tuple(each for each in _ALGORITHMS.get(kind, ()) if algorithm in (None, each))
+    algorithms = tuple(each for each in _ALGORITHMS.get(key_type, ()) if algorithm in (None, each))
     if not algorithms:
         return None
     try:
         key = jwt.PyJWK({name: member[name] for name in _PUBLIC if name in member}, algorithms[0]).key
     except (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, KeyError, OverflowError):
-        return None  # whatever a broken one makes of the steps inside
-    if kind[0] == "RSA" and key.key_size not in _RSA_BITS:
+        return None  # PyJWT raises any of these for a broken key
+    if key_type[0] == "RSA" and key.key_size not in _RSA_BITS:
         return None
     return VerificationKey(key, algorithms)
 
 
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-_LONGEST_TOKEN: Final = 16 * 1024
-"""Characters."""
+_MAX_TOKEN_CHARS: Final = 16 * 1024
 KEYS_LIVE_S: Final = 3600.0
 KEYS_REFRESH_S: Final = 60.0
-"""How soon after a fetch an unknown key id may cause the next one."""
+"""Seconds after a fetch until an unknown key id may cause another one."""
 KEYS_RETRY_S: Final = 5.0
-"""How soon after a fetch that failed."""
+"""Seconds after a failed fetch until the next one."""
 
 
 class TokenRefused(Exception):
-    """Its text says why, and is fit for the client."""
+    """The token is not valid. Clients may read the message."""
 
 
 class IssuerUnreachable(Exception):
-    """The issuer's keys could not be had."""
+    """The issuer's keys could not be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
     issuer: str
-    """As the claim `iss` has it."""
+    """Value of the claim `iss`."""
     jwks_url: str
     audience: str
     organization: str
-    """Whose projects its tokens may name."""
+    """Organization whose projects the tokens may name."""
     project_claim: str = "project"
     role_claim: str = "role"
     skew_s: float = 30.0
-    """How far clocks may be apart."""
+    """Tolerance for the difference of clocks, seconds."""
 
 
 def without_slash(issuer: str) -> str:
-    """An issuer's name for comparisons: providers and their users differ in a slash at its end."""
+    """Normalizes an issuer's name for comparison: providers and operators differ in a slash at the end."""
     return issuer.removesuffix("/")
 
 
 FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
-"""From an address to the JSON object that is there. Raises IssuerUnreachable."""
+"""Function that fetches the JSON object at a URL. Raises IssuerUnreachable."""
 
 
 class PublishedKeys:
-    """What an issuer publishes: fetched when it is needed, once for all who wait for it.
+    """Keys of an issuer, fetched on demand, once for all who wait for them.
 
-    Keys that were good are good still while the issuer is away: that must not shut everyone out.
+    While the issuer is out of reach, the last keys stay valid, so that users can go on.
     """
 
     def __init__(self, url: str, fetch: FetchKeys) -> None:
@@ -133,23 +129,23 @@ class PublishedKeys:
         self._fetch = fetch
         self._keys: dict[str, VerificationKey] = {}
         self._fresh_until = self._next_fetch = float("-inf")
-        self._away = False
+        self._unreachable = False
         self._lock = asyncio.Lock()
 
     async def get(self, key_id: str) -> VerificationKey:
-        """Raises TokenRefused for a key that is not published, IssuerUnreachable when that can't be known."""
+        """Raises TokenRefused if the key is not published, IssuerUnreachable if that is unknown."""
         if self._needs_fetch(key_id):
             async with self._lock:
-                if self._needs_fetch(key_id):  # still, after waiting for another's fetch
+                if self._needs_fetch(key_id):  # another caller may have fetched them
                     await self._refresh()
         if key := self._find(key_id):
             return key
-        if self._away:
+        if self._unreachable:
             raise IssuerUnreachable
         raise TokenRefused("it is signed with a key that its issuer does not publish")
 
     def _find(self, key_id: str) -> VerificationKey | None:
-        """Where there is just one, tokens need not name it (OpenID Connect Core, 10.1)."""
+        """Returns the key of that id, or the only key for a token without one (OpenID Connect Core, 10.1)."""
         if not key_id and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         return self._keys.get(key_id)
@@ -160,21 +156,21 @@ class PublishedKeys:
 
     async def _refresh(self) -> None:
         try:
-            keys = verification_keys(await self._fetch(self._url))
+            keys = parse_jwks(await self._fetch(self._url))
             if not keys:
                 raise IssuerUnreachable
         except IssuerUnreachable:
             logger.warning("keys could not be fetched from %s", self._url)
-            self._away, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
+            self._unreachable, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
         else:
             now = time.monotonic()
             self._keys = keys
-            self._away, self._next_fetch = False, now + KEYS_REFRESH_S
+            self._unreachable, self._next_fetch = False, now + KEYS_REFRESH_S
             self._fresh_until = now + KEYS_LIVE_S
 
 
 async def verify_claims(token: str, keys: PublishedKeys, issuer: str, audience: str, skew_s: float) -> dict[str, Any]:
-    """Raises TokenRefused for a JWT that isn't the issuer's for this audience now, or IssuerUnreachable."""
+    """Returns the claims of a valid JWT. Raises TokenRefused or IssuerUnreachable."""
     try:
         key = await keys.get(str(jwt.get_unverified_header(token).get("kid", "")))
         return jwt.decode(
@@ -212,13 +208,13 @@ class BearerTokens:
         return [issuer.issuer for issuer in self._issuers.values()]
 
     async def authenticate(self, token: str) -> Caller:
-        """Raises TokenRefused, or IssuerUnreachable."""
-        if len(token) > _LONGEST_TOKEN:
-            raise TokenRefused(f"not a JWT of at most {_LONGEST_TOKEN} characters")
+        """Raises TokenRefused or IssuerUnreachable."""
+        if len(token) > _MAX_TOKEN_CHARS:
+            raise TokenRefused(f"not a JWT of at most {_MAX_TOKEN_CHARS} characters")
         issuer, claims = await self._verify(token)
         try:
             return await self._caller(issuer, claims)
-        except UnicodeEncodeError:  # halves of surrogate pairs are JSON, too
+        except UnicodeEncodeError:  # JSON may have lone surrogates
             raise TokenRefused("its claims are not text") from None
 
     async def _verify(self, token: str) -> tuple[Issuer, dict[str, Any]]:
@@ -259,15 +255,15 @@ class BearerTokens:
 
 
 _TIMEOUT_S: Final = 5.0
-"""For the whole answer: everyone with a token of this issuer waits for it."""
+"""Seconds for the whole response: all callers with a token of this issuer wait for it."""
 _MAX_BYTES: Final = 256 * 1024
 
 
 async def fetch_keys(url: str) -> dict[str, Any]:
-    """The JSON object at an address of the settings. Raises IssuerUnreachable."""
+    """Fetches a JSON object. Raises IssuerUnreachable."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            document = json.loads(await _body(url))
+            document = json.loads(await _fetch_raw(url))
     except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
         raise IssuerUnreachable from None
     if not isinstance(document, dict):
@@ -275,8 +271,8 @@ async def fetch_keys(url: str) -> dict[str, Any]:
     return document
 
 
-async def _body(url: str) -> bytes:
-    """As it comes: what is packed may be large inside."""
+async def _fetch_raw(url: str) -> bytes:
+    """Fetches a body without decoding: a small one could expand to a large one."""
     async with (
         httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False, proxy=proxy_for(url)) as client,
         client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,

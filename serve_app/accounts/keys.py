@@ -2,15 +2,14 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:key:{sha256}` | hash | `id name project role hint created`, and `expires` where it does, of a valid key |
-| `gen:keys` | hash | key id to sha256, revoked ones removed |
+| `gen:key:{sha256}` | hash | `id name project role hint created`, and `expires` if it does, of a valid key |
+| `gen:keys` | hash | id to sha256 of valid keys |
 | `gen:keys_of:{project}` | set | ids of its keys |
-| `gen:keys:used` | hash | key id to its last use, epoch seconds, at most some seconds late |
-| `gen:keys:revoked` | set | sha256 of revoked keys that may be registered again |
+| `gen:keys:used` | hash | id to last use, epoch seconds, some seconds late |
+| `gen:keys:revoked` | set | sha256 of revoked keys without `once` |
 
 A key with `once` in its record is never registered again. Keys have 256 random bits, so a plain SHA-256 is as safe as a
-slow hash and costs nothing per request. A secret is found by its hash: nothing is compared that timing could tell
-about.
+slow hash and costs nothing per request. A secret is looked up by its hash, so timing tells nothing about it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from serve_app.accounts.audit import CREATE_KEY, AuditLog, IndexFull
+from serve_app.accounts.audit import CREATE_KEY, AuditLog
+from serve_app.accounts.audited_change import IndexFull
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
 from serve_app.accounts.roles import Role
@@ -36,18 +36,18 @@ logger = logging.getLogger(__name__)
 
 _PAGE: Final = 500
 KEY_PREFIX: Final = "gen_"
-"""Prefix of secrets, which no token has."""
+"""Prefix of secrets, which tokens lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """Times in epoch seconds."""
+    """API key without its secret. Times are epoch seconds."""
 
     id: str
     name: str
     project: str
     hint: str
-    """The first characters, enough for a person to tell keys apart."""
+    """First characters of the secret, by which people tell keys apart."""
     created: float
     role: Role = Role.DEVELOPER
     expires: float | None = None
@@ -70,15 +70,15 @@ class KeyStore:
         expires: float | None = None,
         organization: str = DEFAULT_ORGANIZATION,
         actor: str = "operator",
-        most: int | None = None,
+        max_keys: int | None = None,
         once: bool = True,
     ) -> tuple[ApiKey, str]:
-        """Makes a key, or registers the given `secret` again. Returns it with its secret, which is stored nowhere.
+        """Creates a key, or registers the given `secret` again. Returns it with its secret, which is not stored.
 
-        `organization` is that of the project, whose audit log gets an entry. Without `once` the secret is kept, and
-        may be registered again. Raises IndexFull where the project has `most` keys.
+        `organization` is that of the project. The caller may register a secret again after its revocation unless
+        `once`. Raises IndexFull if the project has `max_keys`.
         """
-        if most is not None and await self._count(project) >= most:
+        if max_keys is not None and await self._count(project) >= max_keys:
             raise IndexFull
         secret = secret or KEY_PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time(), role, expires)
@@ -102,18 +102,18 @@ class KeyStore:
         transaction.sadd(f"{self._prefix}projects:{organization}", project)
         self._audit.note(transaction, organization, actor, CREATE_KEY, key.id, project=project, role=role.value)
         _, _, _, count, *_ = await transaction.execute()
-        if most is not None and count > most:  # several at a time wanted the last place
+        if max_keys is not None and count > max_keys:  # several calls at once
             await self.revoke(key.id, organization=organization, actor=actor)
             raise IndexFull
         return key, secret
 
     async def is_revoked(self, secret: str) -> bool:
-        """Tells whether the key was revoked and must not be registered again."""
+        """Returns whether a key without `once` was revoked."""
         member = self._redis.sismember(f"{self._prefix}keys:revoked", hash_secret(secret))
         return bool(await cast(Awaitable[int], member))
 
     async def list(self, project: str | None = None) -> list[ApiKey]:
-        """Returns all valid keys, or those of a project, oldest first; expired ones too."""
+        """Returns all keys, or those of a project, oldest first, with expired ones."""
         if project is None:
             keys = [key async for page in self._pages() for key in page]
         else:
@@ -122,7 +122,7 @@ class KeyStore:
         return sorted(keys, key=lambda key: key.created)
 
     async def _pages(self) -> AsyncIterator[Sequence[ApiKey]]:
-        """Yields all valid keys in pages that take short calls. A key that comes or goes meanwhile may be missing."""
+        """Yields all keys in pages. A key that is created or revoked meanwhile may be missing."""
         cursor, listed_ids = 0, set[str]()
         while True:
             page = self._redis.hscan(f"{self._prefix}keys", cursor, count=_PAGE)
@@ -164,7 +164,7 @@ class KeyStore:
         async def rename(pipe: Pipeline) -> None:
             exists = await pipe.exists(record)
             pipe.multi()
-            if exists:  # writing to the record of a key that was just revoked would make it valid
+            if exists:  # a write would revive the record of a key that was just revoked
                 pipe.hset(record, "name", name)
 
         await self._redis.transaction(rename, record)
@@ -201,7 +201,6 @@ def hash_secret(secret: str) -> str:
 
 
 def key_from_record(raw: Mapping[str, str], last_use: str | None = None) -> ApiKey:
-    """Parses the record of a key."""
     return ApiKey(
         raw["id"],
         raw["name"],

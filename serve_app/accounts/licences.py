@@ -2,11 +2,11 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:licences:{organization}` | hash | model slug to when it was licensed, epoch seconds |
-| `gen:generations:{organization}:{day}` | hash | model slug to how many were reported that day |
-| `gen:report:{id}` | string | that a report was counted, for a minute |
+| `gen:licences:{organization}` | hash | model slug to time of the licence, epoch seconds |
+| `gen:generations:{organization}:{day}` | hash | model slug to generations reported that day |
+| `gen:report:{id}` | string | present for a minute after a report was counted |
 
-Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next on.
+The step that counts a report looks up the licence, so a change of it applies to the next report.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog, counts_by_day
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.history import counts_by_day
 
-_REPORT = (Path(__file__).parent / "report_usage.lua").read_text()
+_REPORT: Final = (Path(__file__).parent / "report_usage.lua").read_text()
 
 
 class NotLicensed(Exception):
-    """The organization may not use the model."""
+    """The organization has no licence for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class LicenceStore:
         self._report = redis.register_script(_REPORT)
 
     async def list(self, organization: str) -> dict[str, float]:
-        """Model slugs, and since when each is licensed, epoch seconds."""
+        """Returns model slugs with the times of their licences, epoch seconds."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(organization)))
         return {model: float(since) for model, since in sorted(raw.items())}
 
@@ -56,7 +57,7 @@ class LicenceStore:
         await transaction.execute()
 
     async def withdraw(self, organization: str, model: str, actor: str) -> bool:
-        """False when there is no such licence."""
+        """Returns False if there is no such licence."""
         if model not in await self.list(organization):
             return False
         transaction = self._redis.pipeline(transaction=True)
@@ -65,18 +66,14 @@ class LicenceStore:
         return bool((await transaction.execute())[0])
 
     async def report(self, organization: str, model: str, generations: int) -> None:
-        """Counts them for today. Raises NotLicensed."""
-        counts, report = f"{self._prefix}generations:{organization}:", f"{self._prefix}report:{uuid.uuid4()}"
-        if (
-            await self._report(
-                keys=[self._key(organization)], args=[self._key(organization), counts, model, generations, report]
-            )
-            < 0
-        ):
+        """Counts generations of today. Raises NotLicensed."""
+        licences, counts = self._key(organization), f"{self._prefix}generations:{organization}:"
+        report = f"{self._prefix}report:{uuid.uuid4()}"
+        if await self._report(keys=[licences], args=[licences, counts, model, generations, report]) < 0:
             raise NotLicensed
 
     async def list_generations(self, organization: str, since: date, until: date) -> list[Generations]:
-        """From `since` to `until`, both included, by day and model."""
+        """Returns reported generations by day and model, from `since` to `until`, both included."""
         counts_per_day = await counts_by_day(self._redis, f"{self._prefix}generations:{organization}", since, until)
         return [
             Generations(day, model, int(count))

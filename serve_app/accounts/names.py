@@ -1,8 +1,8 @@
-"""Names of people. An e-mail address is one person, however its letters are written.
+"""Names of people. E-mail addresses are case-insensitive.
 
-Stores keep addresses in lower case. Earlier releases kept them as they were written: `fold_stored_names` rewrites those
-at the start of the service. Where an organization has one person by two spellings with different roles, the lower-case
-one counts, the other stays, and `find_clashes` names it for `gen-serve check`.
+Stores keep addresses in lower case. Earlier releases kept their case: `fold_stored_names` rewrites those when the
+service starts. If an organization has a person in two spellings with different roles, the lower-case one applies, the
+other stays, and `find_clashes` lists it for `gen-serve check`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 
 def fold_name(name: str) -> str:
-    """Returns the name as it is stored: an e-mail address in lower case, any other name unchanged."""
+    """Returns the stored form of a name: an e-mail address in lower case, any other name unchanged."""
     return unicodedata.normalize("NFC", name).lower() if "@" in name else name
 
 
 async def fold_stored_names(redis: Redis, prefix: str) -> None:
-    """Rewrites the names that an earlier release stored in other letters. Idempotent, also after it was cut short."""
+    """Rewrites names that an earlier release stored in mixed case. Idempotent, even after an interruption."""
     for members, person, role in await _unfolded_members(redis, prefix):
         folded = fold_name(person)
-        with suppress(ResponseError):  # there is no such key, or no longer: another process was faster
+        with suppress(ResponseError):  # there is no such key, or another process renamed it
             await redis.renamenx(f"{prefix}person:{person}", f"{prefix}person:{folded}")
         own, old = f"{prefix}sessions:person:{folded}", f"{prefix}sessions:person:{person}"
         if digests := await cast(Awaitable[set[str]], redis.smembers(old)):
@@ -39,7 +39,7 @@ async def fold_stored_names(redis: Redis, prefix: str) -> None:
 
 
 async def find_clashes(redis: Redis, prefix: str) -> list[str]:
-    """Returns the members, as `organization: name`, whose name another member has in other letters."""
+    """Returns members, as `organization: name`, whose name differs from another member's only in case."""
     return [
         f"{members.removeprefix(f'{prefix}members:')}: {person}"
         for members, person, _ in await _unfolded_members(redis, prefix)
@@ -47,7 +47,7 @@ async def find_clashes(redis: Redis, prefix: str) -> list[str]:
 
 
 async def _unfolded_members(redis: Redis, prefix: str) -> list[tuple[str, str, str]]:
-    """Returns key, person and role of each member whose name is not stored as `fold_name` has it."""
+    """Returns members key, person and role for each stored name that `fold_name` changes."""
     organizations = await cast(Awaitable[set[str]], redis.smembers(f"{prefix}organizations"))
     keys = [f"{prefix}members:{organization}" for organization in sorted(organizations | {DEFAULT_ORGANIZATION})]
     reads = redis.pipeline(transaction=False)

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:signing-in:{sha256}` | string | JSON of a `_PendingSignIn`, by state; gone once used or after `SIGN_IN_LIFE_S` |
+| `gen:signing-in:{sha256}` | string | JSON of a `_PendingSignIn`, by state; expires after `SIGN_IN_LIFE_S` |
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 SIGN_IN_LIFE_S: Final = 600
 MAX_SIGN_INS: Final = 100
-"""From one address in `attempt_limiter.WINDOW_S`."""
+"""Maximum of sign-ins from one address in `attempt_limiter.WINDOW_S`."""
 MAX_SIGN_INS_ANYWHERE: Final = 1000
-"""Where addresses are not known."""
+"""Maximum if addresses are unknown."""
 _TIMEOUT_S: Final = 10.0
 _SKEW_S: Final = 30.0
 _BASIC: Final = "client_secret_basic"
@@ -49,14 +49,14 @@ _POST: Final = "client_secret_post"
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class OpenIdProvider:
     issuer: str
     client_id: str
     client_secret: str | None
     name_claim: str
     scope: str
     trust_email: bool
-    """Whether addresses count that it doesn't say are verified."""
+    """True to accept e-mail addresses that the provider does not call verified."""
 
 
 class _PendingSignIn(BaseModel):
@@ -66,11 +66,11 @@ class _PendingSignIn(BaseModel):
 
 
 class SignInRefused(Exception):
-    """The provider, or what it said, doesn't let this person in."""
+    """The provider refused the sign-in, or its token does not prove a name."""
 
 
 class OpenId:
-    def __init__(self, redis: Redis, prefix: str, provider: Provider, fetch: FetchKeys) -> None:
+    def __init__(self, redis: Redis, prefix: str, provider: OpenIdProvider, fetch: FetchKeys) -> None:
         self.issuer = provider.issuer
         self._redis, self._prefix = redis, prefix
         self._provider = provider
@@ -79,14 +79,17 @@ class OpenId:
         self._keys: PublishedKeys | None = None
         self._configuration_cache: TTLCache[str, dict[str, Any]] = TTLCache(1, KEYS_LIVE_S, timer=time.monotonic)
 
-    async def begin(self, back: str, to: str, address: str) -> tuple[str, str]:
-        """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach or TooOften."""
+    async def begin(self, callback: str, to: str, address: str) -> tuple[str, str]:
+        """Returns the provider's URL to send the browser to, and the state with which it returns to `callback`.
+
+        Raises IssuerUnreachable or TooManyAttempts.
+        """
         await self._limiter.count(f"openid from:{address}", MAX_SIGN_INS if address else MAX_SIGN_INS_ANYWHERE)
         configuration = await self._configuration()
         state = secrets.token_urlsafe(32)
         pending = _PendingSignIn(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
         await self._redis.set(self._key(state), pending.model_dump_json(), ex=SIGN_IN_LIFE_S)
-        async with self._client(back, configuration) as client:
+        async with self._client(callback, configuration) as client:
             url, _ = client.create_authorization_url(
                 configuration["authorization_endpoint"],
                 state=state,
@@ -95,15 +98,15 @@ class OpenId:
             )
         return url, state
 
-    async def finish(self, back: str, state: str, code: str) -> tuple[str, str]:
-        """The person's name, and where they wanted to go. Raises SignInRefused or IssuerOutOfReach."""
+    async def finish(self, callback: str, state: str, code: str) -> tuple[str, str]:
+        """Returns the person's name and the `to` of `begin`. Raises SignInRefused or IssuerUnreachable."""
         raw = await cast(Awaitable[str | None], self._redis.getdel(self._key(state)))
         if raw is None:
             raise SignInRefused
         pending = _PendingSignIn.model_validate_json(raw)
         configuration = await self._configuration()
         try:
-            async with self._client(back, configuration) as client:
+            async with self._client(callback, configuration) as client:
                 tokens = await client.fetch_token(
                     configuration["token_endpoint"],
                     grant_type="authorization_code",
@@ -124,14 +127,14 @@ class OpenId:
         except TokenRefused:
             raise SignInRefused from None
         provider, name = self._provider, claims.get(self._provider.name_claim)
-        is_verified = claims.get("email_verified") in (True, "true")  # some providers write it as text
-        proven = provider.name_claim != "email" or provider.trust_email or is_verified
-        if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not proven:
+        is_verified = claims.get("email_verified") in (True, "true")  # some providers send text
+        is_proven = provider.name_claim != "email" or provider.trust_email or is_verified
+        if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not is_proven:
             raise SignInRefused
         return fold_name(name)
 
     async def _configuration(self) -> dict[str, Any]:
-        """What the provider says of itself (OpenID Connect Discovery)."""
+        """Returns the provider's metadata (OpenID Connect Discovery)."""
         if document := self._configuration_cache.get(self.issuer):
             return document
         address = f"{without_slash(self.issuer)}/.well-known/openid-configuration"
@@ -144,10 +147,10 @@ class OpenId:
         self._configuration_cache[self.issuer] = configuration
         return configuration
 
-    def _client(self, back: str, configuration: dict[str, Any]) -> Any:
-        """An `AsyncOAuth2Client`, of which Authlib loses the type of its base, httpx2.AsyncClient."""
+    def _client(self, callback: str, configuration: dict[str, Any]) -> Any:
+        """Returns an `AsyncOAuth2Client`. Authlib loses the type of its base, httpx2.AsyncClient."""
         provider = self._provider
-        # OpenID Connect Discovery: a provider that names no methods takes client_secret_basic.
+        # OpenID Connect Discovery: client_secret_basic is the default.
         methods = configuration.get("token_endpoint_auth_methods_supported") or [_BASIC]
         method = _POST if _BASIC not in methods and _POST in methods else _BASIC
         return AsyncOAuth2Client(
@@ -155,7 +158,7 @@ class OpenId:
             provider.client_secret,
             token_endpoint_auth_method=method if provider.client_secret else "none",
             scope=provider.scope,
-            redirect_uri=back,
+            redirect_uri=callback,
             code_challenge_method="S256",
             timeout=_TIMEOUT_S,
             trust_env=False,

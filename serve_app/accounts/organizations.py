@@ -1,13 +1,13 @@
-"""Organizations, which pay.
+"""Organizations, which own projects, members and credits.
 
 | key | kind | holds |
 |---|---|---|
-| `gen:organization:{id}` | hash | `name created`, highest tolerances: `safety:{endpoint}`, `ceiling:{category}` |
+| `gen:organization:{id}` | hash | `name created`, maximum tolerances: `safety:{endpoint}`, `ceiling:{category}` |
 | `gen:organizations` | set | ids |
-| `gen:members:{organization}` | hash | a person, as tokens name them (`sub`, `names.fold_name`), to their role |
-| `gen:home:{person}` | string | id of the organization that they were in last: their next session begins there |
+| `gen:members:{organization}` | hash | name of a person (a token's `sub`, as `names.fold_name` has it) to role |
+| `gen:home:{person}` | string | id of the organization of the person's last session, where the next one begins |
 
-The organization `default` is always there; keys from before organizations act in its project `default`.
+The organization `default` always exists. Keys from before there were organizations act in its project `default`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from typing import Annotated, Final, cast
 from pydantic import StringConstraints
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog, Creation
+from serve_app.accounts.audit import AuditLog, AuditNote
+from serve_app.accounts.audited_change import AuditedChange
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Role
 
 NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
-"""The id of an organization or a project: it stands in key names and addresses."""
+"""Id of an organization or a project, which is part of Redis keys and URLs."""
 
-HIGHEST_TOLERANCE: Final = 7
-"""Of any endpoint."""
+MAX_TOLERANCE: Final = 7
+"""Highest safety tolerance of any endpoint."""
 _SAFETY: Final = "safety:"
 _CEILING: Final = "ceiling:"
 
@@ -42,9 +43,9 @@ class Organization:
     created: float
     """Epoch seconds."""
     safety: Mapping[str, int] = field(default_factory=dict)
-    """By endpoint, the highest tolerance that is approved for it, in place of the catalog's."""
+    """Approved maximum tolerances by endpoint, in place of the catalog's."""
     ceilings: Mapping[str, int] = field(default_factory=dict)
-    """By category of moderation, the highest tolerance that counts, whatever is approved."""
+    """Maximum tolerances by category of moderation, which bound `safety`."""
 
 
 class OrganizationStore:
@@ -52,16 +53,16 @@ class OrganizationStore:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._create = Creation(redis)
+        self._change = AuditedChange(redis)
 
     async def create(self, organization_id: str, name: str, actor: str) -> bool:
-        """False when there is one of that id."""
-        return await self._create(
+        """Returns False if an organization of that id exists."""
+        return await self._change.create(
             record=self._key(organization_id),
             index=f"{self._prefix}organizations",
             member=organization_id,
             audit=self._audit.stream(organization_id),
-            note=(actor, "create organization", organization_id),
+            note=AuditNote(actor, "create organization", organization_id),
             fields={"name": name, "created": time.time()},
         )
 
@@ -82,16 +83,16 @@ class OrganizationStore:
         return sorted(ids | {DEFAULT_ORGANIZATION})
 
     async def approve(self, organization_id: str, endpoint: str, tolerance: int | None, actor: str) -> None:
-        """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog. Raises LookupError."""
-        await self._set_level(organization_id, _SAFETY + endpoint, tolerance, (actor, "approve safety", endpoint))
+        """Sets the maximum tolerance of an endpoint; None restores the catalog's. Raises LookupError."""
+        note = AuditNote(actor, "approve safety", endpoint)
+        await self._set_level(organization_id, _SAFETY + endpoint, tolerance, note)
 
     async def cap(self, organization_id: str, category: str, tolerance: int | None, actor: str) -> None:
-        """Sets the highest tolerance that counts for a category; None sets no such limit. Raises LookupError."""
-        await self._set_level(organization_id, _CEILING + category, tolerance, (actor, "cap safety", category))
+        """Sets the maximum tolerance of a category; None removes it. Raises LookupError."""
+        note = AuditNote(actor, "cap safety", category)
+        await self._set_level(organization_id, _CEILING + category, tolerance, note)
 
-    async def _set_level(
-        self, organization_id: str, field: str, tolerance: int | None, note: tuple[str, str, str]
-    ) -> None:
+    async def _set_level(self, organization_id: str, field: str, tolerance: int | None, note: AuditNote) -> None:
         if await self.get(organization_id) is None:
             raise LookupError(organization_id)
         transaction = self._redis.pipeline(transaction=True)
@@ -111,7 +112,7 @@ class OrganizationStore:
         return Role(role) if role else None
 
     async def list_for_person(self, person: str) -> Sequence[str]:
-        """Ids of the organizations that they are a member of."""
+        """Returns the ids of the organizations that have the person as a member."""
         ids = await self._ids()
         reads = self._redis.pipeline(transaction=False)
         for each in ids:
@@ -119,19 +120,19 @@ class OrganizationStore:
         return [each for each, is_member in zip(ids, await reads.execute(), strict=True) if is_member]
 
     async def get_home(self, person: str) -> str | None:
-        """Returns the organization that a person was last in, else the first that they were made a member of."""
+        """Returns the organization of the person's last session, else the first that they became a member of."""
         return await cast(Awaitable[str | None], self._redis.get(self._home(person)))
 
     async def set_home(self, person: str, organization_id: str) -> None:
         await self._redis.set(self._home(person), organization_id)
 
-    async def has_room(self, organization_id: str, person: str, most: int) -> bool:
-        """Whether they are a member, or there are fewer than `most`."""
-        look = self._redis.pipeline(transaction=False)
-        look.hexists(self._members(organization_id), fold_name(person))
-        look.hlen(self._members(organization_id))
-        is_member, count = await look.execute()
-        return is_member or count < most
+    async def has_capacity(self, organization_id: str, person: str, max_members: int) -> bool:
+        """Returns whether the person is a member, or there are fewer than `max_members`."""
+        reads = self._redis.pipeline(transaction=False)
+        reads.hexists(self._members(organization_id), fold_name(person))
+        reads.hlen(self._members(organization_id))
+        is_member, count = await reads.execute()
+        return is_member or count < max_members
 
     async def set_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
         person = fold_name(person)
@@ -145,7 +146,7 @@ class OrganizationStore:
         await transaction.execute()
 
     async def remove_member(self, organization_id: str, person: str, actor: str) -> bool:
-        """False when there is no such member."""
+        """Returns False if there is no such member."""
         spellings = await self._spellings(organization_id, person)
         if not spellings:
             return False
@@ -157,9 +158,9 @@ class OrganizationStore:
         return bool((await transaction.execute())[0])
 
     async def _spellings(self, organization_id: str, person: str) -> list[str]:
-        """Returns the names of a member as they are stored: an earlier release stored them as they were written."""
-        own = fold_name(person)
-        return [each for each in await self.members(organization_id) if fold_name(each) == own]
+        """Returns the stored names of a member, which an earlier release stored in mixed case."""
+        folded = fold_name(person)
+        return [each for each in await self.members(organization_id) if fold_name(each) == folded]
 
     def _key(self, organization_id: str) -> str:
         return f"{self._prefix}organization:{organization_id}"
@@ -179,12 +180,12 @@ def _organization(organization_id: str, raw: Mapping[str, str]) -> Organization 
 
 
 def safety_from_record(raw: Mapping[str, str]) -> dict[str, int]:
-    """The approved tolerances in an organization's record, by endpoint."""
+    """Returns the approved tolerances by endpoint."""
     return _levels(raw, _SAFETY)
 
 
 def ceilings_from_record(raw: Mapping[str, str]) -> dict[str, int]:
-    """The ceilings in an organization's record, by category."""
+    """Returns the maximum tolerances by category."""
     return _levels(raw, _CEILING)
 
 

@@ -2,13 +2,13 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:project:{id}` | hash | field by field below; limits in milli-credits |
+| `gen:project:{id}` | hash | the fields below; limits in milli-credits |
 | `gen:projects:{organization}` | set | ids of its projects |
 
-`organization`; `weight`: share of the queue against other projects, 0.01 to 100; `statuses`: `full` or `basic`;
-`max_active`: tasks that have not ended; `limit_day limit_week limit_month`: what may be spent; `closed`: there while it
-takes neither tasks nor tuned models. What is not there has a default. Submissions read limits, and whether it is
-closed, in their own atomic step, so a change of them holds for the next one.
+Fields: `organization`; `weight`, the share of the queue against other projects, 0.01 to 100; `statuses`, `full` or
+`basic`; `max_active`, the maximum of unfinished tasks; `limit_day limit_week limit_month`, the maximum spending;
+`closed`, present while the project takes neither tasks nor tuned models. Missing fields have defaults. Submissions read
+the limits and `closed` in their atomic step, so a change applies to the next submission.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from cachetools import TTLCache
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog, Creation
+from serve_app.accounts.audit import AuditLog, AuditNote
+from serve_app.accounts.audited_change import AuditedChange
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
-DEFAULT_PROJECT = "default"
-LEAST_WEIGHT: Final = 0.01
-MOST_WEIGHT: Final = 100.0
-"""`tasks/fair.lua` holds every share of the queue to these bounds."""
-MOST_ACTIVE: Final = 1_000_000
-_CACHE_S = 10.0
-_CACHE_SIZE = 10_000
+DEFAULT_PROJECT: Final = "default"
+MIN_WEIGHT: Final = 0.01
+MAX_WEIGHT: Final = 100.0
+"""Bounds of weights, which `tasks/fair.lua` repeats."""
+MAX_ACTIVE: Final = 1_000_000
+_CACHE_S: Final = 10.0
+_CACHE_SIZE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ class Project:
     organization: str = DEFAULT_ORGANIZATION
     weight: float = 1.0
     statuses: Literal["full", "basic"] = "full"
-    """`basic` reports `Reasoning` and `Generating` as `Pending`, for clients that reject strings they don't know."""
+    """`basic` reports `Reasoning` and `Generating` as `Pending`, for clients that reject unknown statuses."""
     max_active: int | None = None
     limit_day: int | None = None
     limit_week: int | None = None
     limit_month: int | None = None
     closed: bool = False
-    """Takes neither tasks nor tuned models."""
+    """True while the project takes neither tasks nor tuned models."""
 
 
 class ProjectStore:
@@ -53,31 +54,32 @@ class ProjectStore:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._create = Creation(redis)
+        self._change = AuditedChange(redis)
         self._cache: TTLCache[str, Project] = TTLCache(_CACHE_SIZE, _CACHE_S, timer=time.monotonic)
 
-    async def create(self, project_id: str, organization: str, actor: str, most: int | None = None) -> bool:
-        """False when there is one of that id, in whatever organization. Raises IndexFull where this one has `most`."""
+    async def create(self, project_id: str, organization: str, actor: str, max_projects: int | None = None) -> bool:
+        """Returns False if a project of that id exists, in any organization.
+
+        Raises IndexFull if the organization has `max_projects`.
+        """
         if project_id == DEFAULT_PROJECT:
             return False
-        return await self._create(
+        return await self._change.create(
             record=self._key(project_id),
             index=f"{self._prefix}projects:{organization}",
             member=project_id,
             audit=self._audit.stream(organization),
-            note=(actor, "create project", project_id),
+            note=AuditNote(actor, "create project", project_id),
             fields={"organization": organization},
-            most=most,
+            max_members=max_projects,
         )
 
     async def find(self, project_id: str) -> Project | None:
-        """None when nobody made it."""
-        return _existing_project(
-            project_id, await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id)))
-        )
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id)))
+        return _existing_project(project_id, raw)
 
     async def get(self, project_id: str) -> Project:
-        """One that nobody made has the defaults. A change takes effect within 10 s everywhere."""
+        """Returns a project, up to 10 s old; one with the defaults if it was never created."""
         project = self._cache.get(project_id)
         if project is None:
             project = self._cache[project_id] = await self.find(project_id) or Project(project_id)
@@ -91,19 +93,19 @@ class ProjectStore:
         for project_id in sorted(ids):
             reads.hgetall(self._key(project_id))
         projects = [_existing_project(each, raw) for each, raw in zip(sorted(ids), await reads.execute(), strict=True)]
-        # Keys may have put a project of another organization into the index of theirs.
+        # Creating a key adds its project to the index, even one of another organization.
         return [project for project in projects if project is not None and project.organization == organization]
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
-        """Sets what `changes` name of the project; None means the default. Raises ValueError for what can't be."""
-        if unknown := set(changes) - set(_SOUND):
+        """Sets fields of the project; None restores the default. Raises ValueError for invalid fields and values."""
+        if unknown := set(changes) - set(_FIELDS):
             raise ValueError(f"{sorted(unknown)} can't be changed")
         for name, value in changes.items():
-            if value is not None and not _SOUND[name].holds(value):
-                raise ValueError(f"{name} can't be {value!r}: it must be {_SOUND[name].said}")
+            if value is not None and not _FIELDS[name].accepts(value):
+                raise ValueError(f"{name} can't be {value!r}: it must be {_FIELDS[name].expected}")
         transaction = self._redis.pipeline(transaction=True)
         key = self._key(project.id)
-        # In the record and its index, too, if it is there by default.
+        # The default project has neither a record nor an index before its first change.
         transaction.hsetnx(key, "organization", project.organization)
         transaction.sadd(f"{self._prefix}projects:{project.organization}", project.id)
         for name, value in changes.items():
@@ -119,31 +121,28 @@ class ProjectStore:
         return f"{self._prefix}project:{project_id}"
 
 
-class _Bound(NamedTuple):
-    said: str
-    holds: Callable[[Any], bool]
+class _Field(NamedTuple):
+    expected: str
+    accepts: Callable[[Any], bool]
 
 
-_LIMIT = _Bound("a whole number, 0 or more", lambda limit: isinstance(limit, int) and limit >= 0)
-_SOUND: Mapping[str, _Bound] = {
-    "weight": _Bound(f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}", lambda weight: LEAST_WEIGHT <= weight <= MOST_WEIGHT),
-    "statuses": _Bound("full or basic", lambda statuses: statuses in ("full", "basic")),
-    "max_active": _Bound(
-        f"a whole number from 1 to {MOST_ACTIVE}", lambda most: isinstance(most, int) and 1 <= most <= MOST_ACTIVE
+_LIMIT: Final = _Field("a whole number, 0 or more", lambda limit: isinstance(limit, int) and limit >= 0)
+_FIELDS: Final[Mapping[str, _Field]] = {
+    "weight": _Field(f"from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", lambda weight: MIN_WEIGHT <= weight <= MAX_WEIGHT),
+    "statuses": _Field("full or basic", lambda statuses: statuses in ("full", "basic")),
+    "max_active": _Field(
+        f"a whole number from 1 to {MAX_ACTIVE}", lambda limit: isinstance(limit, int) and 1 <= limit <= MAX_ACTIVE
     ),
-    "closed": _Bound("true, or nothing", lambda closed: closed is True),
+    "closed": _Field("true, or nothing", lambda closed: closed is True),
     **dict.fromkeys(("limit_day", "limit_week", "limit_month"), _LIMIT),
 }
 
 
 def _existing_project(project_id: str, raw: Mapping[str, str]) -> Project | None:
-    """None when nobody made it."""
     return project_from_record(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
 
 
 def project_from_record(project_id: str, raw: Mapping[str, str]) -> Project:
-    """The record, as a project."""
-
     def number(name: str) -> int | None:
         return int(raw[name]) if name in raw else None
 

@@ -1,4 +1,4 @@
-"""Roles and their permissions: the one table."""
+"""Roles and their permissions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Role(StrEnum):
-    """What a key or a member is in an organization; OPERATOR runs the service and is above all of them."""
+    """Role of a key or a member in an organization. OPERATOR runs the service, above all organizations."""
 
     ADMINISTRATOR = "administrator"
     DEVELOPER = "developer"
@@ -20,24 +20,24 @@ class Role(StrEnum):
 
 class Permission(StrEnum):
     GENERATE = "generate"
-    """Submit and cancel tasks, upload and delete tuned models, report the use of licensed ones."""
+    """Submit and cancel tasks, upload and delete tuned models, report generations of licensed models."""
     READ_TASKS = "read tasks"
-    """Tasks and tuned models."""
+    """Read tasks and tuned models."""
     READ_CREDITS = "read credits"
-    """What is left, and what a request would cost."""
+    """Read the balance and the price of a request."""
     READ_ACCOUNTS = "read accounts"
-    """Projects, members, limits and licences, and the keys of a project, never their secrets."""
+    """Read projects, members, limits, licences, and the keys of a project without their secrets."""
     READ_MONEY = "read money"
-    """The ledger, usage and spending."""
+    """Read the ledger, usage and spending."""
     SET_LIMITS = "set limits"
-    """Spending limits."""
+    """Set spending limits."""
     MANAGE_OWN_KEYS = "manage keys of the own project"
     MANAGE_KEYS = "manage keys of every project"
     MANAGE_PROJECTS = "manage projects"
     MANAGE_MEMBERS = "manage members"
     READ_AUDIT = "read the audit log"
     OPERATE = "operate"
-    """Organizations, grants of credits, licences, safety levels; weights and numbers of active tasks of projects."""
+    """Manage organizations, credits, licences, safety levels, and the weights and active tasks of projects."""
 
 
 _READING: Final = frozenset({Permission.READ_TASKS, Permission.READ_CREDITS, Permission.READ_ACCOUNTS})
@@ -53,9 +53,9 @@ PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
 )
 
 MEMBER_ROLES: Final = tuple(role for role in Role if role is not Role.OPERATOR)
-"""What people of an organization can be."""
+"""Roles of an organization's members."""
 
 
-def may_hand_out(giver: Role, role: Role) -> bool:
-    """Whether someone may make a key or a member of that role: nobody hands out more than they have."""
+def may_grant(giver: Role, role: Role) -> bool:
+    """Returns whether `giver` may create a key or a member of `role`, which may have no permission that it lacks."""
     return PERMISSIONS[role] <= PERMISSIONS[giver]

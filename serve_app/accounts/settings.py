@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from deployments.contract.strict_settings import Shape, StrictSettings
 from serve_app.accounts.jwt_auth import Issuer, without_slash
-from serve_app.accounts.openid import Provider
+from serve_app.accounts.openid import OpenIdProvider
 from serve_app.accounts.roles import Role
 
 
@@ -71,12 +71,12 @@ class AccountSettings(StrictSettings):
             raise ValueError("each issuer may be named once")
         return issuers
 
-    def openid_provider(self) -> Provider | None:
+    def openid_provider(self) -> OpenIdProvider | None:
         if self.openid is None:
             return None
         secret = self.openid.client_secret
         options = self.openid.model_dump(exclude={"client_secret"})
-        return Provider(**options, client_secret=secret.get_secret_value() if secret else None)
+        return OpenIdProvider(**options, client_secret=secret.get_secret_value() if secret else None)
 
     def trusted_issuers(self) -> list[Issuer]:
         return [Issuer(**issuer.model_dump()) for issuer in self.issuers]

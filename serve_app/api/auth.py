@@ -1,7 +1,7 @@
-"""Authentication and authorization of requests: a key in `x-key`, a bearer key or token, or a session cookie.
+"""Authentication and authorization of requests.
 
-Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
-where there is neither. A program that people let in may name another project of theirs in `x-project`.
+A request has a key in `x-key`, a key or token in `Authorization`, or a session cookie; the first of them applies. An
+OAuth client may name another project of its person in `x-project`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from serve_app.config.settings import ServiceSettings
 
 _COOKIE: Final = "gen_session"
 _HOST_COOKIE: Final = f"__Host-{_COOKIE}"
-"""Browsers take it over HTTPS alone, from this host alone."""
+"""Cookie that browsers accept only over HTTPS and from this host itself."""
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def has_session(headers: Headers) -> bool:
-    """Whether there is a cookie that may be one's."""
     return not {_HOST_COOKIE, _COOKIE}.isdisjoint(cookie_parser(headers.get("cookie", "")))
 
 
 def session_secret(request: HTTPConnection, settings: ServiceSettings) -> str | None:
-    """Over HTTPS the cookie of this host alone: the other may be a neighbour's below the same domain."""
+    """Returns the cookie's secret. Over HTTPS only the host cookie counts: a sibling domain can set the other one."""
     name = _HOST_COOKIE if _is_secure(request, settings) else _COOKIE
     return cookie_parser(request.headers.get("cookie", "")).get(name) or None
 
@@ -48,13 +47,13 @@ def _is_secure(request: HTTPConnection, settings: ServiceSettings) -> bool:
 
 
 def check_origin(request: HTTPConnection, settings: ServiceSettings) -> None:
-    """Raises the HTTPException for a change that another site's page asks for, or nobody knows who."""
+    """Raises HTTPException if another site's page, or an unknown page, requests a change."""
     if request.scope.get("method") in _READING:
         return
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site == "same-origin" or (site is None and origin == public_base(request, settings)):
         return
-    raise HTTPException(403, "A session counts on this service's own pages alone; send a key instead")
+    raise HTTPException(403, "Session cookies are only accepted from this service's own pages; send an API key")
 
 
 def set_session(response: Response, secret: str, request: HTTPConnection, settings: ServiceSettings) -> None:
@@ -74,14 +73,14 @@ def drop_session(response: Response) -> None:
     response.delete_cookie(_HOST_COOKIE, secure=True, httponly=True, samesite="strict")
 
 
-_KEY = "x-key"
-_PROJECT = "x-project"
-_BEARER = "bearer "
-RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
-"""Where tools learn whose tokens are accepted (RFC 9728)."""
-_KEY_HINT = "Keys are made at /account, or by gen-serve keys create"
-MCP = "/mcp"
-"""Where models call tools."""
+_KEY: Final = "x-key"
+_PROJECT: Final = "x-project"
+_BEARER: Final = "bearer "
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+"""Path of the metadata that names the accepted issuers (RFC 9728)."""
+_KEY_HINT: Final = "Create a key at /account, or with gen-serve keys create"
+MCP: Final = "/mcp"
+"""Path of the Model Context Protocol."""
 
 _CHANGES_ACCOUNTS = frozenset(
     {
@@ -89,26 +88,25 @@ _CHANGES_ACCOUNTS = frozenset(
         Permission.MANAGE_PROJECTS,
         Permission.MANAGE_MEMBERS,
         Permission.SET_LIMITS,
-        Permission.READ_ACCOUNTS,  # a change of several fields asks for the permission of each by itself
+        Permission.READ_ACCOUNTS,  # a change of several fields checks the permission of each by itself
         Permission.OPERATE,
     }
 )
-"""Whoever may change them is looked up anew: one who may not any more would let themselves in again, for as long as
-they are cached."""
+"""Permissions for which the cache is skipped: a caller who has just lost them could give them back to themselves."""
 
-# For the API's description; what they find is read from the headers below.
+# For the OpenAPI document only: `_caller` reads the headers.
 _key_scheme = APIKeyHeader(
-    name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` makes one."
+    name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` creates one."
 )
 _token_scheme = HTTPBearer(
     auto_error=False,
     bearerFormat="JWT",
-    description="A token of an issuer that this service knows; or an API key, as in `x-key`, which goes before it.",
+    description="A token of an issuer that this service knows, or an API key. `x-key` takes precedence.",
 )
 
 
 class NotAuthenticated(ApiError):
-    """Nobody that is known here, which this interface answers with 403."""
+    """The credentials are missing or unknown. 403, not 401, as the interface demands."""
 
     def __init__(self, *, wrong_key: bool = False) -> None:
         if wrong_key:
@@ -120,7 +118,7 @@ class NotAuthenticated(ApiError):
 
 
 async def authenticate(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
-    """Who asks. Raises the HTTPException that others than those with the permission are to see."""
+    """Returns the caller. Raises HTTPException unless it has the permission."""
     reads = request.scope.get("method") in ("GET", "HEAD")
     caller = await _caller(services, request, use_cache=reads or permission not in _CHANGES_ACCOUNTS)
     if not caller.may(permission):
@@ -145,7 +143,7 @@ async def _caller(services: Services, request: HTTPConnection, *, use_cache: boo
         if token.startswith(TOKEN_PREFIX):
             return await _authenticate_oauth_client(services, token, request, use_cache)
         if not token.startswith(KEY_PREFIX):
-            return await _bearer(services, token, request)
+            return await _authenticate_jwt(services, token, request)
         secret = token
     if not secret:
         return await _authenticate_session(services, request, use_cache)
@@ -165,7 +163,7 @@ async def _authenticate_session(services: Services, request: HTTPConnection, use
 
 
 async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
-    """None for whoever sends nothing, or a session that is over."""
+    """Returns the caller; None for a request without credentials, or with those of an ended session."""
     if not has_key_or_token(request.headers):
         secret = session_secret(request, services.settings.service)
         return None if secret is None else await services.auth.session_resolver.caller(secret)
@@ -177,11 +175,11 @@ async def _authenticate_oauth_client(
 ) -> Caller:
     caller = await services.auth.token_authentication.caller(token, request.headers.get(_PROJECT), use_cache=use_cache)
     if caller is None:
-        raise _invalid_token_error("it is over, or not for this project", services, request)
+        raise _invalid_token_error("it has expired, or is not for this project", services, request)
     return caller
 
 
-async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
+async def _authenticate_jwt(services: Services, token: str, request: HTTPConnection) -> Caller:
     try:
         return await services.auth.tokens.authenticate(token)
     except TokenRefused as reason:
@@ -191,7 +189,7 @@ async def _bearer(services: Services, token: str, request: HTTPConnection) -> Ca
 
 
 def _invalid_token_error(reason: str, services: Services, request: HTTPConnection) -> ApiError:
-    """RFC 6750 section 3, RFC 9728 section 5.1."""
+    """Returns the error with the challenge of RFC 6750 section 3 and RFC 9728 section 5.1."""
     metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
     challenge = (
         f'Bearer error="invalid_token", error_description={quote_string(reason)}, '
@@ -202,12 +200,12 @@ def _invalid_token_error(reason: str, services: Services, request: HTTPConnectio
 
 
 def quote_string(text: str) -> str:
-    """As a parameter of a header (RFC 9110 section 5.6.4); what has no place in one becomes a question mark."""
-    plain = "".join(character if " " <= character <= "~" else "?" for character in text)
-    return '"' + plain.replace("\\", r"\\").replace('"', r"\"") + '"'
+    """Quotes the value of a header's parameter (RFC 9110 section 5.6.4). Other than ASCII becomes a question mark."""
+    ascii_text = "".join(character if " " <= character <= "~" else "?" for character in text)
+    return '"' + ascii_text.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
-def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
+def _require(permission: Permission) -> Callable[..., Awaitable[Caller]]:
     async def caller(
         request: Request,
         services: Deps,
@@ -219,13 +217,13 @@ def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
     return caller
 
 
-Generator = Annotated[Caller, Depends(_with(Permission.GENERATE))]
-TaskReader = Annotated[Caller, Depends(_with(Permission.READ_TASKS))]
-CreditReader = Annotated[Caller, Depends(_with(Permission.READ_CREDITS))]
-AccountReader = Annotated[Caller, Depends(_with(Permission.READ_ACCOUNTS))]
-MoneyReader = Annotated[Caller, Depends(_with(Permission.READ_MONEY))]
-KeyMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_OWN_KEYS))]
-ProjectMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_PROJECTS))]
-MemberMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_MEMBERS))]
-AuditReader = Annotated[Caller, Depends(_with(Permission.READ_AUDIT))]
-Operator = Annotated[Caller, Depends(_with(Permission.OPERATE))]
+Generator = Annotated[Caller, Depends(_require(Permission.GENERATE))]
+TaskReader = Annotated[Caller, Depends(_require(Permission.READ_TASKS))]
+CreditReader = Annotated[Caller, Depends(_require(Permission.READ_CREDITS))]
+AccountReader = Annotated[Caller, Depends(_require(Permission.READ_ACCOUNTS))]
+MoneyReader = Annotated[Caller, Depends(_require(Permission.READ_MONEY))]
+KeyMaker = Annotated[Caller, Depends(_require(Permission.MANAGE_OWN_KEYS))]
+ProjectMaker = Annotated[Caller, Depends(_require(Permission.MANAGE_PROJECTS))]
+MemberMaker = Annotated[Caller, Depends(_require(Permission.MANAGE_MEMBERS))]
+AuditReader = Annotated[Caller, Depends(_require(Permission.READ_AUDIT))]
+Operator = Annotated[Caller, Depends(_require(Permission.OPERATE))]

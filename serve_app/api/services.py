@@ -15,13 +15,13 @@ from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import create_tracer
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore
 from serve_app.accounts.jwt_auth import BearerTokens, fetch_keys
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
-from serve_app.accounts.members import InvitationStore, MembershipRevocation, People
+from serve_app.accounts.members import InvitationStore, MembershipRevocation, PersonStore
 from serve_app.accounts.names import fold_stored_names
-from serve_app.accounts.oauth import Authorizations, OAuthClients, TokenAuthentication
+from serve_app.accounts.oauth import AuthorizationStore, OAuthClientStore, TokenAuthentication
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
@@ -56,12 +56,12 @@ ANSWER_S: Final = 4.5
 
 @dataclass(frozen=True, slots=True)
 class AccountServices:
-    people: People
+    people: PersonStore
     organizations: OrganizationStore
     projects: ProjectStore
     keys: KeyStore
     invitations: InvitationStore
-    credits: Credits
+    credits: CreditStore
     licences: LicenceStore
     audit: AuditLog
     deletion: ProjectDeletion
@@ -74,8 +74,8 @@ class AuthServices:
     sessions: SessionStore
     session_resolver: SessionResolver
     openid: OpenId | None
-    oauth_clients: OAuthClients
-    authorizations: Authorizations
+    oauth_clients: OAuthClientStore
+    authorizations: AuthorizationStore
     token_authentication: TokenAuthentication
     membership_revocation: MembershipRevocation
 
@@ -133,12 +133,12 @@ async def open_services(
     inputs = Inputs(guard, service.decoders, FetchLimiter.from_settings(settings.network), service.public_url)
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     accounts = AccountServices(
-        people=People(redis, prefix),
+        people=PersonStore(redis, prefix),
         organizations=OrganizationStore(redis, prefix),
         projects=ProjectStore(redis, prefix),
         keys=KeyStore(redis, prefix),
         invitations=InvitationStore(redis, prefix),
-        credits=Credits(redis, prefix),
+        credits=CreditStore(redis, prefix),
         licences=LicenceStore(redis, prefix),
         audit=AuditLog(redis, prefix),
         deletion=ProjectDeletion(redis, prefix, objects),
@@ -203,7 +203,7 @@ async def open_services(
 def _auth_services(settings: Settings, redis: Redis, sealer: Sealer, accounts: AccountServices) -> AuthServices:
     prefix = settings.redis.prefix
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
-    authorizations = Authorizations(redis, prefix)
+    authorizations = AuthorizationStore(redis, prefix)
     session_resolver = SessionResolver(
         sessions, callers, accounts.organizations, accounts.projects, settings.accounts.local_role
     )
@@ -214,7 +214,7 @@ def _auth_services(settings: Settings, redis: Redis, sealer: Sealer, accounts: A
         sessions=sessions,
         session_resolver=session_resolver,
         openid=None if provider is None else OpenId(redis, prefix, provider, fetch_keys),
-        oauth_clients=OAuthClients(redis, prefix, sealer.seal, sealer.open_or_none),
+        oauth_clients=OAuthClientStore(redis, prefix, sealer.seal, sealer.open_or_none),
         authorizations=authorizations,
         token_authentication=TokenAuthentication(authorizations, session_resolver),
         membership_revocation=MembershipRevocation(sessions, authorizations, accounts.invitations),

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from deployments.contract import counts
 from deployments.contract.counts import Histogram, ReplicaCounts
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.metrics import series as all_series
 from serve_app.metrics.series import ALL, Series
 from serve_app.storage.tally import TIMES, CounterName, read_counters
@@ -82,7 +82,7 @@ class MetricsReader:
         self._queues = tuple(queues)
         self._projects = projects
         self._replicas = replicas
-        self._credits = Credits(redis, tasks.prefix)
+        self._credits = CreditStore(redis, tasks.prefix)
         self._outbox = Outbox(redis, tasks.prefix)
 
     async def read(self) -> Scrape:
@@ -135,7 +135,7 @@ def _histogram_names(raw: Mapping[str, str]) -> list[str]:
 _PER_CREDIT = 1000
 
 
-async def collect_credits(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
+async def collect_credits(credits: CreditStore, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
     for endpoint, (tasks_ready, cost) in sorted((await credits.sum_by_endpoint()).items()):
         scrape.add(all_series.RESULTS, tasks_ready, endpoint=endpoint)
         scrape.add(all_series.RESULT_CREDITS, cost / _PER_CREDIT, endpoint=endpoint)

@@ -63,7 +63,7 @@ end
 
 local function note_in_ledger(organization, kind, amount, ...)
   local balance = redis.call('HINCRBY', credits_key(organization), 'balance', amount)
-  -- ENTRIES of accounts/audit.py.
+  -- ENTRIES of accounts/history.py.
   redis.call('XADD', P .. 'ledger:' .. organization, 'MAXLEN', '~', 100000, '*', 'kind', kind, 'amount', amount,
     'balance', balance, ...)
 end
@@ -81,7 +81,7 @@ local function settle(organization, project, id, endpoint, held, cost, submitted
     local usage = P .. 'usage:' .. organization .. ':' .. math.floor(now / 86400000)
     redis.call('HINCRBY', usage, 'tasks|' .. project .. '|' .. endpoint, 1)
     redis.call('HINCRBY', usage, 'cost|' .. project .. '|' .. endpoint, cost)
-    redis.call('EXPIRE', usage, 400 * 86400)  -- DAYS of accounts/audit.py
+    redis.call('EXPIRE', usage, 400 * 86400)  -- DAYS of accounts/history.py
     redis.call('HINCRBY', P .. 'made', 'tasks|' .. endpoint, 1)
     redis.call('HINCRBY', P .. 'made', 'cost|' .. endpoint, cost)
     if cost > 0 then redis.call('ZINCRBY', P .. 'paid', cost, project) end

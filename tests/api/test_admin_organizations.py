@@ -12,7 +12,7 @@ from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 
-from serve_app.accounts.members import People
+from serve_app.accounts.members import PersonStore
 from serve_app.accounts.roles import Role
 from serve_app.accounts.settings import AccountSettings, IssuerSettings
 
@@ -135,8 +135,8 @@ def test_an_organization_has_so_many_members(vouched: Service, granting: Client)
 
 
 def test_a_name_with_a_password_is_not_granted_anything(vouched: Service, granting: Client) -> None:
-    people = People(vouched.worker.redis, vouched.settings.redis.prefix)
-    vouched.worker.run(people.enrol("eve@example.com", "a long password"))
+    people = PersonStore(vouched.worker.redis, vouched.settings.redis.prefix)
+    vouched.worker.run(people.create_user("eve@example.com", "a long password"))
     assert "invitation" in refusal(granting.put(f"{MEMBERS}/Eve@example.com", json={"role": "viewer"}), 409)
 
 

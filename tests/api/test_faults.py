@@ -32,7 +32,7 @@ from deployments.contract.events import Done, Event, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores, Thresholds
 from deployments.contract.objects import ObjectStore
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.background import BackgroundTasks, rest
 from serve_app.config.settings import TaskSettings, WebhookSettings
 from serve_app.dispatcher import attempt, failures
@@ -259,7 +259,7 @@ async def run_case(service: Service, client: Client, part: str, fault: Fault) ->
         assert task is not None
         assert task.status is (Status.CONTENT_MODERATED if part == "objects" else Status.READY)
         assert (delivery.state, set(destination.ids)) == (DeliveryState.DELIVERED, {task_id})
-        balance = await assert_books_balance(Credits(redis, service.settings.redis.prefix), client.organization)
+        balance = await assert_books_balance(CreditStore(redis, service.settings.redis.prefix), client.organization)
         assert (balance.held, balance.spent) == (0, (task.cost or 0) if task.status is Status.READY else 0)
         limiter = scene.limiter
         assert not any((limiter._preparing, limiter._waiting, limiter._starting, limiter._running))

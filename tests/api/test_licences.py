@@ -18,9 +18,9 @@ from support.http_service import Service, replace_services
 from support.promises import promise
 
 from serve_app.accounts.api_key_auth import Callers
-from serve_app.accounts.audit import day_number
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
+from serve_app.accounts.windows import day_number
 from serve_app.storage import connection
 
 MODEL, OTHER_MODEL = "flux-1-dev", "flux-tools"

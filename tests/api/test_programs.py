@@ -15,7 +15,7 @@ import pytest
 from support.http_client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.oauth import MAX_CONSENT_REQUESTS, MOST_FROM_AN_ADDRESS
+from serve_app.accounts.oauth import MAX_CONSENT_REQUESTS, MAX_REGISTRATIONS
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings
 
@@ -235,8 +235,8 @@ def test_registrations_are_bounded(start_service: StartService) -> None:
     headers = {"x-forwarded-for": "192.0.2.9"}
     with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as http:
         registration = {"redirect_uris": [BACK]}
-        answers = [http.post("/oauth/register", json=registration) for _ in range(MOST_FROM_AN_ADDRESS + 1)]
-    assert [answer.status_code for answer in answers] == [201] * MOST_FROM_AN_ADDRESS + [429]
+        answers = [http.post("/oauth/register", json=registration) for _ in range(MAX_REGISTRATIONS + 1)]
+    assert [answer.status_code for answer in answers] == [201] * MAX_REGISTRATIONS + [429]
     assert int(answers[-1].headers["retry-after"]) > 0
 
 

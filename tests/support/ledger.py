@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from serve_app.accounts.audit import Window
-from serve_app.accounts.credits import Balance, Credits
+from serve_app.accounts.credits import Balance, CreditStore
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.windows import Window
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 from support.tasks import QUEUE, lease_one, new_task
@@ -22,7 +22,7 @@ def priced_task(price: int, **changes: Any) -> NewTask:
     return new_task(**{"organization": ORGANIZATION, "price": price} | changes)
 
 
-async def assert_books_balance(credits: Credits, organization: str = ORGANIZATION) -> Balance:
+async def assert_books_balance(credits: CreditStore, organization: str = ORGANIZATION) -> Balance:
     """What holds after every step. Returns the balance."""
     balance = await credits.balance(organization)
     entries, more = await credits.ledger(organization, 100_000)

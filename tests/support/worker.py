@@ -11,7 +11,7 @@ from deployments.contract.events import Preview
 from deployments.contract.job import RESULTS, GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.api_key_auth import Caller, Callers
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
@@ -44,7 +44,7 @@ class Worker:
         self.keys = KeyStore(self.redis, prefix)
         self.projects = ProjectStore(self.redis, prefix)
         self.organizations = OrganizationStore(self.redis, prefix)
-        self.credits = Credits(self.redis, prefix)
+        self.credits = CreditStore(self.redis, prefix)
         self.objects = ObjectStore(settings.objects_url)
         self._leases: dict[str, Lease] = {}
         self.present(True)

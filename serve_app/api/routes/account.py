@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
 from deployments.bundled.grammar.words import find_unknown
-from serve_app.accounts.credits import Usage as UsageOfDay
+from serve_app.accounts.credits import Usage
 from serve_app.api.auth import CreditReader, MoneyReader
 from serve_app.api.bodies import FilesRoute
 from serve_app.api.errors import suggest_fields
@@ -27,30 +27,30 @@ from serve_app.tasks.rejections import RateLimited
 
 router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
 
-PRICING = "/v1/pricing"
+PRICING: Final = "/v1/pricing"
 _MAX_WORDS: Final = 10
 
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
 class Credits(BaseModel):
-    credits: float = Field(description="What is left to spend, holds of tasks on their way taken off")
+    credits: float = Field(description="Balance without the holds of unfinished tasks")
 
 
 class PriceRequest(BaseModel):
-    path: str = Field(max_length=200, description="As the request would go to: /v1/gen-…")
-    body: dict[str, Any] = Field(description="As the request would have it")
+    path: str = Field(max_length=200, description="Path of the request: /v1/gen-…")
+    body: dict[str, Any] = Field(description="Body of the request")
 
 
 class Price(BaseModel):
     cost: float = Field(description="Credits")
     input_mp: float
     output_mp: float
-    warnings: list[str] = Field(default=[], description="What of the request can't be done, though it may be sent")
+    warnings: list[str] = Field(default=[], description="Parts of the request that will have no effect")
 
 
 class DailyUsage(BaseModel):
-    day: date = Field(description="UTC, when the tasks were ready")
+    day: date = Field(description="UTC day on which the tasks became ready")
     project: str
     endpoint: str
     tasks: int
@@ -69,7 +69,7 @@ async def get_credits(services: Deps, caller: CreditReader) -> Credits:
 
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
 async def get_price(services: Deps, caller: CreditReader, request: PriceRequest, response: Response) -> Price:
-    """Returns a request's cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
+    """Returns a request's cost after the checks of a submission. Nothing is stored. Counts as a request of the key."""
     path = resolve_alias(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
     name = services.catalog.names.get(path)
     if name is None:
@@ -96,7 +96,7 @@ async def get_price(services: Deps, caller: CreditReader, request: PriceRequest,
         raise problem.within("body") from None
     response.headers.update(rate_limit_headers(limits, remaining))
     resolved, warnings = prepared.payload.request, list(prepared.payload.warnings)
-    prompt: str = getattr(body, "prompt", None) or ""  # without the endpoint's instruction
+    prompt: str = getattr(body, "prompt", None) or ""  # as sent, without the endpoint's instruction
     is_demo = served_endpoint.defaults[body.chosen_mode()].demo
     if is_demo and prepared.payload.adapter is None and (words := find_unknown(prompt)):
         unknown_words = ", ".join(words[:_MAX_WORDS])
@@ -114,16 +114,15 @@ async def get_usage(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
-    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
-    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
-    project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; by default the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; by default today")] = None,
+    project: Annotated[str | None, Query(max_length=64, description="Only this project")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Any:
     """Returns the usage by day, project and endpoint."""
     first, last = days_between(since, until, datetime.now(UTC).date())
-    usage = await services.accounts.credits.usage(
-        await resolve_organization(services, caller, organization), first, last
-    )
+    organization_id = await resolve_organization(services, caller, organization)
+    usage = await services.accounts.credits.usage(organization_id, first, last)
     project_usage = [each for each in usage if project in (None, each.project)]
     if format == "csv":
         name = f"usage-{first}-{last}.csv"
@@ -142,7 +141,7 @@ async def get_usage(
     )
 
 
-def _csv(usage: list[UsageOfDay]) -> str:
+def _csv(usage: list[Usage]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("day", "project", "endpoint", "tasks", "credits"))

@@ -1,4 +1,4 @@
-"""Usage reports of models that licensees run themselves."""
+"""Usage reports of models that organizations run themselves under a licence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from serve_app.storage.connection import NO_ANSWER, UNREACHABLE
 logger = logging.getLogger(__name__)
 
 VERSION: Final = "0.0.1"
-"""Of this interface, which others implement too."""
+"""Version of this interface, which other services implement, too."""
 _UNREACHABLE: Final = "the store is out of reach"
 
 
 class _ReportRoute(JsonRoute):
-    """Answers with 500 whatever keeps a report from being counted: its interface knows no 503."""
+    """Answers 500 in place of 503, which this interface lacks."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

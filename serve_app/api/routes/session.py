@@ -9,13 +9,13 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.accounts.attempt_limiter import TooOften
+from serve_app.accounts.attempt_limiter import TooManyAttempts
 from serve_app.accounts.keys import hash_secret
-from serve_app.accounts.members import LONGEST_PASSWORD, SHORTEST_PASSWORD
+from serve_app.accounts.members import MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS
 from serve_app.accounts.names import fold_name
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
-from serve_app.accounts.sessions import LOCAL, Kind, Session
+from serve_app.accounts.sessions import LOCAL, Session, SubjectType
 from serve_app.api.auth import check_origin, drop_session, optional_caller, session_secret, set_session
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.hosts import client_address
@@ -24,8 +24,6 @@ from serve_app.api.services import Deps, Services
 
 router = APIRouter(prefix="/v1/session", tags=["session"], route_class=JsonRoute)
 
-_WRONG = "No one of that name and password"
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -33,7 +31,7 @@ class _Strict(BaseModel):
 
 class PasswordSignIn(_Strict):
     name: Annotated[str, AfterValidator(fold_name)] = Field(min_length=1, max_length=200)
-    password: Secret = Field(max_length=LONGEST_PASSWORD)
+    password: Secret = Field(max_length=MAX_PASSWORD_CHARS)
 
 
 class KeySignIn(_Strict):
@@ -41,12 +39,12 @@ class KeySignIn(_Strict):
 
 
 class LocalSignIn(_Strict):
-    local: bool = Field(description="true: as whoever sits at this machine, where the operator allows it")
+    local: bool = Field(description="true: as the local user, if the operator allows it")
 
 
 class ChangePasswordRequest(_Strict):
-    password: Secret = Field(max_length=LONGEST_PASSWORD, description="The one so far")
-    new: Secret = Field(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)
+    password: Secret = Field(max_length=MAX_PASSWORD_CHARS, description="Current password")
+    new: Secret = Field(min_length=MIN_PASSWORD_CHARS, max_length=MAX_PASSWORD_CHARS)
 
 
 class SwitchProjectRequest(_Strict):
@@ -55,89 +53,89 @@ class SwitchProjectRequest(_Strict):
 
 class SessionInfo(BaseModel):
     signed_in: bool
-    local: bool = Field(description="Whether one may sign in as whoever sits at this machine")
-    openid: str | None = Field(default=None, description="By whose accounts one may sign in, too")
+    local: bool = Field(description="True if one may sign in as the local user")
+    openid: str | None = Field(default=None, description="Host of the OpenID provider for sign-in")
     name: str | None = None
-    by: Kind | None = Field(default=None, description="How they signed in")
+    by: SubjectType | None = Field(default=None, description="Way of the sign-in")
     role: str | None = None
     permissions: list[str] = []
     organization: str | None = None
     project: str | None = None
-    projects: list[str] = Field(default=[], description="Which one may be in")
+    projects: list[str] = Field(default=[], description="Projects to which the session may switch")
 
 
 @router.get("", responses=errors(503))
 async def get_session(request: Request, services: Deps) -> SessionInfo:
-    """Who is signed in, if anyone is, and what they may."""
+    """Returns the signed-in user, if any, and their permissions."""
     caller = await optional_caller(services, request)
     secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.auth.sessions.find(secret)
-    return await _view(services, caller, session.kind if session else None)
+    return await _view(services, caller, session.subject_type if session else None)
 
 
 @router.post("", responses=errors(403, 429, 503))
 async def sign_in(
     request: Request, response: Response, services: Deps, by: PasswordSignIn | KeySignIn | LocalSignIn
 ) -> SessionInfo:
-    """Begins a session: a cookie of this browser."""
+    """Begins a session, whose secret is a cookie."""
     check_origin(request, services.settings.service)
     match by:
         case PasswordSignIn():
-            kind, subject, project = await _sign_in_person(services, by, request)
+            subject_type, subject, project = await _sign_in_person(services, by, request)
         case KeySignIn():
-            kind, subject, project = await _sign_in_key(services, by)
-        case _:
-            kind, subject, project = await _sign_in_local(services, by)
-    return await begin(services, request, response, kind, subject, project)
+            subject_type, subject, project = await _sign_in_key(services, by)
+        case LocalSignIn():
+            subject_type, subject, project = await _sign_in_local(services, by)
+    return await begin_session(services, request, response, subject_type, subject, project)
 
 
-async def begin(
-    services: Services, request: Request, response: Response, kind: Kind, subject: str, project: Project
+async def begin_session(
+    services: Services, request: Request, response: Response, subject_type: SubjectType, subject: str, project: Project
 ) -> SessionInfo:
-    """A new session instead of whatever was there: nobody else may have set its cookie."""
+    """Begins a session with a new secret, and ends the one before (session fixation)."""
     if old := session_secret(request, services.settings.service):
         await services.auth.sessions.end(old)
         services.auth.session_resolver.forget(old)
-    secret = await services.auth.sessions.begin(kind, subject, project.organization, project.id)
-    if kind is Kind.PERSON:
+    secret = await services.auth.sessions.begin(subject_type, subject, project.organization, project.id)
+    if subject_type is SubjectType.PERSON:
         await services.accounts.organizations.set_home(subject, project.organization)
     set_session(response, secret, request, services.settings.service)
-    return await _view(services, await services.auth.session_resolver.caller(secret), kind)
+    return await _view(services, await services.auth.session_resolver.caller(secret), subject_type)
 
 
 @router.put("", responses=errors(403, 404, 503))
 async def switch_project(request: Request, services: Deps, to: SwitchProjectRequest) -> SessionInfo:
-    """Goes on in another project."""
+    """Switches the session to another project."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.auth.sessions.find(secret)
     if secret is None or session is None:
-        raise HTTPException(403, "Nobody is signed in")
+        raise HTTPException(403, "Sign in first")
     project = await services.accounts.projects.find(to.project)
-    if project is None or not await _may_be_in(services, session, project):
+    if project is None or not await _may_switch_to(services, session, project):
         raise HTTPException(404, "There is no such project")
     await services.auth.sessions.move(secret, project.organization, project.id)
-    if session.kind is Kind.PERSON:
+    if session.subject_type is SubjectType.PERSON:
         await services.accounts.organizations.set_home(session.subject, project.organization)
     services.auth.session_resolver.forget(secret)
-    return await _view(services, await services.auth.session_resolver.caller(secret), session.kind)
+    return await _view(services, await services.auth.session_resolver.caller(secret), session.subject_type)
 
 
 @router.put("/password", responses=errors(403, 429, 503))
 async def change_password(
     request: Request, response: Response, services: Deps, to: ChangePasswordRequest
 ) -> SessionInfo:
-    """Ends all other sessions of whoever is signed in."""
+    """Changes the password and ends all other sessions of the person."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.auth.sessions.find(secret)
-    if session is None or session.kind is not Kind.PERSON:
-        raise HTTPException(403, "Nobody is signed in by a password")
+    if session is None or session.subject_type is not SubjectType.PERSON:
+        raise HTTPException(403, "Sign in with a name and password first")
     await _check_password(services, session.subject, to.password, request)
     await services.accounts.people.set_password(session.subject, to.new.get_secret_value())
-    await services.auth.sessions.end_all(Kind.PERSON, session.subject)
+    await services.auth.sessions.end_all(SubjectType.PERSON, session.subject)
     project = await services.accounts.projects.get(session.project)
-    return await begin(services, request, response, Kind.PERSON, session.subject, project)
+    return await begin_session(services, request, response, SubjectType.PERSON, session.subject, project)
 
 
 @router.delete("", status_code=204, responses=errors(403, 503))
@@ -149,57 +147,57 @@ async def sign_out(request: Request, response: Response, services: Deps) -> None
     drop_session(response)
 
 
-async def _sign_in_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[Kind, str, Project]:
+async def _sign_in_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[SubjectType, str, Project]:
     await _check_password(services, by.name, by.password, request)
     project = await find_first_project(services, by.name)
     if project is None:
         raise HTTPException(403, "You are no member of any organization here")
-    return Kind.PERSON, by.name, project
+    return SubjectType.PERSON, by.name, project
 
 
 async def _check_password(services: Services, name: str, password: SecretStr, request: Request) -> None:
     address = client_address(request, services.settings.service)
     try:
-        right = await services.accounts.people.verify(name, password.get_secret_value(), address)
-    except TooOften as refusal:
+        is_right = await services.accounts.people.verify(name, password.get_secret_value(), address)
+    except TooManyAttempts as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
-    if not right:
-        raise HTTPException(403, _WRONG)
+    if not is_right:
+        raise HTTPException(403, "No one of that name and password")
 
 
 async def find_first_project(services: Services, person: str) -> Project | None:
-    """Returns where their session begins: in the organization that they were in last, else in the first of theirs that
-    has a project. Another organization that makes them a member changes nothing of it."""
-    own, home = (
-        await services.accounts.organizations.list_for_person(person),
-        await services.accounts.organizations.get_home(person),
-    )
-    for organization in sorted(own, key=lambda each: each != home):
+    """Returns the project in which the person's session begins.
+
+    It is in the organization of their last session, else in the first of theirs that has a project.
+    """
+    organizations = await services.accounts.organizations.list_for_person(person)
+    home = await services.accounts.organizations.get_home(person)
+    for organization in sorted(organizations, key=lambda each: each != home):
         if projects := await services.accounts.projects.list(organization):
             return projects[0]
     return None
 
 
-async def _sign_in_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Project]:
+async def _sign_in_key(services: Services, by: KeySignIn) -> tuple[SubjectType, str, Project]:
     secret = by.key.get_secret_value()
     caller = await services.auth.callers.authenticate(secret)
     if caller is None:
-        raise HTTPException(403, "Not authenticated - Invalid Authentication")
-    return Kind.KEY, hash_secret(secret), caller.project
+        raise HTTPException(403, "This key is unknown, expired or revoked")
+    return SubjectType.KEY, hash_secret(secret), caller.project
 
 
-async def _sign_in_local(services: Services, by: LocalSignIn) -> tuple[Kind, str, Project]:
+async def _sign_in_local(services: Services, by: LocalSignIn) -> tuple[SubjectType, str, Project]:
     if not by.local or services.settings.accounts.local_role is None:
         raise HTTPException(403, "Sign in by name and password, or with a key")
-    return Kind.LOCAL, LOCAL, await services.accounts.projects.get(DEFAULT_PROJECT)
+    return SubjectType.LOCAL, LOCAL, await services.accounts.projects.get(DEFAULT_PROJECT)
 
 
-async def _may_be_in(services: Services, session: Session, project: Project) -> bool:
-    target = Session(session.kind, session.subject, project.organization, project.id, session.created)
+async def _may_switch_to(services: Services, session: Session, project: Project) -> bool:
+    target = Session(session.subject_type, session.subject, project.organization, project.id, session.created)
     return await services.auth.session_resolver.resolve(target) is not None
 
 
-async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionInfo:
+async def _view(services: Services, caller: Caller | None, by: SubjectType | None) -> SessionInfo:
     local = services.settings.accounts.local_role is not None
     openid = None if services.auth.openid is None else urlsplit(services.auth.openid.issuer).hostname
     if caller is None:

@@ -1,4 +1,4 @@
-"""Uploads: large inputs, stored by signed addresses ahead of the request that names them."""
+"""Uploads: large inputs that clients store by signed URLs before the request that names them."""
 
 from __future__ import annotations
 
@@ -26,31 +26,29 @@ from serve_app.tasks.rejections import TaskRejected
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], route_class=JsonRoute)
 
 _LIFE_S: Final = 900
-"""Seconds for which an address is valid."""
+"""Seconds for which a URL is valid."""
 _CLOSE: Final = {"Connection": "close"}
-"""The rest of the body stays unread, so the connection can't be reused."""
+"""Header of a response to a body that is not read to its end: the connection can't be reused."""
 
 
 class CreateUploadRequest(BaseModel):
     content_type: Literal["image/jpeg", "image/png", "image/webp", "video/mp4"]
-    size: int | None = Field(
-        default=None, ge=1, description="Bytes of the file, where they are known. The address takes no more"
-    )
+    size: int | None = Field(default=None, ge=1, description="Bytes of the file, if known. The URL accepts no more")
 
 
 class Upload(BaseModel):
-    upload: str = Field(description="To be sent in place of an image or a video, by keys of the same project")
+    upload: str = Field(description="Reference to send in place of an image or video, with a key of the same project")
     url: str = Field(description="Takes the file by one PUT, within 15 minutes, and needs no key")
     headers: dict[str, str] = Field(description="Headers of the PUT")
     max_bytes: int
-    expires: float = Field(description="When the file goes, epoch seconds")
+    expires: float = Field(description="Time at which the file is deleted, epoch seconds")
 
 
 @router.post("", responses=errors(402, 403, 429, 503))
 async def create_upload(request: Request, services: Deps, caller: Generator, body: CreateUploadRequest) -> Upload:
-    """Creates an address for a large image or video. Requests name the stored file by its reference.
+    """Creates a URL for a large image or video. Requests name the stored file by its reference.
 
-    The service takes the file itself, whatever the object store: an address of the store would take any size.
+    The URL is the service's, not the object store's, which would accept a file of any size.
     """
     if caller.project.closed:
         raise ApiError(403, "project_closed", PROJECT_CLOSED)
@@ -77,7 +75,7 @@ async def create_upload(request: Request, services: Deps, caller: Generator, bod
     )
 
 
-@router.put("/{key:path}", status_code=204, include_in_schema=False)  # addresses that 0.2.0 made, until they expire
+@router.put("/{key:path}", status_code=204, include_in_schema=False)  # URLs of 0.2.0, until they expire
 @router.put("/{key:path}/{max_bytes:int}", status_code=204, include_in_schema=False)
 async def store_upload(request: Request, services: Deps, key: str, max_bytes: int = IMAGES.max_bytes) -> None:
     """Stores the file of an upload once."""
@@ -94,7 +92,7 @@ async def store_upload(request: Request, services: Deps, key: str, max_bytes: in
     except BaseException as problem:
         await services.tasks.store.reservations.abort_upload(upload_id)
         if isinstance(problem, ClientDisconnect):
-            raise HTTPException(400, "The body ended early") from None  # never sent
+            raise HTTPException(400, "The body ended early") from None  # the client is gone
         raise
     await services.tasks.store.reservations.end_upload(upload_id, project, body.size)
 
@@ -108,8 +106,6 @@ def check_signature(services: Services, request: HTTPConnection) -> None:
 
 
 class _CountedBody:
-    """Request body of at most `max_bytes`."""
-
     def __init__(self, stream: AsyncIterator[bytes], max_bytes: int) -> None:
         self._stream = stream
         self._max_bytes = max_bytes

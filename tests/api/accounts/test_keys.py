@@ -14,7 +14,8 @@ from support.redis_dump import read_keys
 
 from serve_app.accounts import api_key_auth as callers_module
 from serve_app.accounts.api_key_auth import CACHE_S, Callers
-from serve_app.accounts.audit import AuditLog, IndexFull
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.audited_change import IndexFull
 from serve_app.accounts.keys import KeyStore, hash_secret
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
@@ -50,17 +51,17 @@ async def test_a_key_works_until_it_is_revoked(keys: KeyStore, redis: Redis, pre
 @pytest.mark.parametrize("most", [1, 3])
 async def test_a_project_has_so_many_keys_at_most_however_many_ask_at_a_time(keys: KeyStore, most: int) -> None:
     outcomes = await asyncio.gather(
-        *(keys.create(f"{number}", "p", most=most) for number in range(8)), return_exceptions=True
+        *(keys.create(f"{number}", "p", max_keys=most) for number in range(8)), return_exceptions=True
     )
     good = [each for each in outcomes if not isinstance(each, BaseException)]
     assert all(isinstance(each, IndexFull) for each in outcomes if isinstance(each, BaseException))
     assert len(await keys.list("p")) == len(good) <= most
     for number in range(most - len(good)):
-        await keys.create(f"later {number}", "p", most=most)
+        await keys.create(f"later {number}", "p", max_keys=most)
     with pytest.raises(IndexFull):
-        await keys.create("more", "p", most=most)
+        await keys.create("more", "p", max_keys=most)
     await keys.create("of an operator", "p")
-    await keys.create("elsewhere", "q", most=most)
+    await keys.create("elsewhere", "q", max_keys=most)
 
 
 async def test_a_key_works_until_it_expires(keys: KeyStore, redis: Redis, prefix: str, clock: Clock) -> None:

@@ -11,22 +11,22 @@ from argon2 import PasswordHasher
 from redis.asyncio import Redis
 from support.redis_dump import read_keys
 
-from serve_app.accounts.attempt_limiter import LONGEST_WAIT_S, AttemptLimiter, TooOften
-from serve_app.accounts.members import FREE_FAILURES, MOST_FROM_AN_ADDRESS, People
+from serve_app.accounts.attempt_limiter import MAX_WAIT_S, AttemptLimiter, TooManyAttempts
+from serve_app.accounts.members import FREE_FAILURES, MAX_SIGN_INS_PER_ADDRESS, PersonStore
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 @pytest.fixture
-async def people(redis: Redis, prefix: str) -> People:
+async def people(redis: Redis, prefix: str) -> PersonStore:
     """One of them, Ada."""
-    people = People(redis, prefix, CHEAP)
-    assert await people.enrol("ada", "correct horse")
+    people = PersonStore(redis, prefix, CHEAP)
+    assert await people.create_user("ada", "correct horse")
     return people
 
 
 async def test_a_person_is_known_by_their_latest_password_until_forgotten(
-    people: People, redis: Redis, prefix: str
+    people: PersonStore, redis: Redis, prefix: str
 ) -> None:
     assert await people.verify("ada", "correct horse", "::1")
     assert not await people.verify("ada", "Correct horse", "::1")
@@ -40,44 +40,44 @@ async def test_a_person_is_known_by_their_latest_password_until_forgotten(
     assert not await people.verify("ada", "the new one", "::1")
 
 
-async def test_a_name_is_taken_once(people: People) -> None:
-    assert sum(await asyncio.gather(*(people.enrol("eve", f"password {number}") for number in range(4)))) == 1
-    assert not await people.enrol("ada", "another")
+async def test_a_name_is_taken_once(people: PersonStore) -> None:
+    assert sum(await asyncio.gather(*(people.create_user("eve", f"password {number}") for number in range(4)))) == 1
+    assert not await people.create_user("ada", "another")
 
 
-async def test_what_is_right_begins_the_count_anew(people: People) -> None:
+async def test_what_is_right_begins_the_count_anew(people: PersonStore) -> None:
     for _ in range(3):
         for _ in range(FREE_FAILURES - 1):
             assert not await people.verify("ada", "a guess", "::1")
         assert await people.verify("ada", "correct horse", "::1")
 
 
-async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: People) -> None:
+async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: PersonStore) -> None:
     guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * FREE_FAILURES))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * FREE_FAILURES
-    with pytest.raises(TooOften) as refusal:
+    assert sum(isinstance(answer, TooManyAttempts) for answer in answers) == 2 * FREE_FAILURES
+    with pytest.raises(TooManyAttempts) as refusal:
         await people.verify("ada", "correct horse", "::1")
-    assert 0 < refusal.value.retry_s <= LONGEST_WAIT_S
+    assert 0 < refusal.value.retry_s <= MAX_WAIT_S
 
 
 async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_many_sign_in_is_not(
-    people: People,
+    people: PersonStore,
 ) -> None:
     for _ in range(2):
         assert not await people.verify("ada", "a slip", "192.0.2.1")
-    signed_in = [await people.verify("ada", "correct horse", "192.0.2.1") for _ in range(MOST_FROM_AN_ADDRESS + 1)]
+    signed_in = [await people.verify("ada", "correct horse", "192.0.2.1") for _ in range(MAX_SIGN_INS_PER_ADDRESS + 1)]
     assert all(signed_in)
-    guesses = (people.verify(f"name {n}", "a guess", "192.0.2.1") for n in range(MOST_FROM_AN_ADDRESS - 2))
+    guesses = (people.verify(f"name {n}", "a guess", "192.0.2.1") for n in range(MAX_SIGN_INS_PER_ADDRESS - 2))
     assert not any(await asyncio.gather(*guesses))
-    with pytest.raises(TooOften):
+    with pytest.raises(TooManyAttempts):
         await people.verify("one more", "a guess", "192.0.2.1")
     assert not await people.verify("one more", "a guess", "192.0.2.2")
 
 
-async def test_nobody_is_locked_out_by_guesses_from_elsewhere(people: People) -> None:
+async def test_nobody_is_locked_out_by_guesses_from_elsewhere(people: PersonStore) -> None:
     for number in range(150):
-        with contextlib.suppress(TooOften):
+        with contextlib.suppress(TooManyAttempts):
             await people.verify("ada", "a guess", f"192.0.2.{number % 15}")
     assert await people.verify("ada", "correct horse", "198.51.100.1")
 
@@ -87,10 +87,10 @@ async def test_each_attempt_beyond_the_free_ones_doubles_the_wait(redis: Redis, 
     waits = []
     for _ in range(8):
         await limiter.count_and_delay("sign in", -3)
-        with pytest.raises(TooOften) as refusal:
+        with pytest.raises(TooManyAttempts) as refusal:
             await limiter.count_and_delay("sign in", -3)
         waits.append(refusal.value.retry_s)
         await redis.delete(f"{prefix}wait:sign in")  # as the time does
     # From 16 s on, as a slow machine sees them.
-    assert all(1.5 * earlier < later or later > 0.9 * LONGEST_WAIT_S for earlier, later in pairwise(waits)), waits
-    assert max(waits) <= LONGEST_WAIT_S
+    assert all(1.5 * earlier < later or later > 0.9 * MAX_WAIT_S for earlier, later in pairwise(waits)), waits
+    assert max(waits) <= MAX_WAIT_S

@@ -11,7 +11,7 @@ from serve_app.accounts.keys import KeyStore, hash_secret
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import Role
-from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionResolver, SessionStore
+from serve_app.accounts.sessions import LIFE_S, MAX_SESSIONS, SessionResolver, SessionStore, SubjectType
 
 
 def signed_in(redis: Redis, prefix: str, local_role: Role | None = None) -> SessionResolver:
@@ -28,10 +28,10 @@ def sessions(redis: Redis, prefix: str) -> SessionStore:
 async def test_a_session_is_found_by_its_secret_until_it_ends(
     sessions: SessionStore, redis: Redis, prefix: str
 ) -> None:
-    secret = await sessions.begin(Kind.PERSON, "ada", "default", "default")
+    secret = await sessions.begin(SubjectType.PERSON, "ada", "default", "default")
     session = await sessions.find(secret)
     assert session is not None
-    assert (session.kind, session.subject, session.project) == (Kind.PERSON, "ada", "default")
+    assert (session.subject_type, session.subject, session.project) == (SubjectType.PERSON, "ada", "default")
     assert secret not in repr(await read_keys(redis, prefix))
     [key] = [key async for key in redis.scan_iter(f"{prefix}session:*", count=10_000)]
     await redis.expire(key, 10)
@@ -44,23 +44,23 @@ async def test_a_session_is_found_by_its_secret_until_it_ends(
 
 
 async def test_of_very_many_sessions_of_one_the_oldest_end(sessions: SessionStore, redis: Redis, prefix: str) -> None:
-    theirs = await sessions.begin(Kind.PERSON, "bob", "default", "default")
-    secrets = [await sessions.begin(Kind.PERSON, "ada", "default", "default") for _ in range(MOST + 5)]
+    theirs = await sessions.begin(SubjectType.PERSON, "bob", "default", "default")
+    secrets = [await sessions.begin(SubjectType.PERSON, "ada", "default", "default") for _ in range(MAX_SESSIONS + 5)]
     alive = [secret for secret in secrets if await sessions.find(secret)]
     assert alive == secrets[5:]
     assert await sessions.find(theirs)
-    assert await redis.scard(f"{prefix}sessions:person:ada") == MOST
+    assert await redis.scard(f"{prefix}sessions:person:ada") == MAX_SESSIONS
     for secret in alive[:10]:  # over by themselves, of which their index knows nothing
         await redis.delete(f"{prefix}session:{hash_secret(secret)}")
-    last = await sessions.begin(Kind.PERSON, "ada", "default", "default")
-    assert await redis.scard(f"{prefix}sessions:person:ada") == MOST - 9
+    last = await sessions.begin(SubjectType.PERSON, "ada", "default", "default")
+    assert await redis.scard(f"{prefix}sessions:person:ada") == MAX_SESSIONS - 9
     assert await sessions.find(last)
 
 
 async def test_a_session_stands_for_a_member_as_long_as_they_are_one(
     sessions: SessionStore, organizations: OrganizationStore, redis: Redis, prefix: str
 ) -> None:
-    secret = await sessions.begin(Kind.PERSON, "ada", "default", "default")
+    secret = await sessions.begin(SubjectType.PERSON, "ada", "default", "default")
     assert await signed_in(redis, prefix).caller(secret) is None
     await organizations.set_member("default", "ada", Role.VIEWER, "test")
     caller = await signed_in(redis, prefix).caller(secret)
@@ -68,7 +68,7 @@ async def test_a_session_stands_for_a_member_as_long_as_they_are_one(
     assert (caller.id, caller.role, caller.project.id) == ("ada", Role.VIEWER, "default")
     await organizations.remove_member("default", "ada", "test")
     assert await signed_in(redis, prefix).caller(secret) is None
-    secret_without_project = await sessions.begin(Kind.PERSON, "ada", "default", "gone")
+    secret_without_project = await sessions.begin(SubjectType.PERSON, "ada", "default", "gone")
     await organizations.set_member("default", "ada", Role.VIEWER, "test")
     assert await signed_in(redis, prefix, Role.OPERATOR).caller(secret_without_project) is None
 
@@ -77,7 +77,7 @@ async def test_a_session_of_a_key_ends_with_the_key(
     sessions: SessionStore, keys: KeyStore, redis: Redis, prefix: str
 ) -> None:
     key, key_secret = await keys.create("laptop", "p")
-    secret = await sessions.begin(Kind.KEY, hash_secret(key_secret), "default", "p")
+    secret = await sessions.begin(SubjectType.KEY, hash_secret(key_secret), "default", "p")
     caller = await signed_in(redis, prefix).caller(secret)
     assert caller is not None
     assert caller.id == key.id
@@ -88,7 +88,7 @@ async def test_a_session_of_a_key_ends_with_the_key(
 async def test_the_one_at_this_machine_is_what_the_settings_say(
     sessions: SessionStore, redis: Redis, prefix: str
 ) -> None:
-    secret = await sessions.begin(Kind.LOCAL, "local", "default", "default")
+    secret = await sessions.begin(SubjectType.LOCAL, "local", "default", "default")
     caller = await signed_in(redis, prefix, Role.OPERATOR).caller(secret)
     assert caller is not None
     assert caller.role is Role.OPERATOR
@@ -96,11 +96,11 @@ async def test_the_one_at_this_machine_is_what_the_settings_say(
 
 
 async def test_all_sessions_are_ended_however_old_they_are(sessions: SessionStore, redis: Redis, prefix: str) -> None:
-    secret, other = [await sessions.begin(Kind.PERSON, name, "o", "p") for name in ("ada", "grace")]
+    secret, other = [await sessions.begin(SubjectType.PERSON, name, "o", "p") for name in ("ada", "grace")]
     await redis.expire(f"{prefix}sessions:person:ada", 60)  # as if it had begun long ago
     assert await sessions.find(secret) is not None
     assert await redis.ttl(f"{prefix}sessions:person:ada") > 60
-    assert await sessions.end_all(Kind.PERSON, "ada") == 1
+    assert await sessions.end_all(SubjectType.PERSON, "ada") == 1
     assert await sessions.find(secret) is None
     assert await sessions.find(other) is not None
-    assert await sessions.end_all(Kind.PERSON, "ada") == 0
+    assert await sessions.end_all(SubjectType.PERSON, "ada") == 0

@@ -10,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 import serve_app.tasks
-from serve_app.accounts.audit import compute_windows, day_number
+from serve_app.accounts.windows import compute_windows, day_number
 from serve_app.storage.scripts import PRELUDE, concat_scripts
 
 SCRIPTS = Path(serve_app.tasks.__file__).parent

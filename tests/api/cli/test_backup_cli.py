@@ -17,7 +17,7 @@ from support.payloads import RESULT, new_result
 from support.tasks import ALL, QUEUE, make_due
 
 from deployments.contract.objects import ObjectStore
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
@@ -65,7 +65,7 @@ def on(url: str, prefix: str, step: Callable[[TaskStore], Awaitable[T]]) -> T:
 
 async def work(store: TaskStore) -> None:
     """Leaves tasks in every place: ended with a webhook due, leased and begun, waiting."""
-    credits = Credits(store.redis, store.prefix)
+    credits = CreditStore(store.redis, store.prefix)
     await credits.grant(ORGANIZATION, "first", 1000, by="test")
     await KeyStore(store.redis, store.prefix).create("test")
     for task in (hooked_task(id="ended", organization=ORGANIZATION, price=100), priced_task(50, id="begun")):
@@ -86,7 +86,7 @@ async def finish(store: TaskStore) -> None:
         task = await store.reads.get(task_id)
         assert task is not None
         assert task.status is Status.READY
-    balance = await assert_books_balance(Credits(store.redis, store.prefix))
+    balance = await assert_books_balance(CreditStore(store.redis, store.prefix))
     assert (balance.held, balance.spent) == (0, 175)
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.dispatchers import PRICE, Scene
 from support.tasks import new_task
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.encryption import AtRest, new_key
 from serve_app.tasks.reads import UNREADABLE
 from serve_app.tasks.rejections import ReplyUnreadable
@@ -40,7 +40,7 @@ async def test_only_tasks_of_a_lost_key_end_as_error(scene: Scene) -> None:
     old_task = await reading(scene.store, NEW).reads.get(ids[1])
     assert old_task is not None
     assert (old_task.status, old_task.payload, old_task.result is None) == (Status.READY, "", False)
-    balance = await Credits(scene.store.redis, scene.store.prefix).balance("default")
+    balance = await CreditStore(scene.store.redis, scene.store.prefix).balance("default")
     assert (balance.held, balance.spent) == (0, 3 * PRICE), "nothing is charged for it"
 
 

@@ -21,7 +21,7 @@ from deployments.contract.events import Preview
 from deployments.contract.job import checkpoint_key
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
@@ -58,7 +58,7 @@ class House:
         self.objects = ObjectStore(self.folder.as_uri())
         self.tasks = TaskStore(self.redis, self.prefix)
         self.finetunes = FinetuneRegistry(self.redis, self.prefix)
-        self.credits = Credits(self.redis, self.prefix)
+        self.credits = CreditStore(self.redis, self.prefix)
         self.projects = ProjectStore(self.redis, self.prefix)
         self.leased: dict[str, Lease] = {}
 

@@ -11,7 +11,7 @@ from support.deliveries import hooked_task
 from support.tasks import QUEUE, lease_one, make_due, new_task
 
 from deployments.contract.counts import ReplicaCounts
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.metrics.reader import MetricsReader
 from serve_app.tasks.limits import Limits
@@ -94,7 +94,7 @@ async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None
 
 
 async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_most(store: TaskStore) -> None:
-    await Credits(store.redis, store.prefix).grant(DEFAULT_ORGANIZATION, "g", 1_000_000, "test")
+    await CreditStore(store.redis, store.prefix).grant(DEFAULT_ORGANIZATION, "g", 1_000_000, "test")
     for project, endpoint, price, device_s in (
         ("a", "gen-pro", 40_000, 1.5),
         ("a", "gen-2-pro", 10_000, 0.5),
@@ -113,7 +113,7 @@ async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_mo
     assert await read_metric(reader, "gen_project_credits_total") == {("a",): 50, ("b",): 30}
     assert await read_metric(make_reader(store, projects=0), "gen_project_credits_total") == {}
     await OrganizationStore(store.redis, store.prefix).create("other", "other", "test")
-    await Credits(store.redis, store.prefix).grant("other", "g", 70_000, "test")
+    await CreditStore(store.redis, store.prefix).grant("other", "g", 70_000, "test")
     await store.submit(new_task(price=1000, organization="other"))
     sums = {name: (await read_metric(reader, f"gen_credits_{name}"))[()] for name in ("balance", "held", "granted")}
     assert sums == {"balance": 920 + 69, "held": 1, "granted": 1070}, "of all organizations"

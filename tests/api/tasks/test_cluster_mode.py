@@ -15,7 +15,7 @@ from support.tasks import QUEUE, lease_one, make_due
 
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
@@ -50,7 +50,7 @@ async def redis(server: RedisProcess) -> AsyncIterator[Redis]:
 
 
 async def test_a_task_lives_its_life(redis: Redis) -> None:
-    store, credits = TaskStore(redis, PREFIX), Credits(redis, PREFIX)
+    store, credits = TaskStore(redis, PREFIX), CreditStore(redis, PREFIX)
     await credits.grant(ORGANIZATION, "first", 1000, by="test")
     await ProjectStore(redis, PREFIX).change(PROJECT, {"limit_day": 500}, "test")
     task = hooked_task(organization=ORGANIZATION, price=100, idempotency_key="once", body_hash="x")

@@ -15,7 +15,7 @@ from support.payloads import RESULT
 from support.redis_process import ReplicatedRedis
 from support.tasks import ALL, QUEUE, new_task
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.storage import connection
 from serve_app.storage.scripts import Replication
 from serve_app.tasks.limits import Limits
@@ -51,7 +51,7 @@ async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     servers: ReplicatedRedis, redis: Redis
 ) -> None:
     store = TaskStore(redis, "gen:", LIMITS, Replication(replicas=1))
-    credits = Credits(redis, "gen:")
+    credits = CreditStore(redis, "gen:")
     await credits.grant(ORGANIZATION, "first", TASKS * PRICE, by="test")
     acknowledged: list[str] = []
     ended: set[str] = set()

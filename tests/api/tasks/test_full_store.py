@@ -12,7 +12,7 @@ from support.deliveries import claim_one, get_delivery, hooked_task, make_outbox
 from support.payloads import RESULT, new_result
 from support.tasks import ALL, QUEUE, get_task, lease_one, new_task
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.inputs.links import get_link_secret
 from serve_app.launcher.embedded_redis import EmbeddedRedis
@@ -85,7 +85,7 @@ async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_go
 async def test_a_service_starts_that_has_started_before(store: TaskStore) -> None:
     """For what ends work, and makes room, is done by services."""
     redis, prefix = store.redis, store.prefix
-    keys, credits = KeyStore(redis, prefix), Credits(redis, prefix)
+    keys, credits = KeyStore(redis, prefix), CreditStore(redis, prefix)
 
     async def start() -> bytes:
         secret = await get_link_secret(redis, prefix)

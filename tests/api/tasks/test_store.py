@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from support.payloads import RESULT, new_result
 from support.tasks import QUEUE, assert_not_indexed, get_status, get_task, lease_one, make_due, new_task, with_limits
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.storage.pages import page
 from serve_app.tasks.queue_load import WAIT, WORK, timings
 from serve_app.tasks.rejections import NeededTaskGone
@@ -26,7 +26,7 @@ async def submit_task(store: TaskStore, **changes: Any) -> str:
 
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
-    await Credits(store.redis, store.prefix).grant("default", "first", 1000, by="test")
+    await CreditStore(store.redis, store.prefix).grant("default", "first", 1000, by="test")
     task = new_task(price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     accepted = await store.submit(task)
     assert (accepted.created, accepted.reply) == (True, task.reply)

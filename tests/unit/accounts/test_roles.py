@@ -6,7 +6,7 @@ import pytest
 
 from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.projects import Project
-from serve_app.accounts.roles import MEMBER_ROLES, PERMISSIONS, Permission, Role, may_hand_out
+from serve_app.accounts.roles import MEMBER_ROLES, PERMISSIONS, Permission, Role, may_grant
 
 YES, NO = True, False
 Row = tuple[bool, bool, bool, bool, bool]
@@ -53,9 +53,9 @@ def test_a_role_may_do_what_the_table_says(permission: Permission) -> None:
 
 @pytest.mark.parametrize("giver", MAY_HAND_OUT)
 def test_nobody_hands_out_more_than_they_have(giver: Role) -> None:
-    assert tuple(may_hand_out(giver, role) for role in ROLES) == MAY_HAND_OUT[giver]
+    assert tuple(may_grant(giver, role) for role in ROLES) == MAY_HAND_OUT[giver]
 
 
 def test_nobody_in_an_organization_is_an_operator_or_makes_one() -> None:
     assert set(MEMBER_ROLES) == set(Role) - {Role.OPERATOR}
-    assert not any(may_hand_out(role, Role.OPERATOR) for role in MEMBER_ROLES)
+    assert not any(may_grant(role, Role.OPERATOR) for role in MEMBER_ROLES)

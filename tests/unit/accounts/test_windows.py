@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.accounts.audit import WINDOWS, compute_windows, day_number, midnight
+from serve_app.accounts.windows import WINDOWS, compute_windows, day_number, midnight
 
 DAYS = st.dates(date(1970, 1, 1), date(9998, 12, 31))
 

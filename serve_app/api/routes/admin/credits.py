@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.accounts.credits import Entry, TooLittle, format_credits
+from serve_app.accounts.credits import BalanceChange, InsufficientBalance, format_credits
 from serve_app.api.auth import AccountReader, MoneyReader, Operator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import Before, Day, OrganizationId, PageLimit, days_between, resolve_organization
@@ -73,7 +73,7 @@ async def grant_credits(
         balance, is_new = await services.accounts.credits.grant(
             organization_id, grant.id, round(grant.credits * 1000), caller.id, grant.note
         )
-    except TooLittle as problem:
+    except InsufficientBalance as problem:
         raise HTTPException(409, f"There are only {format_credits(problem.balance)} credits to take back") from None
     return CreditGrant(credits=balance / 1000, repeated=not is_new)
 
@@ -106,7 +106,7 @@ async def list_ledger_entries(
     )
 
 
-def _format_about(name: str, value: str, entry: Entry, caller: Caller) -> str:
+def _format_about(name: str, value: str, entry: BalanceChange, caller: Caller) -> str:
     match name:
         case "cost":
             return format_credits(int(value))

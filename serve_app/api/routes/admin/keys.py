@@ -9,10 +9,10 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.accounts.audit import IndexFull
+from serve_app.accounts.audited_change import IndexFull
 from serve_app.accounts.keys import ApiKey
 from serve_app.accounts.projects import Project
-from serve_app.accounts.roles import Permission, Role, may_hand_out
+from serve_app.accounts.roles import Permission, Role, may_grant
 from serve_app.api.auth import AccountReader, KeyMaker
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import LATER, project_within
@@ -71,7 +71,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
     """Creates a key whose role has no more permissions than the caller's."""
     project = await project_within(services, caller, new.project or caller.project.id)
     _check_reach(caller, project)
-    if not may_hand_out(caller.role, new.role):
+    if not may_grant(caller.role, new.role):
         raise HTTPException(403, f"Not allowed: a {caller.role} can't create keys of the role {new.role}")
     if new.expires is not None and new.expires <= time.time():
         raise Invalid(["body", "expires"], "must be in the future, in epoch seconds")
@@ -84,7 +84,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) ->
             expires=new.expires,
             organization=project.organization,
             actor=caller.id,
-            most=limit,
+            max_keys=limit,
         )
     except IndexFull:
         detail = f"Too many keys: this project may have {limit}; revoke one first"
@@ -103,7 +103,7 @@ async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Pa
     except HTTPException:
         raise HTTPException(404, "There is no such key") from None
     _check_reach(caller, project)
-    if not may_hand_out(caller.role, key.role):
+    if not may_grant(caller.role, key.role):
         raise HTTPException(403, f"Not allowed: a {caller.role} can't revoke keys of the role {key.role}")
     await services.accounts.keys.revoke(key_id, organization=project.organization, actor=caller.id)
     await services.auth.membership_revocation.key(key_id, project.organization)

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel
 
 from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Permission, Role
-from serve_app.accounts.sessions import Kind
+from serve_app.accounts.sessions import SubjectType
 from serve_app.api.auth import AccountReader, MemberMaker, Operator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import LATER, OrganizationId, resolve_organization
@@ -59,7 +59,7 @@ async def set_member(
         await _check_verified(services, person)
     limit = services.settings.accounts.max_members
     if not (
-        caller.may(Permission.OPERATE) or await services.accounts.organizations.has_room(organization_id, person, limit)
+        caller.may(Permission.OPERATE) or await services.accounts.organizations.has_capacity(organization_id, person, limit)
     ):
         raise HTTPException(429, f"Too many members: an organization may have {limit}; remove one first", LATER)
     await services.accounts.organizations.set_member(organization_id, person, change.role, caller.id)
@@ -91,4 +91,4 @@ async def delete_person(services: Deps, caller: Operator, person: Annotated[str,
         raise HTTPException(404, "There is no person of that name with a password")
     for organization in await services.accounts.organizations.list_for_person(person):
         await services.auth.membership_revocation.member(person, organization, caller.id)
-    await services.auth.sessions.end_all(Kind.PERSON, person)
+    await services.auth.sessions.end_all(SubjectType.PERSON, person)

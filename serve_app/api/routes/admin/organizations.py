@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, Field
 
 from deployments.contract.moderation import CATEGORIES
-from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name, Organization
+from serve_app.accounts.organizations import MAX_TOLERANCE, Name, Organization
 from serve_app.api.auth import AccountReader, AuditReader, Operator
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import Before, OrganizationId, PageLimit, resolve_organization
@@ -40,12 +40,12 @@ class OrganizationList(BaseModel):
 
 class SafetyToleranceRequest(BaseModel):
     tolerance: int | None = Field(
-        ge=0, le=HIGHEST_TOLERANCE, description="Highest tolerance of requests; null for the catalog's"
+        ge=0, le=MAX_TOLERANCE, description="Highest tolerance of requests; null for the catalog's"
     )
 
 
 class SafetyCeilingRequest(BaseModel):
-    tolerance: int | None = Field(ge=0, le=HIGHEST_TOLERANCE, description="Cap for this category; null for none")
+    tolerance: int | None = Field(ge=0, le=MAX_TOLERANCE, description="Cap for this category; null for none")
 
 
 @router.get("/organizations", responses=errors(403, 503))

@@ -9,10 +9,11 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve_app.accounts.audit import IndexFull, Window, midnight
+from serve_app.accounts.audited_change import IndexFull
 from serve_app.accounts.organizations import Name
-from serve_app.accounts.projects import LEAST_WEIGHT, MOST_ACTIVE, MOST_WEIGHT, Project
+from serve_app.accounts.projects import MIN_WEIGHT, MAX_ACTIVE, MAX_WEIGHT, Project
 from serve_app.accounts.roles import Permission
+from serve_app.accounts.windows import Window, midnight
 from serve_app.api.auth import AccountReader, ProjectMaker
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.routes.admin.scope import LATER, OrganizationId, project_within, resolve_organization
@@ -45,13 +46,13 @@ class UpdateProjectRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)] | None = Field(
+    weight: Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)] | None = Field(
         default=None, description="Share of the queue, relative to other projects; by default 1. For operators only"
     )
     statuses: Literal["full", "basic"] | None = Field(
         default=None, description="basic shows Reasoning and Generating as Pending"
     )
-    max_active: Annotated[int, Field(ge=1, le=MOST_ACTIVE)] | None = Field(
+    max_active: Annotated[int, Field(ge=1, le=MAX_ACTIVE)] | None = Field(
         default=None, description="Maximum of unfinished tasks. For operators only"
     )
     closed: bool | None = Field(default=None, description="Whether it refuses tasks and tuned models")

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from support.crash_injection import CrashInjector
 from support.ledger import FUNDS, ORGANIZATION
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import CreditStore
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 
@@ -18,8 +18,8 @@ def store(redis: Redis, prefix: str) -> TaskStore:
 
 
 @pytest.fixture
-async def credits(redis: Redis, prefix: str) -> Credits:
-    credits = Credits(redis, prefix)
+async def credits(redis: Redis, prefix: str) -> CreditStore:
+    credits = CreditStore(redis, prefix)
     await credits.grant(ORGANIZATION, "first", FUNDS, by="test")
     return credits
 

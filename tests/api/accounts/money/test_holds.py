@@ -14,9 +14,9 @@ from support.ledger import FUNDS, assert_books_balance, complete, limit, priced_
 from support.redis_dump import dump_keys
 from support.tasks import QUEUE, get_task, lease_one, make_due
 
-from serve_app.accounts.audit import WINDOWS, compute_windows, day_number, midnight
-from serve_app.accounts.credits import Balance, Credits
+from serve_app.accounts.credits import Balance, CreditStore
 from serve_app.accounts.projects import ProjectStore
+from serve_app.accounts.windows import WINDOWS, compute_windows, day_number, midnight
 from serve_app.tasks import store as task_store
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import (
@@ -34,7 +34,9 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 
 
-async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: TaskStore, credits: Credits) -> None:
+async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(
+    store: TaskStore, credits: CreditStore
+) -> None:
     much = 10**15 - 1
     await credits.grant("rich", "first", much, by="test")
     await submit(store, 10**15 - 1, organization="rich")
@@ -71,7 +73,7 @@ RATE_LIMITS = Limits(requests_per_s=0.001, burst=2, max_active=1000)
 )
 async def test_a_refused_submission_writes_nothing(
     store: TaskStore,
-    credits: Credits,
+    credits: CreditStore,
     projects: ProjectStore,
     kind: type[TaskRejected],
     limits: Limits,
@@ -95,7 +97,7 @@ async def test_a_refused_submission_writes_nothing(
     assert await dump_keys(store.redis, store.prefix) == before
 
 
-async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: TaskStore, credits: Credits) -> None:
+async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: TaskStore, credits: CreditStore) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
     before = await dump_keys(store.redis, store.prefix)
     assert await precheck(store, task) is None
@@ -110,7 +112,7 @@ async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: Tas
 
 
 async def test_precheck_that_comes_too_late_keeps_no_key(
-    store: TaskStore, credits: Credits, monkeypatch: pytest.MonkeyPatch
+    store: TaskStore, credits: CreditStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
     with monkeypatch.context() as patches:
@@ -128,7 +130,7 @@ async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, proje
         await store.submit(priced_task(100))
 
 
-async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: Credits) -> None:
+async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     await complete(store, Status.CONTENT_MODERATED, cost=400)
     assert (await get_task(store, task.id)).cost is None
@@ -137,7 +139,7 @@ async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: 
     assert entries[0].about["task"] == task.id
 
 
-async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits) -> None:
+async def test_every_end_at_once_settles_once(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     lease = await lease_one(store)
     await make_due(store, f"deadlines:{QUEUE}")
@@ -160,7 +162,7 @@ async def read_counters(store: TaskStore) -> dict[str, int]:
     return {name.removeprefix(start): int(amount or 0) for name, amount in counters.items()}
 
 
-async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: TaskStore, credits: Credits) -> None:
+async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     now = await read_counters(store)
     assert list(now.values()) == [900, 900, 900]
@@ -176,7 +178,7 @@ async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: Task
 
 
 async def test_windows_are_kept_until_some_time_after_their_end_and_a_forgotten_one_gets_no_return(
-    store: TaskStore, credits: Credits
+    store: TaskStore, credits: CreditStore
 ) -> None:
     task = await submit(store, 900)
     names = await read_counters(store)

@@ -9,14 +9,15 @@ from redis.asyncio import Redis
 from support.ledger import FUNDS, assert_books_balance, complete, submit
 from support.redis_dump import dump_keys
 
-from serve_app.accounts.audit import DAYS, day_number
-from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
+from serve_app.accounts.credits import MAX_DAYS, Balance, CreditStore, InsufficientBalance, Usage
+from serve_app.accounts.history import DAYS
+from serve_app.accounts.windows import day_number
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 
 async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
-    credits = Credits(redis, prefix)
+    credits = CreditStore(redis, prefix)
     assert await credits.grant("acme", "order-1", 500, by="someone", note="welcome") == (500, True)
     assert await credits.grant("acme", "order-1", 500, by="someone") == (500, False)
     assert await credits.grant("acme", "order-1", 9999, by="someone") == (500, False)
@@ -28,9 +29,9 @@ async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
     assert entries[-1].about == {"grant": "order-1", "by": "someone", "note": "welcome"}
 
 
-async def test_a_refused_grant_writes_nothing(credits: Credits, redis: Redis, prefix: str) -> None:
+async def test_a_refused_grant_writes_nothing(credits: CreditStore, redis: Redis, prefix: str) -> None:
     before = await dump_keys(redis, prefix)
-    with pytest.raises(TooLittle) as refused:
+    with pytest.raises(InsufficientBalance) as refused:
         await credits.grant("acme", "back", -FUNDS - 1, by="test")
     assert refused.value.balance == FUNDS
     await credits.grant("acme", "first", 77, by="test")
@@ -38,7 +39,7 @@ async def test_a_refused_grant_writes_nothing(credits: Credits, redis: Redis, pr
 
 
 async def test_the_ledger_is_read_in_pages_newest_first(redis: Redis, prefix: str) -> None:
-    credits = Credits(redis, prefix)
+    credits = CreditStore(redis, prefix)
     for n in (1, 2, 3):
         await credits.grant("acme", f"order-{n}", n, by="test")
     first, before = await credits.ledger("acme", 2)
@@ -55,7 +56,7 @@ async def usage_day(store: TaskStore) -> date:
     return date(1970, 1, 1) + timedelta(days=max(days))
 
 
-async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credits: Credits) -> None:
+async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credits: CreditStore) -> None:
     for project, endpoint, price, cost in (
         ("p", "gen-a", 500, 400),
         ("p", "gen-a", 300, None),
@@ -94,7 +95,7 @@ async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credi
     assert (await assert_books_balance(credits)).spent == sum(row.cost for row in before + today)
 
 
-async def test_days_of_usage_go_by_themselves(credits: Credits, store: TaskStore) -> None:
+async def test_days_of_usage_go_by_themselves(credits: CreditStore, store: TaskStore) -> None:
     await submit(store, 3)
     await complete(store, cost=2)
     [usage] = [key async for key in store.redis.scan_iter(f"{store.prefix}usage:acme:*")]

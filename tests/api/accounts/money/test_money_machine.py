@@ -14,9 +14,9 @@ from support.ledger import assert_books_balance, priced_task
 from support.state_machines import RedisMachine, run_machine
 from support.tasks import QUEUE
 
-from serve_app.accounts.audit import WINDOWS, Window, compute_windows
-from serve_app.accounts.credits import Balance, Credits, TooLittle
+from serve_app.accounts.credits import Balance, CreditStore, InsufficientBalance
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.windows import WINDOWS, Window, compute_windows
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import InsufficientCredits, SpendingLimitReached, TaskRejected
 from serve_app.tasks.scripts import CancelOutcome, ReleaseCause, ReleaseOutcome
@@ -112,7 +112,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def __init__(self) -> None:
             super().__init__(redis_url)
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
-            self.credits = Credits(self.redis, self.prefix)
+            self.credits = CreditStore(self.redis, self.prefix)
             self.projects = ProjectStore(self.redis, self.prefix)
             self.books = Books()
             self.leases: list[Lease] = []
@@ -304,7 +304,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 if grant_id in grants:
                     expected = (before, False)
                 elif before + amount < 0:
-                    with pytest.raises(TooLittle) as refused:
+                    with pytest.raises(InsufficientBalance) as refused:
                         self.do(self.credits.grant(organization, grant_id, amount, by="test"))
                     assert refused.value.balance == before
                     continue
