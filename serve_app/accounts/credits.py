@@ -13,7 +13,7 @@ Amounts are integer milli-credits. 1000 of them are one credit, 0.01 USD.
 | `gen:paid` | zset | cost of a project's tasks since the store began |
 
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance. Each step is one script, so this
-holds after every step, whichever process was killed. Tasks move money in the scripts that create and end them
+holds after every step, even if a process was killed. Tasks move money in the scripts that create and end them
 (`tasks/money.lua`). Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with the amount that
 comes back. Days are numbered from 1970-01-01. `history.py` says how many entries and days are kept.
 """
