@@ -25,6 +25,7 @@ from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
+from serve_app.accounts.settings import IssuerSettings, without_slash
 
 logger = logging.getLogger(__name__)
 
@@ -93,25 +94,6 @@ class TokenRefused(Exception):
 
 class IssuerUnreachable(Exception):
     """The issuer's keys could not be fetched."""
-
-
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    issuer: str
-    """Value of the claim `iss`."""
-    jwks_url: str
-    audience: str
-    organization: str
-    """Organization whose projects the tokens may name."""
-    project_claim: str = "project"
-    role_claim: str = "role"
-    skew_s: float = 30.0
-    """Tolerance for the difference of clocks, seconds."""
-
-
-def without_slash(issuer: str) -> str:
-    """Normalizes an issuer's name for comparison: providers and operators differ in a slash at the end."""
-    return issuer.removesuffix("/")
 
 
 FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
@@ -196,7 +178,11 @@ async def verify_claims(token: str, keys: PublishedKeys, issuer: str, audience: 
 
 class BearerTokens:
     def __init__(
-        self, issuers: Sequence[Issuer], fetch: FetchKeys, projects: ProjectStore, organizations: OrganizationStore
+        self,
+        issuers: Sequence[IssuerSettings],
+        fetch: FetchKeys,
+        projects: ProjectStore,
+        organizations: OrganizationStore,
     ) -> None:
         self._issuers = {without_slash(issuer.issuer): issuer for issuer in issuers}
         self._keys = {issuer.issuer: PublishedKeys(issuer.jwks_url, fetch) for issuer in issuers}
@@ -217,7 +203,7 @@ class BearerTokens:
         except UnicodeEncodeError:  # JSON may have lone surrogates
             raise TokenRefused("its claims are not text") from None
 
-    async def _verify(self, token: str) -> tuple[Issuer, dict[str, Any]]:
+    async def _verify(self, token: str) -> tuple[IssuerSettings, dict[str, Any]]:
         try:
             unverified_claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:
@@ -229,7 +215,7 @@ class BearerTokens:
         keys = self._keys[issuer.issuer]
         return issuer, await verify_claims(token, keys, name, issuer.audience, issuer.skew_s)
 
-    async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
+    async def _caller(self, issuer: IssuerSettings, claims: dict[str, Any]) -> Caller:
         project_id = claims.get(issuer.project_claim)
         project = await self._projects.find(project_id) if isinstance(project_id, str) else None
         if project is None or project.organization != issuer.organization:
@@ -242,7 +228,7 @@ class BearerTokens:
             return Caller(name, project, role, {})
         return Caller(name, project, role, organization.safety, organization.ceilings)
 
-    async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
+    async def _role(self, issuer: IssuerSettings, claims: dict[str, Any], person: str) -> Role:
         claim = claims.get(issuer.role_claim)
         if claim is None:
             member = await self._organizations.get_role(issuer.organization, person)

@@ -12,7 +12,6 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import httpx2
@@ -31,9 +30,9 @@ from serve_app.accounts.jwt_auth import (
     PublishedKeys,
     TokenRefused,
     verify_claims,
-    without_slash,
 )
 from serve_app.accounts.names import fold_name
+from serve_app.accounts.settings import OpenIdSettings, without_slash
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +47,6 @@ _BASIC: Final = "client_secret_basic"
 _POST: Final = "client_secret_post"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenIdProvider:
-    issuer: str
-    client_id: str
-    client_secret: str | None
-    name_claim: str
-    scope: str
-    trust_email: bool
-    """True to accept e-mail addresses that the provider does not call verified."""
-
-
 class _PendingSignIn(BaseModel):
     verifier: str
     nonce: str
@@ -70,10 +58,10 @@ class SignInRefused(Exception):
 
 
 class OpenId:
-    def __init__(self, redis: Redis, prefix: str, provider: OpenIdProvider, fetch: FetchKeys) -> None:
-        self.issuer = provider.issuer
+    def __init__(self, redis: Redis, prefix: str, settings: OpenIdSettings, fetch: FetchKeys) -> None:
+        self.issuer = settings.issuer
         self._redis, self._prefix = redis, prefix
-        self._provider = provider
+        self._settings = settings
         self._fetch = fetch
         self._limiter = AttemptLimiter(redis, prefix)
         self._keys: PublishedKeys | None = None
@@ -123,12 +111,12 @@ class OpenId:
         self._keys = self._keys or PublishedKeys(configuration["jwks_uri"], self._fetch)
         try:
             token = str(tokens.get("id_token", ""))
-            claims = await verify_claims(token, self._keys, configuration["issuer"], self._provider.client_id, _SKEW_S)
+            claims = await verify_claims(token, self._keys, configuration["issuer"], self._settings.client_id, _SKEW_S)
         except TokenRefused:
             raise SignInRefused from None
-        provider, name = self._provider, claims.get(self._provider.name_claim)
+        settings, name = self._settings, claims.get(self._settings.name_claim)
         is_verified = claims.get("email_verified") in (True, "true")  # some providers send text
-        is_proven = provider.name_claim != "email" or provider.trust_email or is_verified
+        is_proven = settings.name_claim != "email" or settings.trust_email or is_verified
         if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not is_proven:
             raise SignInRefused
         return fold_name(name)
@@ -149,15 +137,15 @@ class OpenId:
 
     def _client(self, callback: str, configuration: dict[str, Any]) -> Any:
         """Returns an `AsyncOAuth2Client`. Authlib loses the type of its base, httpx2.AsyncClient."""
-        provider = self._provider
+        settings, secret = self._settings, self._settings.client_secret
         # OpenID Connect Discovery: client_secret_basic is the default.
         methods = configuration.get("token_endpoint_auth_methods_supported") or [_BASIC]
         method = _POST if _BASIC not in methods and _POST in methods else _BASIC
         return AsyncOAuth2Client(
-            provider.client_id,
-            provider.client_secret,
-            token_endpoint_auth_method=method if provider.client_secret else "none",
-            scope=provider.scope,
+            settings.client_id,
+            secret.get_secret_value() if secret else None,
+            token_endpoint_auth_method=method if secret else "none",
+            scope=settings.scope,
             redirect_uri=callback,
             code_challenge_method="S256",
             timeout=_TIMEOUT_S,

@@ -14,9 +14,9 @@ the limits and `closed` in their atomic step, so a change applies to the next su
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 from cachetools import TTLCache
 from redis.asyncio import Redis
@@ -97,12 +97,7 @@ class ProjectStore:
         return [project for project in projects if project is not None and project.organization == organization]
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
-        """Sets fields of the project; None restores the default. Raises ValueError for invalid fields and values."""
-        if unknown := set(changes) - set(_FIELDS):
-            raise ValueError(f"{sorted(unknown)} can't be changed")
-        for name, value in changes.items():
-            if value is not None and not _FIELDS[name].accepts(value):
-                raise ValueError(f"{name} can't be {value!r}: it must be {_FIELDS[name].expected}")
+        """Sets fields of the project; None restores the default."""
         transaction = self._redis.pipeline(transaction=True)
         key = self._key(project.id)
         # The default project has neither a record nor an index before its first change.
@@ -119,23 +114,6 @@ class ProjectStore:
 
     def _key(self, project_id: str) -> str:
         return f"{self._prefix}project:{project_id}"
-
-
-class _Field(NamedTuple):
-    expected: str
-    accepts: Callable[[Any], bool]
-
-
-_LIMIT: Final = _Field("a whole number, 0 or more", lambda limit: isinstance(limit, int) and limit >= 0)
-_FIELDS: Final[Mapping[str, _Field]] = {
-    "weight": _Field(f"from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", lambda weight: MIN_WEIGHT <= weight <= MAX_WEIGHT),
-    "statuses": _Field("full or basic", lambda statuses: statuses in ("full", "basic")),
-    "max_active": _Field(
-        f"a whole number from 1 to {MAX_ACTIVE}", lambda limit: isinstance(limit, int) and 1 <= limit <= MAX_ACTIVE
-    ),
-    "closed": _Field("true, or nothing", lambda closed: closed is True),
-    **dict.fromkeys(("limit_day", "limit_week", "limit_month"), _LIMIT),
-}
 
 
 def _existing_project(project_id: str, raw: Mapping[str, str]) -> Project | None:

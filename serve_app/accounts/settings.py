@@ -7,9 +7,12 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from deployments.contract.strict_settings import Shape, StrictSettings
-from serve_app.accounts.jwt_auth import Issuer, without_slash
-from serve_app.accounts.openid import OpenIdProvider
 from serve_app.accounts.roles import Role
+
+
+def without_slash(issuer: str) -> str:
+    """Normalizes an issuer's name for comparison: providers and operators differ in a slash at the end."""
+    return issuer.removesuffix("/")
 
 
 class IssuerSettings(StrictSettings):
@@ -70,13 +73,3 @@ class AccountSettings(StrictSettings):
         if len(set(names)) < len(names):
             raise ValueError("each issuer may be named once")
         return issuers
-
-    def openid_provider(self) -> OpenIdProvider | None:
-        if self.openid is None:
-            return None
-        secret = self.openid.client_secret
-        options = self.openid.model_dump(exclude={"client_secret"})
-        return OpenIdProvider(**options, client_secret=secret.get_secret_value() if secret else None)
-
-    def trusted_issuers(self) -> list[Issuer]:
-        return [Issuer(**issuer.model_dump()) for issuer in self.issuers]

@@ -207,13 +207,12 @@ def _auth_services(settings: Settings, redis: Redis, sealer: Sealer, accounts: A
     session_resolver = SessionResolver(
         sessions, callers, accounts.organizations, accounts.projects, settings.accounts.local_role
     )
-    provider = settings.accounts.openid_provider()
     return AuthServices(
         callers=callers,
-        tokens=BearerTokens(settings.accounts.trusted_issuers(), fetch_keys, accounts.projects, accounts.organizations),
+        tokens=BearerTokens(settings.accounts.issuers, fetch_keys, accounts.projects, accounts.organizations),
         sessions=sessions,
         session_resolver=session_resolver,
-        openid=None if provider is None else OpenId(redis, prefix, provider, fetch_keys),
+        openid=OpenId(redis, prefix, openid, fetch_keys) if (openid := settings.accounts.openid) else None,
         oauth_clients=OAuthClientStore(redis, prefix, sealer.seal, sealer.open_or_none),
         authorizations=authorizations,
         token_authentication=TokenAuthentication(authorizations, session_resolver),

@@ -19,7 +19,7 @@ import httpx2
 
 from serve_app.inputs.bounded_response import ResponseTooLarge
 from serve_app.inputs.resolver import KeyedSemaphores
-from serve_app.inputs.settings import NetworkSettings
+from serve_app.inputs.settings import FileLimits, NetworkSettings
 from serve_app.inputs.ssrf import UrlGuard, UrlRefused, connection_problem, parse_destination
 
 
@@ -33,25 +33,6 @@ GRACE_S: Final = 3.0
 MIN_BYTES_PER_S: Final = 8 * 1024
 """Minimum average speed of a body, once `GRACE_S` have passed since its head came."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-
-
-class FileLimits(Protocol):
-    """Limits of a file field.
-
-    `max_bytes` is that of the decoded file. `timeout_s` is the time for a URL with all its redirects, without the wait
-    for a slot.
-    """
-
-    @property
-    def max_bytes(self) -> int: ...
-    @property
-    def max_redirects(self) -> int: ...
-    @property
-    def timeout_s(self) -> float: ...
-
-    def refuse(self, problem: str) -> ValueError:
-        """Returns the error for `problem`, which says what would be accepted."""
-        ...
 
 
 def is_url(value: str) -> bool:

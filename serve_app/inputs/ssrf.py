@@ -66,9 +66,8 @@ class UrlGuard:
         if proxy is None:
             return None
         try:
-            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
-                addresses = await self._resolve(host, _port(url))
-        except (TimeoutError, OSError, UnicodeError):
+            addresses = await self._lookup(host, _port(url))
+        except (OSError, UnicodeError):
             return proxy
         if all(is_public(_unwrap(address)) for address in addresses):
             return proxy
@@ -79,8 +78,7 @@ class UrlGuard:
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """Returns the addresses of `host`. Raises UrlRefused unless all of them are open to the service."""
         try:
-            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
-                addresses = list(dict.fromkeys(await self._resolve(host, port)))
+            addresses = await self._lookup(host, port)
         except TimeoutError:
             raise UrlRefused("the host name of the URL could not be resolved in time") from None
         except (OSError, UnicodeError):
@@ -90,6 +88,11 @@ class UrlGuard:
         if _fold_host(host) not in self._hosts and not all(map(self._is_open, addresses)):
             raise UrlRefused(_NOT_PUBLIC)
         return addresses
+
+    async def _lookup(self, host: str, port: int) -> list[str]:
+        """Raises TimeoutError, OSError or UnicodeError."""
+        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+            return list(dict.fromkeys(await self._resolve(host, port)))
 
     def client(
         self,

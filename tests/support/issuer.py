@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from serve_app.accounts.jwt_auth import BearerTokens, Issuer, IssuerUnreachable, TokenRefused
+from serve_app.accounts.jwt_auth import BearerTokens, IssuerUnreachable, TokenRefused
+from serve_app.accounts.settings import IssuerSettings
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 
@@ -55,7 +56,13 @@ KEYS = [
     SigningKey("elliptic-384", "ES384", ec.generate_private_key(ec.SECP384R1())),
     SigningKey("edwards", "EdDSA", Ed25519PrivateKey.generate()),
 ]
-TRUSTED = Issuer(ISSUER, JWKS_URL, AUDIENCE, "acme", skew_s=60.0)
+
+
+def make_issuer(issuer: str = ISSUER, jwks_url: str = JWKS_URL, **options: Any) -> IssuerSettings:
+    return IssuerSettings(issuer=issuer, jwks_url=jwks_url, audience=AUDIENCE, **({"organization": "acme"} | options))
+
+
+TRUSTED = make_issuer(skew_s=60.0)
 
 
 @dataclass

@@ -14,9 +14,9 @@ from serve_app.accounts.roles import Role, may_grant
 from serve_app.accounts.sessions import SubjectType
 from serve_app.api.auth import MemberMaker, check_origin
 from serve_app.api.bodies import JsonRoute
-from serve_app.api.hosts import client_address, public_base
+from serve_app.api.hosts import public_base
 from serve_app.api.routes.schemas import Secret, errors
-from serve_app.api.routes.session import SessionInfo, begin_session
+from serve_app.api.routes.session import SessionInfo, begin_session, verify_password
 from serve_app.api.services import Deps
 
 router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
@@ -85,12 +85,12 @@ async def accept_invitation(
     check_origin(request, services.settings.service)
     if await services.accounts.invitations.find(secret) is None:
         raise HTTPException(404, _GONE)
-    name, password = acceptance.name, acceptance.password.get_secret_value()
+    name = acceptance.name
     if not await services.accounts.people.exists(name):
         await _check_free(services, name)
-    is_new = await services.accounts.people.create_user(name, password)
-    if not is_new:
-        await _check_password(services, request, name, password)
+    is_new = await services.accounts.people.create_user(name, acceptance.password.get_secret_value())
+    if not is_new and not await verify_password(services, request, name, acceptance.password):
+        raise HTTPException(409, "There is someone of that name, who has another password")
     invitation = await services.accounts.invitations.take(secret)
     if invitation is None:  # another request was faster
         # That may have been one of this person, which made them a member.
@@ -113,13 +113,3 @@ async def _check_free(services: Deps, name: str) -> None:
         raise HTTPException(403, "People sign in by another provider here: ask to be made a member by the name there")
     if await services.accounts.organizations.list_for_person(name):
         raise HTTPException(409, "There is someone of that name")
-
-
-async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:
-    try:
-        address = client_address(request, services.settings.service)
-        is_right = await services.accounts.people.verify(name, password, address)
-    except TooManyAttempts as refusal:
-        raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
-    if not is_right:
-        raise HTTPException(409, "There is someone of that name, who has another password")

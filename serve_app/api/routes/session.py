@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -23,6 +23,8 @@ from serve_app.api.routes.schemas import Secret, errors
 from serve_app.api.services import Deps, Services
 
 router = APIRouter(prefix="/v1/session", tags=["session"], route_class=JsonRoute)
+
+_WRONG_PASSWORD: Final = "No one of that name and password"
 
 
 class _Strict(BaseModel):
@@ -131,7 +133,8 @@ async def change_password(
     session = None if secret is None else await services.auth.sessions.find(secret)
     if session is None or session.subject_type is not SubjectType.PERSON:
         raise HTTPException(403, "Sign in with a name and password first")
-    await _check_password(services, session.subject, to.password, request)
+    if not await verify_password(services, request, session.subject, to.password):
+        raise HTTPException(403, _WRONG_PASSWORD)
     await services.accounts.people.set_password(session.subject, to.new.get_secret_value())
     await services.auth.sessions.end_all(SubjectType.PERSON, session.subject)
     project = await services.accounts.projects.get(session.project)
@@ -148,21 +151,20 @@ async def sign_out(request: Request, response: Response, services: Deps) -> None
 
 
 async def _sign_in_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[SubjectType, str, Project]:
-    await _check_password(services, by.name, by.password, request)
+    if not await verify_password(services, request, by.name, by.password):
+        raise HTTPException(403, _WRONG_PASSWORD)
     project = await find_first_project(services, by.name)
     if project is None:
         raise HTTPException(403, "You are no member of any organization here")
     return SubjectType.PERSON, by.name, project
 
 
-async def _check_password(services: Services, name: str, password: SecretStr, request: Request) -> None:
+async def verify_password(services: Services, request: Request, name: str, password: SecretStr) -> bool:
     address = client_address(request, services.settings.service)
     try:
-        is_right = await services.accounts.people.verify(name, password.get_secret_value(), address)
+        return await services.accounts.people.verify(name, password.get_secret_value(), address)
     except TooManyAttempts as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
-    if not is_right:
-        raise HTTPException(403, "No one of that name and password")
 
 
 async def find_first_project(services: Services, person: str) -> Project | None:

@@ -15,7 +15,7 @@ from support.issuer import KEY
 from support.website import Website, serving
 
 from serve_app.accounts.jwt_auth import IssuerUnreachable, fetch_keys
-from serve_app.accounts.openid import OpenId, OpenIdProvider, SignInRefused
+from serve_app.accounts.openid import OpenId, SignInRefused
 from serve_app.accounts.settings import OpenIdSettings
 
 BACK = "http://media.test/back"
@@ -39,8 +39,7 @@ async def sign_in(
     document |= {"authorization_endpoint": site.url("/authorize"), "token_endpoint": site.url("/token")}
     site.set_page("/gen/.well-known/openid-configuration", json.dumps(document).encode())
     settings = OpenIdSettings.model_validate({"issuer": configured, "client_id": "gen-serve", "client_secret": SECRET})
-    provider = OpenIdProvider(**settings.model_dump(exclude={"client_secret"}), client_secret=SECRET)
-    openid = OpenId(redis, prefix, provider, fetch_keys)
+    openid = OpenId(redis, prefix, settings, fetch_keys)
     url, state = await openid.begin(BACK, "/gallery", "")
     [nonce] = parse_qs(urlsplit(url).query)["nonce"]
     now = time.time()

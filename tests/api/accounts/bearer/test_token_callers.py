@@ -8,7 +8,6 @@ import pytest
 from support.issuer import (
     AUDIENCE,
     ISSUER,
-    JWKS_URL,
     KEY,
     KEYS,
     OTHER,
@@ -16,12 +15,13 @@ from support.issuer import (
     KeySetEndpoint,
     SigningKey,
     make_claims,
+    make_issuer,
     now,
     refusal,
     segment,
 )
 
-from serve_app.accounts.jwt_auth import BearerTokens, Issuer
+from serve_app.accounts.jwt_auth import BearerTokens
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
@@ -42,7 +42,7 @@ async def test_a_slash_at_the_end_of_an_issuer(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
     for configured, claimed in ((ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (f"{ISSUER}/", f"{ISSUER}/")):
-        tokens = BearerTokens([Issuer(configured, JWKS_URL, AUDIENCE, "acme")], key_set, projects, organizations)
+        tokens = BearerTokens([make_issuer(configured)], key_set, projects, organizations)
         assert (await tokens.authenticate(KEY.sign(make_claims(iss=claimed)))).project.id == "shop"
 
 
@@ -69,7 +69,7 @@ async def test_the_role_is_that_of_the_claim_else_of_the_membership(
 async def test_an_issuer_may_have_other_names_for_its_claims(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
-    issuer = Issuer(ISSUER, JWKS_URL, AUDIENCE, "acme", project_claim="https://x.test/team", role_claim="groups")
+    issuer = make_issuer(project_claim="https://x.test/team", role_claim="groups")
     tokens = BearerTokens([issuer], key_set, projects, organizations)
     claims = make_claims(project=None, role=None, groups="viewer") | {"https://x.test/team": "shop"}
     assert (await tokens.authenticate(KEY.sign(claims))).role is Role.VIEWER
@@ -85,7 +85,7 @@ async def test_one_issuer_does_not_speak_for_another(
     async def fetch(url: str) -> dict[str, Any]:
         return theirs.document if url == "https://rival.test/jwks" else await key_set(url)
 
-    rival = Issuer("https://rival.test", "https://rival.test/jwks", AUDIENCE, "rival")
+    rival = make_issuer("https://rival.test", "https://rival.test/jwks", organization="rival")
     tokens = BearerTokens([TRUSTED, rival], fetch, projects, organizations)
     assert tokens.issuers == [ISSUER, "https://rival.test"]
     good = {"iss": "https://rival.test", "project": "elsewhere"}
