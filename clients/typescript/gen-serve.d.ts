@@ -40,19 +40,19 @@ export interface CreateLinkRequest {
 
 export interface CreateUploadRequest {
   content_type: "image/jpeg" | "image/png" | "image/webp" | "video/mp4";
-  /** Bytes of the file, where they are known. The address takes no more */
+  /** Bytes of the file, if known. The URL accepts no more */
   size?: number | null;
 }
 
 export interface Credits {
-  /** What is left to spend, holds of tasks on their way taken off */
+  /** Balance without the holds of unfinished tasks */
   credits: number;
 }
 
 export interface DailyUsage {
   /** Credits */
   cost: number;
-  /** UTC, when the tasks were ready */
+  /** UTC day on which the tasks became ready */
   day: string;
   endpoint: string;
   project: string;
@@ -481,14 +481,14 @@ export interface Price {
   cost: number;
   input_mp: number;
   output_mp: number;
-  /** What of the request can't be done, though it may be sent */
+  /** Parts of the request that will have no effect */
   warnings?: Array<string>;
 }
 
 export interface PriceRequest {
-  /** As the request would have it */
+  /** Body of the request */
   body: Record<string, unknown>;
-  /** As the request would go to: /v1/gen-… */
+  /** Path of the request: /v1/gen-… */
   path: string;
 }
 
@@ -972,12 +972,12 @@ export interface TunedProRequest {
 }
 
 export interface Upload {
-  /** When the file goes, epoch seconds */
+  /** Time at which the file is deleted, epoch seconds */
   expires: number;
   /** Headers of the PUT */
   headers: Record<string, string>;
   max_bytes: number;
-  /** To be sent in place of an image or a video, by keys of the same project */
+  /** Reference to send in place of an image or video, with a key of the same project */
   upload: string;
   /** Takes the file by one PUT, within 15 minutes, and needs no key */
   url: string;

@@ -65,19 +65,19 @@ class CreateLinkRequest(TypedDict):
 class CreateUploadRequest(TypedDict):
     content_type: Literal["image/jpeg", "image/png", "image/webp", "video/mp4"]
     size: NotRequired[int | None]
-    """Bytes of the file, where they are known. The address takes no more"""
+    """Bytes of the file, if known. The URL accepts no more"""
 
 
 class Credits(TypedDict):
     credits: float
-    """What is left to spend, holds of tasks on their way taken off"""
+    """Balance without the holds of unfinished tasks"""
 
 
 class DailyUsage(TypedDict):
     cost: float
     """Credits"""
     day: str
-    """UTC, when the tasks were ready"""
+    """UTC day on which the tasks became ready"""
     endpoint: str
     project: str
     tasks: int
@@ -478,14 +478,14 @@ class Price(TypedDict):
     input_mp: float
     output_mp: float
     warnings: NotRequired[list[str]]
-    """What of the request can't be done, though it may be sent"""
+    """Parts of the request that will have no effect"""
 
 
 class PriceRequest(TypedDict):
     body: dict[str, Any]
-    """As the request would have it"""
+    """Body of the request"""
     path: str
-    """As the request would go to: /v1/gen-…"""
+    """Path of the request: /v1/gen-…"""
 
 
 class ProRequest(SeededRequest):
@@ -930,12 +930,12 @@ class TunedProRequest(SeededRequest):
 
 class Upload(TypedDict):
     expires: float
-    """When the file goes, epoch seconds"""
+    """Time at which the file is deleted, epoch seconds"""
     headers: dict[str, str]
     """Headers of the PUT"""
     max_bytes: int
     upload: str
-    """To be sent in place of an image or a video, by keys of the same project"""
+    """Reference to send in place of an image or video, with a key of the same project"""
     url: str
     """Takes the file by one PUT, within 15 minutes, and needs no key"""
 

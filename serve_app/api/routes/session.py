@@ -58,7 +58,7 @@ class SessionInfo(BaseModel):
     local: bool = Field(description="True if one may sign in as the local user")
     openid: str | None = Field(default=None, description="Host of the OpenID provider for sign-in")
     name: str | None = None
-    by: SubjectType | None = Field(default=None, description="Way of the sign-in")
+    by: SubjectType | None = Field(default=None, description="Method of the sign-in")
     role: str | None = None
     permissions: list[str] = []
     organization: str | None = None
