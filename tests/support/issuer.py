@@ -58,8 +58,10 @@ KEYS = [
 ]
 
 
-def make_issuer(issuer: str = ISSUER, jwks_url: str = JWKS_URL, **options: Any) -> IssuerSettings:
-    return IssuerSettings(issuer=issuer, jwks_url=jwks_url, audience=AUDIENCE, **({"organization": "acme"} | options))
+def make_issuer(
+    issuer: str = ISSUER, jwks_url: str = JWKS_URL, organization: str = "acme", **options: Any
+) -> IssuerSettings:
+    return IssuerSettings(issuer=issuer, jwks_url=jwks_url, audience=AUDIENCE, organization=organization, **options)
 
 
 TRUSTED = make_issuer(skew_s=60.0)
