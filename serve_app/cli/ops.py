@@ -16,7 +16,7 @@ from serve_app.cli.service import BaseUrl, Config, Json, Key, connect, connect_w
 from serve_app.cli.store import load_settings, open_redis
 from serve_app.config import catalog
 from serve_app.config.sections import reachable
-from serve_app.storage.pages import LogLevels
+from serve_app.storage.log_levels import LogLevels
 
 
 def metrics(config: Config = None) -> None:

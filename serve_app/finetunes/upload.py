@@ -18,7 +18,8 @@ from typing import Final
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.projects import Project
 from serve_app.config.catalog import Catalog
-from serve_app.config.settings import FinetuneSettings, Settings
+from serve_app.config.sections import FinetuneSettings
+from serve_app.config.settings import Settings
 from serve_app.finetunes.registry import (
     CheckFailed,
     Finetune,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -78,41 +79,46 @@ class BadVideo(ValueError):
     """A video that the service rejects. The message names the fault and the accepted values."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLimits:
-    max_bytes: int = 20 * 1024 * 1024
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits(ABC):
+    max_bytes: int
     """Size of the decoded file."""
-    max_pixels: int = 20 * MEGAPIXEL
     max_redirects: int = 3
+    timeout_s: float
+    """Seconds to fetch a URL, with redirects and without the wait for a slot."""
+
+    @abstractmethod
+    def refuse(self, problem: str) -> ValueError:
+        """Returns the error for `problem`, which names the formats and sizes that are accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageLimits(FileLimits):
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 20 * MEGAPIXEL
     timeout_s: float = 10.0
-    """Seconds to fetch a URL, redirects included."""
     cpu_s: int = 10
     """CPU seconds to decode and re-encode it."""
 
     def refuse(self, problem: str) -> BadImage:
-        """Returns the error for `problem`, which names the formats and sizes that are accepted."""
         return BadImage(
             f"{problem}; expected a JPEG, PNG or WebP image as base64, a data: URI or an http(s) URL, "
             f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class VideoLimits:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoLimits(FileLimits):
     max_bytes: int = 50 * 1024 * 1024
-    """Size of the decoded file."""
     max_seconds: float = 20.0
     min_side: int = 64
     """Pixels, as the video is shown."""
     max_side: int = 4096
-    max_redirects: int = 3
     timeout_s: float = 30.0
-    """Seconds to fetch a URL, redirects included."""
     max_decode_s: float = 60.0
     """Seconds to decode its frames."""
 
     def refuse(self, problem: str) -> BadVideo:
-        """Returns the error for `problem`, which names the formats and sizes that are accepted."""
         return BadVideo(
             f"{problem}; expected an mp4 video (H.264 or another common codec) as base64, a data: URI or an http(s) "
             f"URL, at most {self.max_bytes / 2**20:g} MB, from 1/24 s to {self.max_seconds:g} s long, "

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_app.config.settings import FinetuneSettings
+from serve_app.config.sections import FinetuneSettings
 from serve_app.finetunes import upload
 from serve_app.finetunes.registry import CheckFailed, InvalidAdapter, TooManyFinetunes, UploadTooSlow
 from serve_app.finetunes.upload import (

@@ -26,7 +26,7 @@ from serve_app.accounts.roles import Role
 from serve_app.api.auth import MCP
 from serve_app.api.hosts import client_address, public_base
 from serve_app.api.services import Services
-from serve_app.config.settings import is_loopback
+from serve_app.config.sections import is_loopback
 
 _EDITORS: Final = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf", "zed"})
 """Schemes without a dot that belong to installed clients, unlike `javascript` or `data`."""
