@@ -99,13 +99,13 @@ export interface DeletedVideo {
 export interface DeliveryAttempt {
   /** Epoch seconds */
   at: number;
-  /** Why there was no answer */
+  /** Reason for a missing response */
   error: string | null;
-  /** How the answer's body begins, at most 1 KiB */
+  /** Start of the response body, at most 1 KiB */
   response: string | null;
-  /** HTTP status of the destination's answer; null when there was none */
+  /** HTTP status of the response; null without one */
   status: number | null;
-  /** Seconds from connecting to the answer */
+  /** Seconds from connection to response */
   took_s: number;
 }
 
@@ -149,13 +149,13 @@ export interface EraseRequest {
 }
 
 export interface ErrorResponse {
-  /** What is wrong, for programs; never changes */
+  /** Code for programs; never changes */
   code: string;
-  /** What is wrong, for people */
+  /** Message for people */
   detail: string;
-  /** What to send instead, where that can be said */
+  /** Suggestion what to send instead */
   hint?: string | null;
-  /** As in the header `x-request-id`, and in the logs */
+  /** Value of `x-request-id`, also in the logs */
   request_id?: string | null;
 }
 
@@ -295,16 +295,6 @@ export interface GenerationReportReceipt {
   message: string;
 }
 
-export interface Image {
-  b64_json?: string | null;
-  /** The task's */
-  id: string;
-  /** Where the prompt was rewritten */
-  revised_prompt?: string | null;
-  /** A signed link, which works for minutes */
-  url?: string | null;
-}
-
 /** Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused. */
 export interface ImageKleinRequest {
   /** Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the prompt, which itself stays as it is. Ignored when `width` and `height` are set. Default: `auto`. */
@@ -367,7 +357,7 @@ export interface ImageToVideoRequest {
 export interface ImagesResponse {
   /** Epoch seconds */
   created: number;
-  data: Array<Image>;
+  data: Array<OpenAIImage>;
   output_format: string;
 }
 
@@ -401,37 +391,19 @@ export interface KontextRequest {
   webhook_url?: string | null;
 }
 
-export interface Model {
-  /** Always 0: it is not known. Default: `0`. */
-  created?: number;
-  /** Whether a bundled demonstration model does it, which knows coloured shapes only. Default: `false`. */
-  demo?: boolean;
-  id: string;
-  /** Default: `model`. */
-  object?: "model";
-  /** Default: `gen-serve`. */
-  owned_by?: string;
-  /** How long a task submitted now would wait, seconds; null where none was ever done */
-  predicted_wait_s?: number | null;
-  /** The day it stops answering, where that is decided */
-  shutdown_date?: string | null;
-  /** Whether a replica is there for it; null where that is not known */
-  state?: ModelState | null;
-}
-
 export interface ModelList {
-  data: Array<Model>;
+  data: Array<OpenAIModel>;
   /** Default: `list`. */
   object?: "list";
 }
 
-/** States in the order of the time until a result is made. */
+/** States, ordered by the time until a result. */
 export type ModelState = "ready" | "starting" | "scaled to zero" | "no replica";
 
 export interface NotReady {
   code: string;
   detail: string;
-  /** What is missing, in words */
+  /** A sentence for each missing requirement */
   missing: Array<string>;
 }
 
@@ -444,6 +416,34 @@ export interface OpenAIError {
 
 export interface OpenAIErrorResponse {
   error: OpenAIError;
+}
+
+export interface OpenAIImage {
+  b64_json?: string | null;
+  /** Id of the task */
+  id: string;
+  /** The prompt, if it was rewritten */
+  revised_prompt?: string | null;
+  /** Signed link, valid for minutes */
+  url?: string | null;
+}
+
+export interface OpenAIModel {
+  /** Always 0: unknown. Default: `0`. */
+  created?: number;
+  /** True for the bundled demonstration model, which only knows coloured shapes. Default: `false`. */
+  demo?: boolean;
+  id: string;
+  /** Default: `model`. */
+  object?: "model";
+  /** Default: `gen-serve`. */
+  owned_by?: string;
+  /** Estimated wait of a new task in seconds; null before the first finished task */
+  predicted_wait_s?: number | null;
+  /** Day of the endpoint's shutdown, if announced */
+  shutdown_date?: string | null;
+  /** State of the model's replicas; null if unknown */
+  state?: ModelState | null;
 }
 
 /** Unknown fields are refused. */
@@ -536,9 +536,9 @@ export interface ProtectedResource {
 }
 
 export interface ResultLink {
-  /** Epoch seconds: as was asked for, or when the result is not kept any more */
+  /** Epoch seconds; not later than the deletion of the result */
   expires: number;
-  /** Link to a page with it and its prompt, until `expires` or until it is revoked */
+  /** Link to a page with the result and its prompt, until `expires` or its revocation */
   page: string;
   /** Link to the file */
   url: string;
@@ -552,14 +552,14 @@ export interface Submission {
   /** Cost in credits */
   cost: number | null;
   id: string;
-  /** Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks */
+  /** Size of the inputs without masks, in 2^20 pixels, 2 decimals */
   input_mp: number | null;
-  /** Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt decides on the ratio */
+  /** Size of the result in 2^20 pixels, 2 decimals; the tier's size if the prompt decides the ratio */
   output_mp: number | null;
   polling_url: string;
   /** `Pending`; only with a webhook */
   status?: string | null;
-  /** What of the request can't be done, though it was accepted; `details` says so beside the result, too. Left out where there is nothing to say */
+  /** Parts of the request that will be ignored; also in `details` beside the result. Absent if none */
   warnings?: Array<string> | null;
   /** Only with a webhook */
   webhook_url?: string | null;
@@ -571,44 +571,44 @@ export interface TaskDelivery {
   attempts: Array<DeliveryAttempt>;
   /** Scheme, host and port of `webhook_url`, whose other parts may be secrets */
   destination: string;
-  /** The task's; every attempt carries it as `webhook-id` */
+  /** Id of the task, sent as `webhook-id` with every attempt */
   id: string;
-  /** When the next attempt is due, epoch seconds */
+  /** Time of the next attempt, epoch seconds */
   next: number | null;
-  /** `not due` until the task ends; `failed` once no more attempts follow */
+  /** `not due` before the task ends; `failed` after the last attempt */
   state: "not due" | "waiting" | "sending" | "delivered" | "failed";
 }
 
 export interface TaskDetails {
-  /** How often work on the task was begun */
+  /** Number of attempts started */
   attempt: number;
   /** Settled cost in credits, once known */
   cost: number | null;
   /** Epoch seconds */
   created: number;
   endpoint: string;
-  /** When it is deleted; null before its end */
+  /** Time of deletion; null before the end */
   expires: number | null;
   finished: number | null;
   id: string;
-  /** How many images and videos were sent */
+  /** Number of images and videos sent */
   inputs: number;
-  /** How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` … */
+  /** Known parameters of the generation: `width`, `height`, `steps`, `seed` … */
   parameters: Record<string, string | number | boolean>;
-  /** 0.0 to 1.0; null when not known */
+  /** 0.0 to 1.0; null if unknown */
   progress: number | null;
-  /** As it was sent, whole. Null where it can't be read */
+  /** Prompt as sent. Null if it can't be read */
   prompt: string | null;
-  /** Whether it has links to a page that were not revoked */
+  /** Whether its page has links that are not revoked */
   shared: boolean;
   started: number | null;
   status: Status;
-  /** Link to a small image of the result, or of how far it is; null where there is none */
+  /** Link to a small image of the result or of the latest preview; null if there is none */
   thumbnail: string | null;
 }
 
 export interface TaskPage {
-  /** Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and others follow */
+  /** Cursor of the next page; null on the last one. With filters, a page before the last may have fewer tasks than `limit` */
   next: string | null;
   tasks: Array<TaskSummary>;
 }
@@ -617,35 +617,35 @@ export interface TaskPage {
 export interface TaskResult {
   /** Settled cost in credits, once known */
   cost?: number | null;
-  /** Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four times in five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then `Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done */
+  /** Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), `queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: `Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request */
   details?: Record<string, unknown> | null;
   id: string;
   preview?: Record<string, unknown> | null;
-  /** 0.0 to 1.0, never falls; null when not known */
+  /** 0.0 to 1.0, never decreases; null if unknown */
   progress?: number | null;
   result?: Record<string, unknown> | null;
   status: Status;
 }
 
 export interface TaskSummary {
-  /** How often work on the task was begun */
+  /** Number of attempts started */
   attempt: number;
   /** Settled cost in credits, once known */
   cost: number | null;
   /** Epoch seconds */
   created: number;
   endpoint: string;
-  /** When it is deleted; null before its end */
+  /** Time of deletion; null before the end */
   expires: number | null;
   finished: number | null;
   id: string;
-  /** 0.0 to 1.0; null when not known */
+  /** 0.0 to 1.0; null if unknown */
   progress: number | null;
-  /** As it was sent; of a long one how it begins. Null where it can't be read */
+  /** Prompt as sent, truncated. Null if it can't be read */
   prompt: string | null;
   started: number | null;
   status: Status;
-  /** Link to a small image of the result, or of how far it is; null where there is none */
+  /** Link to a small image of the result or of the latest preview; null if there is none */
   thumbnail: string | null;
 }
 
@@ -988,13 +988,13 @@ export interface UsageReport {
 }
 
 export interface ValidationErrorEntry {
-  /** Bounds that were passed */
+  /** Violated bounds */
   ctx?: Record<string, unknown> | null;
-  /** Where: `body`, `query`, `path` or `header`, then names of fields */
+  /** Location: `body`, `query`, `path` or `header`, then names of fields */
   loc: Array<string>;
-  /** What is wrong, for people */
+  /** Message for people */
   msg: string;
-  /** What is wrong, for programs */
+  /** Code for programs */
   type: string;
 }
 
@@ -1002,16 +1002,16 @@ export interface ValidationErrorResponse {
   /** `invalid_request` */
   code: string;
   detail: Array<ValidationErrorEntry>;
-  /** As in the header `x-request-id`, and in the logs */
+  /** Value of `x-request-id`, also in the logs */
   request_id?: string | null;
 }
 
 export interface Video {
   completed_at?: number | null;
-  /** Epoch seconds, as the others */
+  /** Epoch seconds, like the other times */
   created_at: number;
-  error?: VideoError | null;
-  /** Until when the video is kept */
+  error?: VideoFailure | null;
+  /** Time of deletion */
   expires_at?: number | null;
   id: string;
   model: string;
@@ -1019,15 +1019,15 @@ export interface Video {
   object?: "video";
   /** Percent */
   progress: number;
-  /** Null where it can't be read any more */
+  /** Null if it can no longer be read */
   prompt?: string | null;
   seconds: string;
-  /** `auto` as long as the ratio is left to the prompt */
+  /** `auto` while the prompt has yet to decide the ratio */
   size: string;
   status: "queued" | "in_progress" | "completed" | "failed";
 }
 
-export interface VideoError {
+export interface VideoFailure {
   code: string;
   message: string;
 }

@@ -116,13 +116,13 @@ class DeliveryAttempt(TypedDict):
     at: float
     """Epoch seconds"""
     error: str | None
-    """Why there was no answer"""
+    """Reason for a missing response"""
     response: str | None
-    """How the answer's body begins, at most 1 KiB"""
+    """Start of the response body, at most 1 KiB"""
     status: int | None
-    """HTTP status of the destination's answer; null when there was none"""
+    """HTTP status of the response; null without one"""
     took_s: float
-    """Seconds from connecting to the answer"""
+    """Seconds from connection to response"""
 
 
 class DraftEnhanceRequest(Request):
@@ -154,13 +154,13 @@ class EraseRequest(SeededRequest):
 
 class ErrorResponse(TypedDict):
     code: str
-    """What is wrong, for programs; never changes"""
+    """Code for programs; never changes"""
     detail: str
-    """What is wrong, for people"""
+    """Message for people"""
     hint: NotRequired[str | None]
-    """What to send instead, where that can be said"""
+    """Suggestion what to send instead"""
     request_id: NotRequired[str | None]
-    """As in the header `x-request-id`, and in the logs"""
+    """Value of `x-request-id`, also in the logs"""
 
 
 class FillRequest(SeededRequest):
@@ -286,16 +286,6 @@ class GenerationReportReceipt(TypedDict):
     message: str
 
 
-class Image(TypedDict):
-    b64_json: NotRequired[str | None]
-    id: str
-    """The task's"""
-    revised_prompt: NotRequired[str | None]
-    """Where the prompt was rewritten"""
-    url: NotRequired[str | None]
-    """A signed link, which works for minutes"""
-
-
 class ImageKleinRequest(Request):
     """Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused."""
 
@@ -375,7 +365,7 @@ class ImageToVideoRequest(Request):
 class ImagesResponse(TypedDict):
     created: int
     """Epoch seconds"""
-    data: list[Image]
+    data: list[OpenAIImage]
     output_format: str
 
 
@@ -402,39 +392,21 @@ class KontextRequest(SeededRequest):
     """Rewrites the prompt for a more creative result. Default: `false`."""
 
 
-class Model(TypedDict):
-    created: NotRequired[int]
-    """Always 0: it is not known. Default: `0`."""
-    demo: NotRequired[bool]
-    """Whether a bundled demonstration model does it, which knows coloured shapes only. Default: `false`."""
-    id: str
-    object: NotRequired[Literal["model"]]
-    """Default: `model`."""
-    owned_by: NotRequired[str]
-    """Default: `gen-serve`."""
-    predicted_wait_s: NotRequired[float | None]
-    """How long a task submitted now would wait, seconds; null where none was ever done"""
-    shutdown_date: NotRequired[str | None]
-    """The day it stops answering, where that is decided"""
-    state: NotRequired[ModelState | None]
-    """Whether a replica is there for it; null where that is not known"""
-
-
 class ModelList(TypedDict):
-    data: list[Model]
+    data: list[OpenAIModel]
     object: NotRequired[Literal["list"]]
     """Default: `list`."""
 
 
 ModelState: TypeAlias = Literal["ready", "starting", "scaled to zero", "no replica"]
-"""States in the order of the time until a result is made."""
+"""States, ordered by the time until a result."""
 
 
 class NotReady(TypedDict):
     code: str
     detail: str
     missing: list[str]
-    """What is missing, in words"""
+    """A sentence for each missing requirement"""
 
 
 class OpenAIError(TypedDict):
@@ -446,6 +418,34 @@ class OpenAIError(TypedDict):
 
 class OpenAIErrorResponse(TypedDict):
     error: OpenAIError
+
+
+class OpenAIImage(TypedDict):
+    b64_json: NotRequired[str | None]
+    id: str
+    """Id of the task"""
+    revised_prompt: NotRequired[str | None]
+    """The prompt, if it was rewritten"""
+    url: NotRequired[str | None]
+    """Signed link, valid for minutes"""
+
+
+class OpenAIModel(TypedDict):
+    created: NotRequired[int]
+    """Always 0: unknown. Default: `0`."""
+    demo: NotRequired[bool]
+    """True for the bundled demonstration model, which only knows coloured shapes. Default: `false`."""
+    id: str
+    object: NotRequired[Literal["model"]]
+    """Default: `model`."""
+    owned_by: NotRequired[str]
+    """Default: `gen-serve`."""
+    predicted_wait_s: NotRequired[float | None]
+    """Estimated wait of a new task in seconds; null before the first finished task"""
+    shutdown_date: NotRequired[str | None]
+    """Day of the endpoint's shutdown, if announced"""
+    state: NotRequired[ModelState | None]
+    """State of the model's replicas; null if unknown"""
 
 
 class OutpaintingRequest(SeededRequest):
@@ -525,9 +525,9 @@ class ProtectedResource(TypedDict):
 
 class ResultLink(TypedDict):
     expires: float
-    """Epoch seconds: as was asked for, or when the result is not kept any more"""
+    """Epoch seconds; not later than the deletion of the result"""
     page: str
-    """Link to a page with it and its prompt, until `expires` or until it is revoked"""
+    """Link to a page with the result and its prompt, until `expires` or its revocation"""
     url: str
     """Link to the file"""
 
@@ -545,16 +545,14 @@ class Submission(TypedDict):
     """Cost in credits"""
     id: str
     input_mp: float | None
-    """Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks"""
+    """Size of the inputs without masks, in 2^20 pixels, 2 decimals"""
     output_mp: float | None
-    """Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt decides on the
-    ratio"""
+    """Size of the result in 2^20 pixels, 2 decimals; the tier's size if the prompt decides the ratio"""
     polling_url: str
     status: NotRequired[str | None]
     """`Pending`; only with a webhook"""
     warnings: NotRequired[list[str] | None]
-    """What of the request can't be done, though it was accepted; `details` says so beside the result, too. Left out
-    where there is nothing to say"""
+    """Parts of the request that will be ignored; also in `details` beside the result. Absent if none"""
     webhook_url: NotRequired[str | None]
     """Only with a webhook"""
 
@@ -567,45 +565,45 @@ class TaskDelivery(TypedDict):
     destination: str
     """Scheme, host and port of `webhook_url`, whose other parts may be secrets"""
     id: str
-    """The task's; every attempt carries it as `webhook-id`"""
+    """Id of the task, sent as `webhook-id` with every attempt"""
     next: float | None
-    """When the next attempt is due, epoch seconds"""
+    """Time of the next attempt, epoch seconds"""
     state: Literal["not due", "waiting", "sending", "delivered", "failed"]
-    """`not due` until the task ends; `failed` once no more attempts follow"""
+    """`not due` before the task ends; `failed` after the last attempt"""
 
 
 class TaskDetails(TypedDict):
     attempt: int
-    """How often work on the task was begun"""
+    """Number of attempts started"""
     cost: float | None
     """Settled cost in credits, once known"""
     created: float
     """Epoch seconds"""
     endpoint: str
     expires: float | None
-    """When it is deleted; null before its end"""
+    """Time of deletion; null before the end"""
     finished: float | None
     id: str
     inputs: int
-    """How many images and videos were sent"""
+    """Number of images and videos sent"""
     parameters: dict[str, str | int | float | bool]
-    """How it is made, as far as that was asked for or is known: `width`, `height`, `steps`, `seed` …"""
+    """Known parameters of the generation: `width`, `height`, `steps`, `seed` …"""
     progress: float | None
-    """0.0 to 1.0; null when not known"""
+    """0.0 to 1.0; null if unknown"""
     prompt: str | None
-    """As it was sent, whole. Null where it can't be read"""
+    """Prompt as sent. Null if it can't be read"""
     shared: bool
-    """Whether it has links to a page that were not revoked"""
+    """Whether its page has links that are not revoked"""
     started: float | None
     status: Status
     thumbnail: str | None
-    """Link to a small image of the result, or of how far it is; null where there is none"""
+    """Link to a small image of the result or of the latest preview; null if there is none"""
 
 
 class TaskPage(TypedDict):
     next: str | None
-    """Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and
-    others follow"""
+    """Cursor of the next page; null on the last one. With filters, a page before the last may have fewer tasks than
+    `limit`"""
     tasks: list[TaskSummary]
 
 
@@ -615,37 +613,37 @@ class TaskResult(TypedDict):
     cost: NotRequired[float | None]
     """Settled cost in credits, once known"""
     details: NotRequired[dict[str, Any] | None]
-    """Until the end, as far as known: `eta`, seconds until the result, `eta_range`, which holds it four times in
-    five, `queue_position` (1 is next) while the task waits, a `message` while its model starts. Then `Moderation
-    Reasons`, `error`, or beside a result `warnings`: what of it could not be done"""
+    """Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range),
+    `queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task:
+    `Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request"""
     id: str
     preview: NotRequired[dict[str, Any] | None]
     progress: NotRequired[float | None]
-    """0.0 to 1.0, never falls; null when not known"""
+    """0.0 to 1.0, never decreases; null if unknown"""
     result: NotRequired[dict[str, Any] | None]
     status: Status
 
 
 class TaskSummary(TypedDict):
     attempt: int
-    """How often work on the task was begun"""
+    """Number of attempts started"""
     cost: float | None
     """Settled cost in credits, once known"""
     created: float
     """Epoch seconds"""
     endpoint: str
     expires: float | None
-    """When it is deleted; null before its end"""
+    """Time of deletion; null before the end"""
     finished: float | None
     id: str
     progress: float | None
-    """0.0 to 1.0; null when not known"""
+    """0.0 to 1.0; null if unknown"""
     prompt: str | None
-    """As it was sent; of a long one how it begins. Null where it can't be read"""
+    """Prompt as sent, truncated. Null if it can't be read"""
     started: float | None
     status: Status
     thumbnail: str | None
-    """Link to a small image of the result, or of how far it is; null where there is none"""
+    """Link to a small image of the result or of the latest preview; null if there is none"""
 
 
 class TextToVideoRequest(Request):
@@ -946,13 +944,13 @@ class UsageReport(TypedDict):
 
 class ValidationErrorEntry(TypedDict):
     ctx: NotRequired[dict[str, Any] | None]
-    """Bounds that were passed"""
+    """Violated bounds"""
     loc: list[str]
-    """Where: `body`, `query`, `path` or `header`, then names of fields"""
+    """Location: `body`, `query`, `path` or `header`, then names of fields"""
     msg: str
-    """What is wrong, for people"""
+    """Message for people"""
     type: str
-    """What is wrong, for programs"""
+    """Code for programs"""
 
 
 class ValidationErrorResponse(TypedDict):
@@ -960,16 +958,16 @@ class ValidationErrorResponse(TypedDict):
     """`invalid_request`"""
     detail: list[ValidationErrorEntry]
     request_id: NotRequired[str | None]
-    """As in the header `x-request-id`, and in the logs"""
+    """Value of `x-request-id`, also in the logs"""
 
 
 class Video(TypedDict):
     completed_at: NotRequired[int | None]
     created_at: int
-    """Epoch seconds, as the others"""
-    error: NotRequired[VideoError | None]
+    """Epoch seconds, like the other times"""
+    error: NotRequired[VideoFailure | None]
     expires_at: NotRequired[int | None]
-    """Until when the video is kept"""
+    """Time of deletion"""
     id: str
     model: str
     object: NotRequired[Literal["video"]]
@@ -977,14 +975,14 @@ class Video(TypedDict):
     progress: int
     """Percent"""
     prompt: NotRequired[str | None]
-    """Null where it can't be read any more"""
+    """Null if it can no longer be read"""
     seconds: str
     size: str
-    """`auto` as long as the ratio is left to the prompt"""
+    """`auto` while the prompt has yet to decide the ratio"""
     status: Literal["queued", "in_progress", "completed", "failed"]
 
 
-class VideoError(TypedDict):
+class VideoFailure(TypedDict):
     code: str
     message: str
 

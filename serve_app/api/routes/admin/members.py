@@ -59,7 +59,8 @@ async def set_member(
         await _check_verified(services, person)
     limit = services.settings.accounts.max_members
     if not (
-        caller.may(Permission.OPERATE) or await services.accounts.organizations.has_capacity(organization_id, person, limit)
+        caller.may(Permission.OPERATE)
+        or await services.accounts.organizations.has_capacity(organization_id, person, limit)
     ):
         raise HTTPException(429, f"Too many members: an organization may have {limit}; remove one first", LATER)
     await services.accounts.organizations.set_member(organization_id, person, change.role, caller.id)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.accounts.audited_change import IndexFull
 from serve_app.accounts.organizations import Name
-from serve_app.accounts.projects import MIN_WEIGHT, MAX_ACTIVE, MAX_WEIGHT, Project
+from serve_app.accounts.projects import MAX_ACTIVE, MAX_WEIGHT, MIN_WEIGHT, Project
 from serve_app.accounts.roles import Permission
 from serve_app.accounts.windows import Window, midnight
 from serve_app.api.auth import AccountReader, ProjectMaker
