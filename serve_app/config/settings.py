@@ -63,7 +63,7 @@ class Settings(StrictSettings):
     `config/replicas.py` makes a form without secrets.
     """
 
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True, validate_default=True)
 
     data_dir: Path = Path(".gen")
     """Folder of everything that must survive: embedded Redis, results, local keys. Relative to the working folder."""

@@ -82,7 +82,7 @@ def test_what_one_machine_needs_is_looked_at(
     monkeypatch.setenv("GEN_OBJECTS__URL", (tmp_path / "file").as_uri())
     result = initialized_cli("check")
     assert (result.code, "opening it failed" in result.out) == (1, True)
-    assert result.err == "error: not fit to serve: fix what is refused\n"
+    assert result.err == "error: not fit to serve: fix what is refused above\n"
 
 
 def test_a_cluster_has_to_be_named_and_there(initialized_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_a_checkpoint_that_is_of_no_use_is_passed_over(
     assert state.i == 0
     assert state.video.x is began[0]
     assert state.audio.x is began[1]
-    assert "job begins anew" in caplog.text
+    assert "job starts over" in caplog.text
 
 
 def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
