@@ -1,4 +1,4 @@
-"""Fixtures for all tests: one real server for the session, a prefix of its own for each test."""
+"""Fixtures for all tests: one Redis server for the session, one key prefix for each test."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 
-# Tests run beside each other and beside whole services; torch threads that spin while they wait would slow all down.
+# Tests run in parallel; torch threads that spin while they wait would slow down all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# No service that runs on this machine is taken for one of a test's.
+# Tests must not find a service that already runs on this machine.
 os.environ["XDG_STATE_HOME"] = os.devnull
-# Shells have what they start in the background ignore Ctrl-C, as would all that tests start.
+# Background jobs of a shell ignore Ctrl-C, and services started by tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Each HTTP client would read all root certificates again.
+# Otherwise each HTTP client reads all root certificates.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
 pytest_plugins = ["support.timing", "support.promises"]
 
-# A machine that does something else is no fault of the code.
+# Tests must also pass on a busy machine.
 hypothesis.settings.register_profile(
     "any-machine", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -43,7 +43,7 @@ hypothesis.settings.load_profile("any-machine")
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: without this, each full collection walks all of torch."""
+    """Exempts imported modules from garbage collection; otherwise each full collection walks all of torch."""
     gc.collect()
     gc.freeze()
 
@@ -74,8 +74,8 @@ def store(redis: Redis, prefix: str) -> TaskStore:
 
 
 @pytest.fixture(autouse=True)
-def loggers_as_they_were() -> Iterator[None]:
-    """A deployment in a test's own process begins to log as replicas do, and its handlers would stay."""
+def restore_loggers() -> Iterator[None]:
+    """Restores the loggers: a deployment in this process sets up logging as a replica does."""
     loggers = [logging.getLogger(name) for name in logs.OWN]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     yield

@@ -1,4 +1,4 @@
-"""What is in a video, found out by decoding all of it."""
+"""Decodes videos and reports their streams."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ class VideoReport:
     codec: str
     pixel_format: str
     colours: str
-    """Range and colour space, as in `tv, bt709`."""
+    """Range and colour space, such as `tv, bt709`."""
     fps: float
     frames: int
     width: int
     height: int
     seconds: float
-    """From the first frame's begin to the last one's end."""
+    """Seconds from the start of the first frame to the end of the last."""
     audio_codec: str | None
     audio_rate: int | None
     audio_channels: int | None
     audio_seconds: float | None
     faststart: bool
-    """The index lies in front of the frames, so that playing can begin before all is there."""
+    """True if the index precedes the frames, so that a player can start before it has the whole file."""
 
 
 def inspect(data: bytes) -> VideoReport:
-    """Fails when anything in the video can't be decoded."""
-    described = (
+    """Decodes the whole video; fails on any error."""
+    description = (
         _ffmpeg(data, "-v", "info", "-i", "pipe:0", "-f", "null", "pipe:1").stderr.decode().split("Output #0")[0]
     )
     report = _output(data, "-map", "0:v:0", "-map", "0:a:0?", "-fps_mode", "passthrough", "-f", "framecrc").decode()
-    image = re.search(r"Video: (\w+).*?, (\w+)\(([^)]*)\)", described)
-    assert image is not None, described
+    image = re.search(r"Video: (\w+).*?, (\w+)\(([^)]*)\)", description)
+    assert image is not None, description
     width, height = map(int, _probe_field(report, "dimensions", 0).split("x"))
-    began, ended, frames = _span(report, 0)
-    audio = re.search(r"Audio: (\w+)", described)
+    start, end, frames = _span(report, 0)
+    audio = re.search(r"Audio: (\w+)", description)
     return VideoReport(
         codec=image[1],
         pixel_format=image[2],
         colours=image[3],
-        fps=float(frames / (ended - began)),
+        fps=float(frames / (end - start)),
         frames=frames,
         width=width,
         height=height,
-        seconds=float(ended - began),
+        seconds=float(end - start),
         audio_codec=audio[1] if audio else None,
         audio_rate=int(_probe_field(report, "sample_rate", 1)) if audio else None,
         audio_channels={"mono": 1, "stereo": 2}[_probe_field(report, "channel_layout_name", 1)] if audio else None,
@@ -63,14 +63,14 @@ def inspect(data: bytes) -> VideoReport:
 
 
 def decode_frames(data: bytes) -> NDArray[np.uint8]:
-    """All frames, (F, H, W, 3)."""
+    """Returns all frames, (F, H, W, 3)."""
     size = inspect(data)
     raw = _output(data, "-map", "0:v:0", "-fps_mode", "passthrough", "-pix_fmt", "rgb24", "-f", "rawvideo")
     return np.frombuffer(raw, np.uint8).reshape(-1, size.height, size.width, 3)
 
 
 def decode_audio(data: bytes) -> NDArray[np.float32]:
-    """Left and right at `HEARD_RATE`, (2, n)."""
+    """Returns left and right channel at `AUDIO_RATE`, (2, n)."""
     raw = _output(data, "-map", "0:a:0", "-ac", "2", "-ar", str(AUDIO_RATE), "-f", "f32le")
     return np.frombuffer(raw, np.float32).reshape(-1, 2).T
 
@@ -82,11 +82,11 @@ def _probe_field(report: str, name: str, stream: int) -> str:
 
 
 def _span(report: str, stream: int) -> tuple[Fraction, Fraction, int]:
-    """When the stream begins and ends, in seconds, and of how many pieces it consists."""
+    """Returns start and end of a stream in seconds, and the number of its packets."""
     unit = Fraction(_probe_field(report, "tb", stream))
-    pieces = re.findall(rf"^{stream}, *-?\d+, *(-?\d+), *(\d+),", report, re.MULTILINE)
-    last_begin, last_length = map(int, pieces[-1])
-    return int(pieces[0][0]) * unit, (last_begin + last_length) * unit, len(pieces)
+    packets = re.findall(rf"^{stream}, *-?\d+, *(-?\d+), *(\d+),", report, re.MULTILINE)
+    last_start, last_length = map(int, packets[-1])
+    return int(packets[0][0]) * unit, (last_start + last_length) * unit, len(packets)
 
 
 def _output(data: bytes, *output: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Videos of every kind, as ffmpeg makes them."""
+"""Makes test videos with ffmpeg."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from imageio_ffmpeg import get_ffmpeg_exe
 
 
 def make_video(source: str, *output: str, audio: str | None = None, ending: str = "mp4") -> bytes:
-    """A video of `source` (a filter of ffmpeg like `testsrc`) and maybe `audio`, in H.264 unless `output` differs."""
+    """Encodes `source` (an ffmpeg filter such as `testsrc`) and `audio`, in H.264 unless `output` differs."""
     inputs = [word for name in (source, audio) if name is not None for word in ("-f", "lavfi", "-i", name)]
     usual = ["-pix_fmt", "yuv420p", "-threads", "1"]
     with tempfile.TemporaryDirectory() as folder:
@@ -18,7 +18,7 @@ def make_video(source: str, *output: str, audio: str | None = None, ending: str 
 
 
 def remux(data: bytes, *output: str, reading: tuple[str, ...] = (), ending: str = "mp4") -> bytes:
-    """The same streams in a new file; `reading` says how the given one is read."""
+    """Copies the streams into a new file; `reading` are options for the input."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "given.mp4")
         source.write_bytes(data)

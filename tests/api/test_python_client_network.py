@@ -118,7 +118,7 @@ def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: Fau
     network.faults = [UNREACHABLE] * 3
     with pytest.raises(OutOfReach) as error:
         gen.credits()
-    assert str(error.value) == f"{service.base_url} can't be reached: nobody is there"
+    assert str(error.value) == f"{service.base_url} can't be reached: connection refused"
     assert (error.value.connected, error.value.status, len(network.requests)) == (False, None, 3)
     network.faults = [ProxyResponse(502, "Bad Gateway")] * 3
     with pytest.raises(OutOfReach) as error:

@@ -1,4 +1,4 @@
-"""Adapters (LoRA) of a few random layers, as files."""
+"""LoRA adapters with a few random layers, as files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from support import tiny_pipelines
 
 
 def adapted_layers(transformer: nn.Module) -> list[str]:
-    """The layers that `random_matrices` are for."""
+    """Returns the layers that `random_matrices` adapts."""
     return [name for name, _ in transformer.named_modules() if name.endswith("attn.to_q")][:3]
 
 
 def random_matrices(transformer: nn.Module, seed: int = 0, rank: int = 2) -> dict[str, Tensor]:
-    """Returns matrices by the names that diffusers gives them."""
+    """Returns matrices by diffusers' names."""
     draw = torch.Generator().manual_seed(seed)
     matrices: dict[str, Tensor] = {}
     for name in adapted_layers(transformer):
@@ -53,7 +53,7 @@ _WITHOUT_PIPELINE: Final[dict[str, Callable[[], nn.Module]]] = {
         num_attention_heads=2, attention_head_dim=16, cross_attention_dim=32, num_layers=1, caption_channels=16
     ),
 }
-"""Networks that no tiny pipeline has."""
+"""Networks without a tiny pipeline."""
 
 
 def outline_of(name: str, folder: Path, *, encoders: bool = False) -> Networks:

@@ -1,4 +1,4 @@
-"""One attempt at a task with a store, a model and classifiers that only remember, for tests without Redis and Ray."""
+"""One attempt at a task with a fake store, model and classifiers, without Redis and Ray."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
 @dataclass
 class FakeStore:
-    """Remembers what an attempt writes."""
+    """Records the writes of an attempt."""
 
     objects: ObjectStore
     accepts: bool = True
@@ -64,9 +64,9 @@ class FakeStore:
 
 
 class FakeModel:
-    """Stores a preview and an image where the job says; for a video its latents and a checkpoint, too.
+    """Stores a preview and an image, for a video also its latents and a checkpoint.
 
-    `first` is raised before the start; `last` replaces the last event; `before_last` is awaited before it.
+    `first` is raised before the start. `last` replaces the last event, after `before_last`.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
@@ -103,11 +103,11 @@ class FakeModel:
         yield self.last or Done(done)
 
     def cancel(self) -> None:
-        """Does nothing: the stream goes on."""
+        """Does nothing; the stream continues."""
 
 
 class FakeClassifiers:
-    """Scores by the last part of a key, or by a text; `fails` names those that can't be moderated."""
+    """Scores objects by the last part of their key, and texts. Subjects for which `fails` is true raise."""
 
     def __init__(self, scores: dict[str, float], fails: Callable[[str], bool] = lambda subject: False) -> None:
         self.scores = scores
@@ -123,7 +123,7 @@ class FakeClassifiers:
 
 
 class AttemptScene:
-    """One task and all that an attempt at it needs. `scores` turns moderation on."""
+    """One task and the dependencies of an attempt at it. `scores` turns moderation on."""
 
     def __init__(
         self, scores: dict[str, float] | None = None, fails: Callable[[str], bool] = lambda subject: False

@@ -1,4 +1,4 @@
-"""What tests of pages share: windows, the requests that they really send, and a pointer that drags things."""
+"""Helpers for tests of pages: window sizes, forms and their requests, and a pointer that drags elements."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from playwright.sync_api import FilePayload, FloatRect, Locator, Page, ViewportS
 from support.worker import IMAGE_ENDPOINT, Worker
 
 Behind: TypeAlias = Callable[[Callable[[Worker], Any]], Any]
-"""Does something of the worker's while a page is open."""
+"""Runs a function of the worker while a page is open."""
 CHROMIUM: Final = shutil.which("chromium")
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
 DESK: Final[ViewportSize] = {"width": 1440, "height": 900}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 EXAMPLE: Final = "a large yellow star on a black background"
-"""One of those that the playground offers."""
+"""A prompt that the playground offers."""
 
 
 def file_payload(name: str, data: bytes) -> FilePayload:
-    """An image that somebody picks from a disk."""
     return {"name": name, "mimeType": "image/png", "buffer": data}
 
 
 def looks(page: Page) -> Iterator[str]:
-    """The page as it is, wide and narrow, light and dark: `wide-light`, say."""
+    """Shows the page wide and narrow, light and dark, and yields the name of each look, such as `wide-light`."""
     for size, viewport in (("wide", WIDE), ("narrow", NARROW)):
         page.set_viewport_size(viewport)
         for scheme in ("light", "dark"):
@@ -38,12 +37,12 @@ def looks(page: Page) -> Iterator[str]:
 @dataclass(frozen=True)
 class Submission:
     id: str
-    """Of the task that came of it."""
+    """The task's id."""
     body: dict[str, Any]
 
 
 def submit_form(page: Page, endpoint: str = IMAGE_ENDPOINT) -> Submission:
-    """Presses the button of the form; the service must accept what it sends."""
+    """Submits the form, which the service must accept."""
     with page.expect_response(lambda response: response.url.endswith(f"/v1/{endpoint}")) as answered:
         page.get_by_role("button", name="Generate").click()
     response = answered.value
@@ -55,7 +54,7 @@ def submit_form(page: Page, endpoint: str = IMAGE_ENDPOINT) -> Submission:
 
 
 def submit_prompt(page: Page, prompt: str) -> str:
-    """The id of an image's task, begun on the first page."""
+    """Submits a prompt on the playground. Returns the task's id."""
     page.goto("/")
     page.locator("textarea").fill(prompt)
     return submit_form(page).id
@@ -69,7 +68,7 @@ def around(element: Locator) -> FloatRect:
 
 
 def drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """From one point of the window to another, over one between them."""
+    """Drags from one point of the window to another, with a stop halfway."""
     page.mouse.move(*start)
     page.mouse.down()
     page.mouse.move((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
@@ -78,14 +77,14 @@ def drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> No
 
 
 def drag_by(page: Page, element: Locator, across: float, down: float) -> None:
-    """An element by its middle."""
+    """Drags an element by its middle."""
     box = around(element)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     drag(page, (x, y), (x + across, y + down))
 
 
 def drag_within(page: Page, element: Locator, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Between two points of an element, as parts of its sides."""
+    """Drags between two points of an element, given as fractions of its sides."""
     box = around(element)
     first, last = ((box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end))
     drag(page, first, last)

@@ -1,4 +1,4 @@
-"""Bundled checkpoints in a folder of the test's own."""
+"""Bundled checkpoints for tests: configurations and copies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from safetensors.torch import load_file, save_file
 from deployments.contract.model import BUNDLED, ModelConfig
 
 OUTLINED: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
-"""A tuned model of `flux3`, for uploads: it draws things with an outline."""
+"""An adapter of `flux3` for uploads: it draws shapes with an outline."""
 
 
 def cpu_config(checkpoint: str, **settings: Any) -> ModelConfig:
-    """A checkpoint on the processor, in float32."""
     return ModelConfig.model_validate({"checkpoint": checkpoint, "device": "cpu", "dtype": "float32"} | settings)
 
 
 def copy_bundle(checkpoint: str, bundle: Path) -> Path:
-    """The folder of a copy below `bundle`, which gets the autoencoders that checkpoints share, too."""
+    """Copies a checkpoint and the shared autoencoders into `bundle`. Returns the checkpoint's folder."""
     shutil.copytree(BUNDLED.parent / "autoencoders", bundle / "autoencoders", dirs_exist_ok=True)
     return Path(shutil.copytree(BUNDLED / checkpoint, bundle / "checkpoints" / checkpoint))
 
 
 def poison(file: Path, name: str, row: int = 0) -> None:
-    """Makes one row of the tensor `name` in a file of weights numbers that are none."""
+    """Overwrites one row of the tensor `name` in a file of weights with NaN."""
     tensors = load_file(file)
     tensors[name][row] = torch.nan
     save_file(tensors, file, metadata={"format": "pt"})

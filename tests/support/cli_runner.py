@@ -1,4 +1,4 @@
-"""`gen-serve` run in this process, as its own entry point runs it."""
+"""Runs `gen-serve` in this process through its own entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from serve_app import cli
 
 A_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
-"""How tables show a moment."""
+"""A time as tables show it."""
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,30 @@ class CommandResult:
 
     @property
     def table(self) -> list[list[str]]:
-        """The rows that it printed, without the heading. A cell that is empty is left out."""
+        """The printed rows without the heading. Empty cells are left out."""
         return [re.split(r"\s{2,}", line.strip()) for line in self.out.splitlines()[1:]]
 
     @property
     def json(self) -> Any:
-        """What it printed, which is JSON and nothing else."""
+        """The output, which must be one JSON document."""
         return json.loads(self.out)
 
     @property
     def ids(self) -> list[str]:
-        """The first column of what a list printed, without the line that leads to its next page."""
+        """The first column of a list, without the line about its next page."""
         return [row[0] for row in self.table if not row[0].startswith("more: ")]
 
 
 @dataclass(frozen=True)
 class GenServe:
-    """Runs commands on the service that `config` describes; without one they have to find it."""
+    """Runs commands with `config`. Without one they look for a settings file themselves."""
 
     config: Path | None
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *words: str, notes: bool = False) -> CommandResult:
-        """`notes`: stderr may have something to say, though the command succeeds."""
+        """`notes`: the command may write to stderr although it succeeds."""
         if self.config is not None:
             self.monkeypatch.setenv("GEN_CONFIG", str(self.config))
         self.monkeypatch.setattr("sys.argv", ["gen-serve", *words])
@@ -56,12 +56,12 @@ class GenServe:
         code = ended.value.code
         printed = self.capsys.readouterr()
         assert isinstance(code, int)
-        assert notes or bool(printed.err) == (code != 0), "errors go to stderr, and nothing else does"
+        assert notes or bool(printed.err) == (code != 0), "stderr has errors and nothing else"
         return CommandResult(code, printed.out, printed.err)
 
 
 def write_config(folder: Path, repository: Path, redis_url: str, prefix: str) -> Path:
-    """A settings file of a service on that Redis, with the shipped catalog."""
+    """Writes the settings of a service on that Redis, with the shipped catalog."""
     path = folder / "config.yaml"
     settings = {
         "data_dir": str(folder / "data"),

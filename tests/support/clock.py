@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Clock:
-    """Stands in for the module `time` where code looks at the clock: seconds pass when a test says so."""
+    """Replaces the module `time`. Seconds pass only when a test sets `now` or code sleeps."""
 
     now: float = 1000.0
 

@@ -1,7 +1,6 @@
-"""A process that dies between two steps.
+"""Crashes between two calls to Redis or the object store.
 
-A step is a call to Redis or to the object store. Dying is an exception that nothing catches, before the call or after
-it, when its answer is lost: no cleanup runs.
+A crash is an exception that no code catches. It comes before the call, or after it, when the answer is lost.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from serve_app.storage.pipelining import PipelinedRedis
 
 
 class Killed(BaseException):
-    """Nothing runs after it."""
+    """The process's end: no `except Exception` catches it."""
 
 
 class CrashInjector:
-    """Lets `survives` steps happen, then kills before the next one, or right after it."""
+    """Lets `survives` calls happen, then raises `Killed` before the next one or right after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._remaining: int | None = None

@@ -1,4 +1,4 @@
-"""Tasks with a webhook that have ended, and time that passes for their deliveries without anybody waiting."""
+"""Ended tasks with a webhook, and their deliveries, which become due without waiting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DOWN = AttemptRecord(1.0, 503)
 
 
 def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:
-    """A task whose end is delivered to `url`; to nobody where that is None."""
+    """Returns a task whose result is delivered to `url`; None means without a webhook."""
     webhook = Webhook(url, parse_destination(url), BASE, secret) if url else None
     return new_task(webhook=webhook, **changes)
 
@@ -53,19 +53,19 @@ async def end_tasks(
     organization: str = "default",
     **outcome: Any,
 ) -> list[str]:
-    """The ids of `n` tasks that have just ended. No others may be waiting."""
+    """Submits and ends `n` tasks; no others may be queued. Returns their ids."""
     tasks = [hooked_task(url, secret, organization=organization) for _ in range(n)]
-    for some in _parts(tasks):
+    for some in _split(tasks):
         await asyncio.gather(*map(store.submit, some))
     leases = await store.lease(QUEUE, n, ALL)
     assert {lease.id for lease in leases} == {task.id for task in tasks}
-    for some in _parts(leases):
+    for some in _split(leases):
         await asyncio.gather(*(store.complete(QUEUE, lease.id, lease.attempt, status, **outcome) for lease in some))
     return [task.id for task in tasks]
 
 
-def _parts(several: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many at a time as get a connection at once."""
+def _split(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Splits calls into groups that get a connection each."""
     return (several[start : start + _AT_A_TIME] for start in range(0, len(several), _AT_A_TIME))
 
 
@@ -94,14 +94,14 @@ async def members(redis: Redis, key: str) -> list[str]:
 
 
 async def everything(store: TaskStore) -> dict[str, Any]:
-    """All that is kept below the prefix, but for what is forgotten by itself."""
+    """Returns all values below the prefix, except those that expire within seconds."""
     entries = await read_keys(store.redis, store.prefix)
-    forgotten = tuple(store.prefix + name for name in ("rate:", "call:"))
-    return {key: value for key, value in entries.items() if not key.startswith(forgotten)}
+    passing = tuple(store.prefix + name for name in ("rate:", "call:"))
+    return {key: value for key, value in entries.items() if not key.startswith(passing)}
 
 
 async def make_deliveries_due(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:
-    """Claims run out, waits are over and destinations may be tried again: none of it by waiting."""
+    """Ends claims, waits before retries and pauses of destinations at once."""
     redis, prefix = outbox.redis, outbox.channel.removesuffix("outbox")
     if claims:
         for name in ("sending", "calls"):
@@ -122,7 +122,7 @@ async def _make_due(redis: Redis, keys: str) -> None:
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    """Returns once it holds."""
+    """Returns once the condition holds."""
     async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.01)

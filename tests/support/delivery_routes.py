@@ -1,4 +1,4 @@
-"""Tasks with a webhook in a service that runs no sender: ended, delivered when a test says so, and looked at."""
+"""Deliveries of a service that runs no sender: `send` makes them, the routes show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.worker import Worker
 
 
 def send(service: Service) -> None:
-    """Makes every delivery that is due, as the service's own sender would."""
+    """Runs a sender until every due delivery was tried."""
     settings = service.settings
     shared = service.app.state.services
 

@@ -1,4 +1,4 @@
-"""Queues of dispatchers over one store and one simulated model, without Ray."""
+"""Dispatchers over one store and one simulated model, without Ray."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fake_rewriter(
 
 
 class CallModel(ModelClient):
-    """A model whose calls a function answers."""
+    """A model client that calls a function."""
 
     def __init__(self, call: Callable[[GenerationJob], EventStream]) -> None:
         self._call = call
@@ -58,7 +58,7 @@ class CallModel(ModelClient):
 
 
 class Scene:
-    """Queues ("dispatchers") over one store and one model."""
+    """Queue consumers, called dispatchers, over one store and one model."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
@@ -103,7 +103,7 @@ class Scene:
         while remaining := [task for task in (*self._loops[queue], *queue._tasks) if not task.done()]:
             for task in remaining:
                 task.cancel()
-            await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
+            await asyncio.sleep(0)  # `wait_for` can lose a cancellation that comes with its result
 
     async def submit(self, n: int = 1, prompt: str = "a star", **job: Any) -> list[str]:
         ids = []

@@ -1,4 +1,4 @@
-"""A network that loses answers, or has nobody at its other end, between a client and a real service."""
+"""An HTTP transport between a client and a real service that loses responses and refuses connections."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final, TypeAlias
 
 import httpx2
 
-RESPONSE_LOST: Final = "answer lost"
-"""The service has the request, and has answered it."""
-UNREACHABLE: Final = "nobody"
+RESPONSE_LOST: Final = "response lost"
+"""The service answers the request, and the connection breaks before the client has the response."""
+UNREACHABLE: Final = "unreachable"
 """No connection is made."""
 
 
 @dataclass(frozen=True)
 class ProxyResponse:
-    """Someone on the way answers in the service's place."""
+    """A response from a proxy; the request does not reach the service."""
 
     status: int
     text: str = ""
@@ -24,18 +24,18 @@ class ProxyResponse:
 
 
 Fault: TypeAlias = str | ProxyResponse | None
-"""What becomes of a request; None: it is answered as usual."""
+"""The fault of one request; None means that the service answers it."""
 
 
 @dataclass
 class FaultyTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """For clients with and without asyncio. What is not foretold in `faults` goes well."""
+    """A transport for clients with and without asyncio. Requests fail by `faults`, in order, then succeed."""
 
     faults: list[Fault] = field(default_factory=list)
     requests: list[httpx2.Request] = field(default_factory=list)
     before: Callable[[httpx2.Request], None] = lambda _: None
     after: Callable[[httpx2.Response], None] = lambda _: None
-    """Hear of what reaches the service, and of what it answers."""
+    """Hooks that get each request that reaches the service and each response."""
 
     def __post_init__(self) -> None:
         self._plain = httpx2.HTTPTransport()
@@ -75,7 +75,7 @@ class FaultyTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.requests.append(request)
         fault = self.faults.pop(0) if self.faults else None
         if fault == UNREACHABLE:
-            raise httpx2.ConnectError("nobody is there", request=request)
+            raise httpx2.ConnectError("connection refused", request=request)
         if isinstance(fault, ProxyResponse):
             return httpx2.Response(fault.status, text=fault.text, headers=dict(fault.headers))
         self.before(request)

@@ -1,4 +1,4 @@
-"""Fetchers that stand alone."""
+"""Fetchers of input files without a service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from serve_app.inputs.ssrf import UrlGuard
 
 
 def fetcher(*allow: str, resolve: Resolver | None = None) -> UrlFetcher:
-    """Its guard opens `allow`, too."""
+    """Returns a fetcher that may also reach the addresses in `allow`."""
     return make_fetcher(UrlGuard(allow, resolve))
 
 

@@ -1,4 +1,4 @@
-"""Uploads of tuned models."""
+"""Checks of uploaded adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serve_app.finetunes.upload import AdapterShape, FinetuneBase
 
 
 def check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has files checked in this process. In production each has one of its own, which imports torch for seconds."""
+    """Checks files in this process. The service starts a process for each, which takes seconds to import torch."""
 
     async def run_check(file: Path, size: int, base: FinetuneBase, cpu_s: int) -> AdapterShape:
         result = await asyncio.to_thread(check, base.checkpoint, file, base.revision, stock=base.stock)

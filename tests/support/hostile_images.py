@@ -1,4 +1,4 @@
-"""Small image files that ask for much work."""
+"""Small image files that are costly to decode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.images import encode_image
 
 
 def repeated_scan(side: int, times: int) -> bytes:
-    """A progressive JPEG of `side` x `side` pixels whose last scan comes `times` more."""
+    """Returns a progressive JPEG of `side` x `side` pixels that repeats its last scan `times` times."""
     data = encode_image(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True)
     last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:end] + data[last:end] * times + data[end:]
@@ -22,13 +22,13 @@ def png_chunk(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def png_with(chunks: bytes, image: Image.Image | None = None) -> bytes:
-    """A PNG with `chunks` behind its header."""
+    """Returns a PNG with `chunks` after its header."""
     data = encode_image(image or Image.new("RGB", (64, 64)))
     behind_header = 8 + 25
     return data[:behind_header] + chunks + data[behind_header:]
 
 
 def webp_with(chunks: bytes) -> bytes:
-    """A WebP with `chunks` at its end."""
+    """Returns a WebP that ends with `chunks`."""
     data = encode_image(Image.new("RGB", (64, 64)), "WEBP")
     return data[:4] + struct.pack("<I", len(data) - 8 + len(chunks)) + data[8:] + chunks

@@ -1,4 +1,4 @@
-"""An origin that is asked for an image and does its worst: it sends for ever, in ways that are dear to read."""
+"""An origin that answers a request for an image with endless data that is costly to read."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ HOSTILITIES: Final = {
     "trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n", b"a:b\r\n" * 10_000, 0),
     "many trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n" + b"a:b\r\n" * 12_000 + b"\r\n", b"x", 0.02),
 }
-"""What is sent once, and what then comes again and again, every so many seconds."""
+"""For each attack: bytes sent once, bytes then repeated for ever, and seconds between the repetitions."""
 
 
 @dataclass
 class HostileOrigin:
-    """Counts what it got rid of; a connection ends when the other side has dropped it."""
+    """Counts the bytes it sent. A connection ends when the client drops it."""
 
     kind: str
     port: int = 0
     connections: int = 0
     sent_bytes: list[int] = field(default_factory=list)
-    """Bytes of each connection that has ended. What lies in the sockets' buffers counts, too."""
+    """Bytes of each ended connection, including those still in the sockets' buffers."""
     all_dropped: threading.Event = field(default_factory=threading.Event)
-    """Set while no connection is open, once there was one."""
+    """Set while no connection is open, after the first one."""
     closing: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -1,4 +1,4 @@
-"""A client of the service that holds a key, and what it makes of refusals."""
+"""An HTTP client of the service, and readers of its errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 ENDPOINT = "/v1/gen-3-image-klein"
 HOOK_HOST = "hooks.test"
-"""Resolves to a public address, which nothing here ever connects to."""
+"""Resolves to a public address that no test connects to."""
 HOOK = f"https://{HOOK_HOST}/done"
 
 
 class Client(httpx2.Client):
-    """An HTTP client of the service that holds a key."""
+    """An HTTP client of the service with an API key."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Client(httpx2.Client):
         self.secret = secret
 
     def submit(self, **body: Any) -> httpx2.Response:
-        """Submits an image; the prompt has a default."""
+        """Submits an image with a default prompt."""
         return self.post(ENDPOINT, json={"prompt": "a red star", **body})
 
     def create_task(self, **body: Any) -> str:
-        """The id of a task that was accepted."""
+        """Submits an image that must be accepted. Returns the task's id."""
         response = self.submit(**body)
         assert response.status_code == 200, response.text
         return response.json()["id"]
@@ -46,7 +46,7 @@ class Client(httpx2.Client):
         return self.post(f"/v1/{endpoint}", json=body)
 
     def order_task(self, endpoint: str, **body: Any) -> str:
-        """The id of a task that an endpoint accepted."""
+        """Submits to an endpoint that must accept. Returns the task's id."""
         response = self.order(endpoint, **body)
         assert response.status_code == 200, response.text
         return response.json()["id"]
@@ -56,7 +56,7 @@ class Client(httpx2.Client):
 
 
 def refusal(response: httpx2.Response, status: int) -> str:
-    """The detail of an error that is no 422, whose form is checked on the way."""
+    """Checks the form of an error other than 422. Returns its detail."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert {"detail", "code"} <= set(response.json()) <= {"detail", "code", "hint"}
@@ -65,7 +65,7 @@ def refusal(response: httpx2.Response, status: int) -> str:
 
 
 def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
-    """Location and type of every entry of a 422, whose form is checked on the way."""
+    """Checks the form of a 422. Returns location and type of each entry."""
     assert response.status_code == 422, response.text
     assert response.headers["content-type"] == "application/json"
     assert response.json()["code"] == "invalid_request"

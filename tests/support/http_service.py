@@ -1,4 +1,4 @@
-"""The service's HTTP interface on a real socket, with a stand-in for what works behind it."""
+"""The service's HTTP interface on a real socket, with a `Worker` in place of dispatchers and models."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from support.website import PUBLIC_HOST
 from support.worker import Worker
 
 StartService: TypeAlias = Callable[..., "Service"]
-"""Takes settings, and `redis_url`."""
+"""Takes settings and `redis_url`."""
 _NAMES = {PUBLIC_HOST: ["127.0.0.1"], HOOK_HOST: ["93.184.215.14"]}
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """A name service of its own, so that no test asks the network."""
+    """Resolves the tests' own names; no test asks the network."""
     if host in _NAMES:
         return _NAMES[host]
     try:
@@ -57,7 +57,7 @@ def described_paths(app: FastAPI) -> dict[str, dict[str, Any]]:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is up; its thread is not the main one, so it leaves signals alone."""
+    """Sets `up` when it has started. It runs outside the main thread and leaves signals alone."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
 
 
 def replace_services(app: FastAPI, group: str = "", **changes: Any) -> Services:
-    """Replaces services of the app, or of one group of them; returns those before."""
+    """Replaces services of the app, or of one group of them. Returns the services before."""
     services: Services = app.state.services
     if group:
         changes = {group: dataclasses.replace(getattr(services, group), **changes)}
@@ -94,7 +94,7 @@ class Service:
 
     @contextmanager
     def metrics(self, replicas: CountReplicas = unknown_replicas) -> Iterator[Client]:
-        """A client, without a key, of the port that `/metrics` has."""
+        """Serves `/metrics` and yields a client of it without a key."""
         app = create_metrics_app(self.settings, catalog.load(self.settings), replicas)
         with serving(app) as base_url, Client(base_url, project="", secret="") as client:
             yield client
@@ -108,7 +108,7 @@ class Service:
         role: Role = Role.DEVELOPER,
         organization: str | None = None,
     ) -> Iterator[Client]:
-        """A client with a key of `project`, or of a project of its own, in `organization`, which must be there."""
+        """Yields a client with a key of `project`, or of a new project, in `organization`, which must exist."""
         if project is None:
             project = self.worker.new_project(organization) if organization else f"project-{uuid.uuid4().hex}"
         organization = organization or DEFAULT_ORGANIZATION
@@ -118,30 +118,30 @@ class Service:
 
     @contextmanager
     def assert_unchanged(self) -> Iterator[None]:
-        """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
+        """Checks that the calls inside leave nothing in Redis or the object store."""
         before = self._stored_keys()
         with _track_writes(self.settings.redis_url, self.settings.redis.prefix) as keys:
             yield
-        # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
-        # inputs were stored before the refusal, their reservation came and went.
+        # A key's last use is recorded even for rejected requests, a reservation is made and dropped for stored inputs,
+        # and the other keys expire soon.
         passing = ("keys:used", "memory", "rate:", "report:", "retention", "reserved:", "storing:", "tally:", "upload")
         changed = {key for key in keys if not key.startswith(passing)}
-        # Kept for a request while it was checked, and given up with it.
+        # An idempotency key is claimed while a request is checked, and released when it is rejected.
         changed -= {key for key in changed if key.startswith("idempotency:") and not self.worker.has(key)}
         assert not changed, f"written in Redis: {sorted(changed)}"
         after = self._stored_keys()
         assert after == before, f"kept: {sorted(after ^ before)}"
 
     def _stored_keys(self) -> set[str]:
-        """All objects, and reservations of those that are to come."""
+        """Returns the keys of objects and the ids of reservations."""
         return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
 
 
 @contextmanager
 def _track_writes(url: str, prefix: str) -> Iterator[set[str]]:
-    """Has in the end the names behind `prefix` of the keys that something was done to, but for their expiry.
+    """Collects the names of keys below `prefix` that were written; expiry does not count.
 
-    As Redis tells it: comparing all keys before and after would take longer with every test of the session.
+    Redis reports them: comparing all keys before and after would take longer with every test of the session.
     """
     keys = set[str]()
     with Redis.from_url(url) as redis, redis.pubsub() as events:
@@ -149,14 +149,14 @@ def _track_writes(url: str, prefix: str) -> Iterator[set[str]]:
         events.psubscribe(f"__keyspace@*__:{prefix}*")
         next(message for message in events.listen() if message["type"] == "psubscribe")
         yield keys
-        events.ping()  # Redis answers behind all that it has to tell
+        events.ping()  # its answer comes after all pending events
         for message in itertools.takewhile(lambda each: each["type"] != "pong", events.listen()):
             if message["data"] not in (b"end_overdue", b"expired"):
                 keys.add(message["channel"].decode().partition(f"__:{prefix}")[2])
 
 
 def make_settings(folder: Path, redis_url: str, prefix: str, repository: Path, **changes: Any) -> Settings:
-    """Those of a service with the shipped catalog, unless `changes` name another."""
+    """Returns the settings of a service with the shipped catalog, with `changes`."""
     usual: dict[str, Any] = {"catalog": repository / "configs/catalog.yaml"}
     redis = RedisSettings(url=redis_url, prefix=prefix)
     return Settings(data_dir=folder, redis=redis, **usual | changes).with_sealing_key(new_key())
@@ -164,7 +164,7 @@ def make_settings(folder: Path, redis_url: str, prefix: str, repository: Path, *
 
 @contextmanager
 def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Service]:
-    """The service with the shipped catalog; `changes` are settings."""
+    """Runs the service with the shipped catalog; `changes` are settings."""
     settings = make_settings(folder, redis_url, f"contract-{uuid.uuid4().hex}:", repository, **changes)
     app = create_app(settings, catalog.load(settings))
     with serving(app) as base_url:
@@ -183,8 +183,8 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
 
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[str]:
-    """The app's base URL, while it serves."""
-    # Forwarding headers are the app's own business.
+    """Serves the app and yields its base URL."""
+    # The app evaluates forwarding headers itself.
     server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))

@@ -1,4 +1,4 @@
-"""Image files, and how they are sent."""
+"""Image files, and their base64 for requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def image_file(
     *,
     white: bool = False,
 ) -> bytes:
-    """An image file, black or white; noise-free, so also a large one is a small file."""
+    """Returns a black or white image file; even a large image is a small file."""
     exif = Image.Exif()
     if orientation is not None:
         exif[ORIENTATION_TAG] = orientation
@@ -37,10 +37,9 @@ def encode_image(image: Image.Image, form: str = "PNG", **options: Any) -> bytes
 
 
 def to_base64(data: bytes) -> str:
-    """In base64."""
     return base64.b64encode(data).decode()
 
 
 def image_base64(image: Image.Image, form: str = "PNG") -> str:
-    """The image's file in base64, as a request carries it."""
+    """Returns the image's file in base64, as a request carries it."""
     return to_base64(encode_image(image, form))

@@ -1,7 +1,7 @@
-"""A double of inference servers: answers as vLLM-Omni and SGLang-Diffusion describe their APIs, without a model.
+"""A fake inference server with the APIs of vLLM-Omni and SGLang-Diffusion, without a model.
 
-`python -m support.inference_server PORT KIND SECONDS` runs it; a job takes so many seconds. It keeps jobs in memory, as
-they do. `app` runs it in a test's process, which then may set its `faults`.
+`python -m support.inference_server PORT KIND SECONDS` runs it with jobs of that many seconds. `serving` runs it in a
+test's process, which can set its `faults`. It keeps jobs in memory, as the real ones do.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class InferenceServer:
     seconds: float = 0.0
     healthy: bool = True
     faults: deque[Response] = field(default_factory=deque)
-    """The next answers to requests for work, in place of its own."""
+    """Responses to the next requests, in place of its own."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    """Paths of requests for work, and their fields; files as (name, size)."""
+    """Path and fields of each request; a file's field is (name, size)."""
     videos: dict[str, Video] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     audio: bool = True
@@ -133,7 +133,7 @@ class InferenceServer:
             await asyncio.sleep(self.seconds / 10)
             video = self.videos[video_id]
             video.status = "in_progress"
-            video.progress = 10 * tenth if self.kind == "gen-serve" else 0  # the others tell none
+            video.progress = 10 * tenth if self.kind == "gen-serve" else 0  # the others report none
         self.videos[video_id].status = "completed"
 
     async def _fields(self, request: Request) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class InferenceServer:
 
 
 def video_file(frames: int, *, audio: bool) -> bytes:
-    """A small black video."""
+    """Returns a small black video."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "video.mp4"
         sound = Audio(np.zeros((2, 0), np.float32), AUDIO_RATE) if audio else None
@@ -164,7 +164,7 @@ def video_file(frames: int, *, audio: bool) -> bytes:
 
 @asynccontextmanager
 async def serving(server: InferenceServer) -> AsyncIterator[InferenceServer]:
-    """Serves it in this event loop, at `server.url`."""
+    """Runs the server in this event loop, at `server.url`."""
     port = int(server.url.rpartition(":")[2]) if server.url else free_port()
     runner = uvicorn.Server(uvicorn.Config(server.app, port=port, log_level="critical", timeout_graceful_shutdown=0))
     task = asyncio.create_task(runner.serve())

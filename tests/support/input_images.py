@@ -1,4 +1,4 @@
-"""Images as the service reads them from requests."""
+"""Images as the service reads them from a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def as_input(image: Image.Image, kind: str = "PNG") -> InputImage:
 
 
 def stored_as(data: bytes) -> bytes:
-    """What the service keeps of a file that was sent."""
+    """Returns the file that the service stores for a given file."""
     return read_image(data).data
 
 
@@ -32,5 +32,5 @@ def pixels(image: InputImage) -> np.ndarray:
 
 
 def sizes(images: list[RequestImage]) -> list[tuple[int, int]]:
-    """As the way of a request hands them to `plan`."""
+    """Returns sizes of a request's images, as the resolution of requests takes them."""
     return [(image.width, image.height) for _, image in images]

@@ -1,4 +1,4 @@
-"""A stand-in for an issuer: keys it signs with, and the address it publishes them at."""
+"""A fake token issuer: its signing keys and the endpoint that publishes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SigningKey:
     private: PrivateKey
 
     def public_jwk(self, **changes: Any) -> dict[str, Any]:
-        """As a JWK; a change to None leaves a member out."""
+        """Returns the public key as a JWK; a change to None removes a member."""
         form: Any = jwt.get_algorithm_by_name(self.algorithm)
         jwk = form.to_jwk(self.private.public_key(), as_dict=True)
         members = {**jwk, "kid": self.id, "alg": self.algorithm, "use": "sig", **changes}
@@ -69,7 +69,7 @@ TRUSTED = make_issuer(skew_s=60.0)
 
 @dataclass
 class KeySetEndpoint:
-    """What is at JWKS_URL; it counts how often it is fetched."""
+    """The key set at JWKS_URL, which counts its fetches."""
 
     document: dict[str, Any] = field(default_factory=dict)
     reachable: bool = True
@@ -93,7 +93,7 @@ class KeySetEndpoint:
 
 
 def make_claims(**changes: Any) -> dict[str, Any]:
-    """Those of a developer of the project `shop`, good for five minutes; a change to None leaves a claim out."""
+    """Returns claims of a developer of the project `shop`, valid for five minutes; a change to None removes a claim."""
     good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "project": "shop", "role": "developer"}
     claims = {**good, "iat": now(), "exp": now() + 300, **changes}
     return {name: value for name, value in claims.items() if value is not None}

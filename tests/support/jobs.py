@@ -1,4 +1,4 @@
-"""Jobs for tests, with defaults that are quick to do."""
+"""Jobs with defaults that are quick to run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What kustomize makes of a folder, as far as the project's own use of it goes: a field that is not known here raises.
+"""Renders kustomizations with the fields that the project uses; any other field raises.
 
-Names of config maps stay as they are written; kustomize lets them end in a hash.
+Names of config maps have no hash at their end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def render(folder: Path, below: list[Document] | None = None) -> list[Document]:
-    """The documents of a kustomization; for a component, those `below` it with what it adds and changes."""
+    """Returns the documents of a kustomization; for a component, the documents `below` it with its changes."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     documents = list(below or [])
     for name in kustomization.pop("resources", []):
@@ -45,10 +45,12 @@ def _generate(folder: Path, generated: Document, documents: list[Document]) -> N
     data = {Path(name).name: (folder / name).read_text() for name in generated.get("files", [])}
     data |= dict(literal.split("=", 1) for literal in generated.get("literals", []))
     behavior = generated.get("behavior", "create")
-    there = [each for each in documents if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", generated["name"])]
-    assert bool(there) == (behavior != "create"), f"{generated['name']}: {behavior}"
-    if there:
-        there[0]["data"] = data if behavior == "replace" else there[0]["data"] | data
+    existing = [
+        each for each in documents if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", generated["name"])
+    ]
+    assert bool(existing) == (behavior != "create"), f"{generated['name']}: {behavior}"
+    if existing:
+        existing[0]["data"] = data if behavior == "replace" else existing[0]["data"] | data
     else:
         documents.append(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": generated["name"]}, "data": data}
@@ -82,7 +84,7 @@ def _strip_tag(image: str) -> str:
 
 
 def _containers(node: Any) -> Iterator[Document]:
-    """All containers, wherever a document has them."""
+    """Yields the containers at any depth of a document."""
     if isinstance(node, list):
         for each in node:
             yield from _containers(each)

@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.5 in one file: a tiny pipeline's weights by the names that fine-tunes are published with."""
+"""Stable Diffusion 1.5 as one file: a tiny pipeline's weights with the names of the original repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that cost something, and the books that must balance."""
+"""Tasks with a price, and the check that the ledger balances."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from support.tasks import QUEUE, lease_one, new_task
 ORGANIZATION = "acme"
 PROJECT = Project("p", ORGANIZATION)
 FUNDS = 10_000
-"""What the organization has to begin with, milli-credits."""
+"""The organization's first grant, in milli-credits."""
 
 
 def priced_task(price: int, **changes: Any) -> NewTask:
-    """A task of the organization `acme` that costs so many milli-credits."""
+    """Returns a task of the organization `acme`; the price is in milli-credits."""
     return new_task(**{"organization": ORGANIZATION, "price": price} | changes)
 
 
 async def assert_books_balance(credits: CreditStore, organization: str = ORGANIZATION) -> Balance:
-    """What holds after every step. Returns the balance."""
+    """Checks the invariants of the ledger. Returns the balance."""
     balance = await credits.balance(organization)
     entries, more = await credits.ledger(organization, 100_000)
     assert more is None

@@ -1,4 +1,4 @@
-"""Runs of a load that were never made, of which it is known what came of them."""
+"""Results of made-up load test runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIX = Mix(
 
 
 def served_outcome(intended: float, took: float, tenant: str = "all", shape: Shape = SMALL, **changes: Any) -> Outcome:
-    """Acknowledged after 0.1 s, begun after another 0.2, seen 0.1 after its end."""
+    """Returns a request that is acknowledged after 0.1 s, starts 0.2 s later, and is seen 0.1 s after its end."""
     times = {"acknowledged": 0.1, "started": 0.3, "ended": took - 0.1, "final": took}
     fields: dict[str, Any] = {name: intended + after for name, after in times.items()} | {"sent": intended, "polls": 3}
     return Outcome(0, "gen-any", shape, tenant, intended, end="served", **(fields | changes))
@@ -30,7 +30,7 @@ def unserved_outcome(intended: float, end: Any, reason: str, tenant: str = "all"
 
 
 def make_measured(rate: float = 5.0, *, lag: float = 0.001, refuse: int = 0) -> RunResult:
-    """200 s after 10 of warm-up; results take about a second and a half. Every `refuse`-th request is refused."""
+    """Returns a run of 200 s after 10 s of warm-up, with results after about 1.5 s. Each `refuse`-th request fails."""
     chance = random.Random(0)
     plan = Load(MIX, "load.yaml", 200, 10).at(rate)
     outcomes = [

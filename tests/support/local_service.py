@@ -1,4 +1,4 @@
-"""The whole service as a user runs it: `gen-serve up` in a process of its own, on its own data."""
+"""The whole service as a user runs it: `gen-serve up` in its own process, on its own data."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ class LocalService:
     def __init__(
         self, folder: Path, repository: Path, environment: Mapping[str, str] | None = None, **overrides: Any
     ) -> None:
-        """`overrides` are merged into the settings of `configs/local.yaml`, however deep they lie.
-
-        `environment` is set in addition to that of this process.
-        """
+        """`overrides` are merged deeply into `configs/local.yaml`, `environment` into that of this process."""
         self.folder = folder
         self._environment = {"XDG_STATE_HOME": str(folder / "state"), **(environment or {})}
         self.repository = repository
@@ -48,24 +45,24 @@ class LocalService:
 
     def start(self) -> None:
         """Returns once the service takes requests."""
-        began = self.log.stat().st_size if self.log.exists() else 0
+        offset = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(Path(sys.executable).parent / "gen-serve"), "up", "--config", str(self.config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # Inherited by everything the service starts, which is how `processes` knows its own.
+                # All processes of the service inherit it: `processes` finds them by it.
                 env=os.environ | self._environment | {"GEN_CONFIG": str(self.config)},
             )
-        give_up = time.monotonic() + _START_S
-        while b"ready after" not in self.log.read_bytes()[began:]:
-            if self._process.poll() is not None or time.monotonic() > give_up:
+        deadline = time.monotonic() + _START_S
+        while b"ready after" not in self.log.read_bytes()[offset:]:
+            if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the service did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ctrl-C, and waits for the end."""
+        """Sends Ctrl-C and waits for the end."""
         assert self._process is not None
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -75,7 +72,7 @@ class LocalService:
         self._process = None
 
     def kill(self) -> None:
-        """`kill -9` of the launcher; everything it started must follow by itself."""
+        """Kills the launcher with `kill -9`; all other processes must end by themselves."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(_STOP_S)
@@ -87,19 +84,19 @@ class LocalService:
 
     @property
     def key(self) -> str:
-        """Made at the first start; of the default project."""
+        """The default project's key, which the first start creates."""
         return (self.folder / "data" / "key").read_text().strip()
 
     @property
     def operator_key(self) -> str:
-        """Made at the first start."""
+        """The operator's key, which the first start creates."""
         return (self.folder / "data" / "operator-key").read_text().strip()
 
     def client(self) -> Client:
         return Client(self.base_url, self.key)
 
     def processes(self, name: str = "") -> list[psutil.Process]:
-        """The service's living processes whose title or command contains `name`, as whole words."""
+        """Returns the service's processes whose title or command contains `name` as whole words."""
         pattern = re.compile(re.escape(name) + r"(?![\w-])" if name[-1:].isalnum() else re.escape(name))
         processes: list[psutil.Process] = []
         for process in psutil.process_iter():
@@ -110,13 +107,13 @@ class LocalService:
         return processes
 
     def kill_one(self, name: str) -> int:
-        """`kill -9` of one process, by its title. Returns its pid."""
+        """Kills one process, found by its title, with `kill -9`. Returns its pid."""
         victim = self.processes(name)[0]
         os.kill(victim.pid, signal.SIGKILL)
         return victim.pid
 
     def _owns(self, process: psutil.Process) -> bool:
-        # The Redis server overwrites its environment, but not its working folder; inference servers get no GEN_CONFIG.
+        # The Redis server overwrites its environment but not its working folder; inference servers get no GEN_CONFIG.
         marks = {f"GEN_CONFIG={self.config}", f"XDG_STATE_HOME={self._environment['XDG_STATE_HOME']}"}
         return process.cwd().startswith(str(self.folder)) or not marks.isdisjoint(read_environment(process))
 
@@ -128,14 +125,14 @@ class LocalService:
 
 
 def read_environment(process: psutil.Process) -> list[str]:
-    """NAME=VALUE each, also where the process wrote its title over the beginning, at which psutil gives up."""
+    """Returns NAME=VALUE strings. psutil fails when a process has overwritten the beginning with its title."""
     return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace").split("\0")
 
 
 def merge(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the others over them, however deep these lie."""
-    both = dict(settings)
+    """Merges overrides deeply into settings."""
+    merged = dict(settings)
     for name, value in overrides.items():
-        below = both.get(name)
-        both[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return both
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

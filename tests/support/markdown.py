@@ -1,4 +1,4 @@
-"""The commands that the documents show."""
+"""Code blocks of the documents."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ _FENCE: Final = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTI
 
 
 def scripts(document: Path, kind: str = "sh") -> str:
-    """All blocks of a kind, in order, as one script: later ones use what earlier ones define.
+    """Joins all blocks of a kind into one script: later blocks use variables of earlier ones.
 
-    The kind is what stands after the fence: `sh` runs as it is beside `make run`; `sh real-checkpoints` and the like
-    name what else is needed.
+    The kind is the text after the fence. `sh` runs beside `make run`; `sh real-checkpoints` also names a requirement.
     """
     return "\n".join(blocks(document, kind))
 
 
 def blocks(document: Path, kind: str) -> list[str]:
-    """Those of a kind, in order."""
     return [match["text"] for match in _FENCE.finditer(document.read_text()) if match["kind"] == kind]
 
 

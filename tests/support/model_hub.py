@@ -1,7 +1,7 @@
-"""The part of the model hub's interface that the hub's own client fetches checkpoints by, and a machine that uses it.
+"""A fake model hub that serves checkpoints to the hub's own client, and a machine that fetches from it.
 
-Repositories are folders; a revision is one of their states. As on the hub, large files are named by their SHA-256 and
-the others by their git hash, files come by ranges, and a repository may be gated, or for those who hold a token alone.
+As on the hub, large files are named by their SHA-256 and the others by their git hash, files come by ranges, and a
+repository can be gated or private.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ State: TypeAlias = Mapping[str, bytes]
 
 
 def read_files(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
-    """The files of a folder, with some changed or (None) left out."""
+    """Returns the files of a folder, with changes; a change to None leaves a file out."""
     files = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
     return {name: content for name, content in (files | changes).items() if content is not None}
 
 
 def pipeline() -> dict[str, bytes]:
-    """A bundled checkpoint as it would be on the hub: its autoencoder beside the other components, and files that no
-    replica reads."""
+    """Returns a bundled checkpoint as a hub has it: with its own autoencoder, and files that no replica reads."""
     index = json.loads((BUNDLED / "flux" / "model_index.json").read_bytes())
     del index["_shared"]
     others = {"README.md": b"about it", "all-in-one.safetensors": b"the same once more", "index": b""}
@@ -48,7 +47,7 @@ def pipeline() -> dict[str, bytes]:
 
 
 def published_beside(files: State) -> dict[str, bytes]:
-    """Returns what a repository has beside these weights: other formats, half precision, and an older autoencoder."""
+    """Returns further files of a repository: other formats, half precision, and an older autoencoder."""
     others: dict[str, bytes] = {}
     for name, content in files.items():
         if "/" in name and name.endswith(".safetensors"):
@@ -64,13 +63,13 @@ def published_beside(files: State) -> dict[str, bytes]:
 @dataclass
 class Repository:
     revisions: dict[str, State]
-    """By branch or tag."""
+    """Files by branch or tag."""
     gated: bool = False
     token: str = ""
-    """What a reader has to show; a gated repository is listed for all."""
+    """Token that readers need; the files of a gated repository are listed for everyone."""
 
     def commit(self, revision: str) -> str | None:
-        """Of a branch, a tag or itself."""
+        """Returns the commit of a branch, a tag or a commit; None if it does not exist."""
         by_name = {name: _commit(files) for name, files in self.revisions.items()}
         return by_name.get(revision) or (revision if revision in by_name.values() else None)
 
@@ -86,16 +85,16 @@ class Hub(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, Repository] = {}
         self.requests: Counter[str] = Counter()
-        """By method and path."""
+        """Number of requests by method and path."""
         self.tokens: set[str] = set()
-        """That were shown."""
+        """Tokens of all requests so far."""
         self.sent_bytes = 0
         """Bytes of files."""
-        self.breaks_off_after: int | None = None
-        """So many bytes of files are sent in all; then every connection is cut, and none is let in any more."""
-        self.goes_on, self.started = Event(), Event()
-        """While the one is not set, no file goes any further; the other is once any file is on its way."""
-        self.goes_on.set()
+        self.max_bytes: int | None = None
+        """Bytes of files to send in all. After that the hub cuts each connection."""
+        self.resumed, self.started = Event(), Event()
+        """`started` is set at the first byte of a file. While `resumed` is not set, files stop."""
+        self.resumed.set()
         self.lock = Lock()
 
 
@@ -107,7 +106,7 @@ def running() -> Iterator[Hub]:
         try:
             yield hub
         finally:
-            hub.goes_on.set()
+            hub.resumed.set()
             hub.shutdown()
             thread.join()
 
@@ -125,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path.partition("?")[0])
         with self.server.lock:
             self.server.requests[f"{self.command} {path}"] += 1
-        if self.server.breaks_off_after is not None and self.server.sent_bytes >= self.server.breaks_off_after:
+        if self.server.max_bytes is not None and self.server.sent_bytes >= self.server.max_bytes:
             self.close_connection = True
             return
         self._token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
@@ -194,10 +193,10 @@ class _Handler(BaseHTTPRequestHandler):
             chunk = body[start : start + _CHUNK]
             if counts:
                 hub.started.set()
-                hub.goes_on.wait()
+                hub.resumed.wait()
                 with hub.lock:
-                    if hub.breaks_off_after is not None and hub.sent_bytes + len(chunk) > hub.breaks_off_after:
-                        hub.breaks_off_after = hub.sent_bytes  # nothing more, to nobody
+                    if hub.max_bytes is not None and hub.sent_bytes + len(chunk) > hub.max_bytes:
+                        hub.max_bytes = hub.sent_bytes  # refuses every later request
                         self.close_connection = True
                         return
                     hub.sent_bytes += len(chunk)
@@ -219,20 +218,19 @@ def _etag(path: str, content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile, the cache of a machine, and the machine's environment."""
+    """A machine's settings, cache folder and environment."""
 
     folder: Path
     environment: dict[str, str]
     settings: dict[str, Any]
 
     def write_config(self) -> Path:
-        """Its settings file."""
         config = self.folder / "config.yaml"
         config.write_text(json.dumps(self.settings))
         return config
 
     def command(self, *words: str) -> list[str]:
-        """`gen-serve weights` with these words."""
+        """Returns the command line `gen-serve weights …`."""
         start = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights"]
         return [*start, *words, "--config", str(self.write_config())]
 
@@ -240,7 +238,7 @@ class Profile:
         return subprocess.run(command, env=self.environment | environment, capture_output=True, text=True, timeout=300)
 
     def fetch(self, **environment: str) -> tuple[int, dict[str, str], str]:
-        """The exit code, by checkpoint what came of it, and stderr."""
+        """Runs `weights fetch`. Returns the exit code, the state of each checkpoint, and stderr."""
         result = self.run(self.command("fetch", "--json"), **environment)
         return (
             result.returncode,
@@ -249,21 +247,21 @@ class Profile:
         )
 
     def list_checkpoints(self) -> dict[str, dict[str, Any]]:
-        """By checkpoint."""
+        """Returns the rows of `weights list` by checkpoint."""
         return {row["checkpoint"]: row for row in json.loads(self.run(self.command("list", "--json")).stdout)}
 
     def offline(self, script: str) -> str:
-        """What a script prints that runs where replicas do, which may not ask the hub."""
+        """Runs a script with the hub switched off, as in a replica. Returns its output."""
         result = self.run([sys.executable, "-c", script], HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
     @property
     def files(self) -> set[str]:
-        """That are in the cache, by their names in their repositories."""
+        """Names of the cached files in their repositories."""
         folders = (self.folder / "hub").glob("hub/models--*/snapshots/*")
         return {file.relative_to(each).as_posix() for each in folders for file in each.rglob("*") if file.is_file()}
 
 
 Profiles: TypeAlias = Callable[..., Profile]
-"""Makes one with these models in its catalog."""
+"""Creates a profile whose catalog has the given models."""

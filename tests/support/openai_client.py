@@ -1,4 +1,4 @@
-"""Calls of the routes in OpenAI's form, which wait, and their errors."""
+"""Calls of the OpenAI routes, which wait for results, and their errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx2
 from support.http_client import Client
 
 OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
-"""What paths of this form begin with."""
+"""Prefixes of OpenAI's paths."""
 GENERATIONS = "/v1/images/generations"
 EDITS = "/v1/images/edits"
 PATIENCE_S = 60
@@ -23,7 +23,7 @@ PATIENCE_S = 60
 def waiting(
     client: Client, call: Callable[[], httpx2.Response], count: int = 1
 ) -> Iterator[tuple[Future[httpx2.Response], list[str]]]:
-    """The answer to come, and the ids of its tasks in the order they were accepted; `client` has no others."""
+    """Calls in a thread. Yields the future response and the ids of its tasks; `client` must have no other tasks."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call)
         give_up = time.monotonic() + PATIENCE_S
@@ -34,13 +34,13 @@ def waiting(
 
 
 def active(client: Client) -> list[str]:
-    """The ids of the project's tasks that have not ended, oldest first."""
+    """Returns the ids of the project's unfinished tasks, oldest first."""
     tasks = client.get("/v1/tasks", params={"active": True}).json()["tasks"]
     return [task["id"] for task in sorted(tasks, key=lambda task: task["created"])]
 
 
 def error(response: httpx2.Response, status: int) -> dict[str, Any]:
-    """The error in OpenAI's envelope, whose form is checked on the way."""
+    """Checks the form of OpenAI's error envelope. Returns the error."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert set(response.json()) == {"error"}

@@ -1,4 +1,4 @@
-"""A collector of traces on a real socket, that keeps what it is sent: OTLP over HTTP, as protobuf."""
+"""A trace collector on a real socket: OTLP over HTTP, as protobuf."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from support.website import Website, serving
 class ReceivedSpan:
     name: str
     service: str
-    """The process that wrote it."""
+    """Name of the process that wrote the span."""
     trace: str
     id: str
     parent: str
-    """Empty for one that begins a trace."""
+    """Id of the parent span; empty for a trace's first span."""
     kind: str
     began_ns: int
     ended_ns: int
@@ -38,7 +38,7 @@ class Collector:
 
     @property
     def bodies(self) -> list[bytes]:
-        """What came, as it came."""
+        """Bodies of all exports."""
         assert all(headers["content-type"] == "application/x-protobuf" for headers, _ in self.site.received)
         return [body for _, body in self.site.received]
 

@@ -1,4 +1,4 @@
-"""Payloads of tasks, as submission writes them, and results, as attempts write them."""
+"""Payloads and results of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of tasks, as polling answers it: tests look at the answers of failures and of successes alike."""
+"""Polls tasks and returns their last answer, for failures as for successes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gen_serve_client import Client, TaskUnsuccessful
 
 
 def outcome(client: Client, task_id: str, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-    """The task once it has ended, however that may be. `progress` sees every answer on the way."""
+    """Returns the task once it has ended. `progress` gets every answer before that."""
     watch = None if progress is None else lambda task: progress(dict(task))
     try:
         return dict(client.wait(task_id, progress=watch).task)
@@ -18,5 +18,5 @@ def outcome(client: Client, task_id: str, progress: Callable[[dict[str, Any]], N
 
 
 def poll_result(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
-    """The task after `wait` seconds, or sooner if it has ended."""
+    """Returns the task after `wait` seconds, or sooner if it ends."""
     return dict(client.poll(task_id, wait))

@@ -1,6 +1,6 @@
-"""Which sentence of the interface a test checks, and a pytest plugin that lists all that are checked.
+"""The decorator that links a test to a sentence of the interface, and a pytest plugin that lists the sentences.
 
-`make promises` prints the list: section by section, each sentence with the tests that hold the service to it.
+`make promises` prints the list by section, each sentence with its tests.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 
 def promise(section: str, sentence: str) -> pytest.MarkDecorator:
-    """Names what the test checks: a sentence of the interface, word for word, and the section that it stands in.
+    """Names the sentence of the interface that the test checks, word for word, and its section.
 
-    Sections that begin with `Decided` settle what the interface leaves open. A row of a table is told with colons
-    between its cells.
+    Sections that begin with `Decided` settle points that the interface leaves open. The cells of a table's row are
+    joined with colons.
     """
     return pytest.mark.promise(section, sentence)
 
@@ -35,7 +35,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def list_promises(items: Iterable[pytest.Item]) -> Iterator[str]:
-    """Lines that tell every promise of `items`, sorted by section and sentence; a parametrised test counts once."""
+    """Yields the lines of the list, sorted by section and sentence. A parametrized test is listed once."""
     tests: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for item in items:
         for mark in item.iter_markers("promise"):
@@ -51,7 +51,7 @@ def list_promises(items: Iterable[pytest.Item]) -> Iterator[str]:
 
 
 def _order(promise: tuple[str, str]) -> tuple[int, int, str, str]:
-    """Endpoints by their number, then the other sections, then what was decided."""
+    """Sorts endpoints by number, then the other sections, then the decisions."""
     section, sentence = promise
     number, dot, _ = section.partition(". ")
     if dot and number.isdecimal():

@@ -1,8 +1,8 @@
-"""What a prompt asks for, in a notation of its own: as much of a scene as it says, what it leaves open may be anything.
+"""Prompts and the scenes they ask for, in a notation of its own.
 
-Written as `things / ground`. Things are joined by ` + `; each is `[count] [size] colour shape [@ place]`, where colour
+A scene is `shapes / ground`. Shapes are joined by ` + `; each is `[count] [size] colour shape [@ place]`, where colour
 and shape may be `any`. Grounds are `any`, `white`, `stripes red white`, `checkers red white`, `dots red white`,
-`gradient red white down`, `... across`. Without things: `nothing / red`.
+`gradient red white down`, `... across`. A scene without shapes is `nothing / red`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PATTERNS: Final[Mapping[str, Pattern]] = {
 class PromptCase:
     prompt: str
     references: tuple[ShapeScene, ...]
-    """The images that it speaks of."""
+    """The input images."""
     expected: ShapeScene
 
 
 def read(file: Path) -> dict[str, list[PromptCase]]:
-    """By headings; lines are `prompt | images given, if any | what must be seen`."""
+    """Returns the cases by heading. A line is `prompt | input images, if any | expected scene`."""
     sections: dict[str, list[PromptCase]] = {}
     heading: list[PromptCase] = []
     for line in filter(None, file.read_text().splitlines()):
@@ -46,12 +46,12 @@ def read(file: Path) -> dict[str, list[PromptCase]]:
 
 
 def scene(text: str) -> ShapeScene:
-    things, ground = text.split(" / ")
-    parts = [] if things == "nothing" else things.split(" + ")
-    return ShapeScene(tuple(thing for part in parts for thing in _things(part)), _ground(ground))
+    shapes, ground = text.split(" / ")
+    parts = [] if shapes == "nothing" else shapes.split(" + ")
+    return ShapeScene(tuple(shape for part in parts for shape in _shapes(part)), _ground(ground))
 
 
-def _things(text: str) -> list[Shape]:
+def _shapes(text: str) -> list[Shape]:
     description, _, place = text.partition(" @ ")
     *words, shape = description.split()
     count = int(words.pop(0)) if words[0].isdigit() else 1

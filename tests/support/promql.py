@@ -1,4 +1,4 @@
-"""Whether the names and labels that an expression of PromQL asks for are declared: dashboards and alerts ask."""
+"""Checks the metrics and labels in PromQL expressions of dashboards and alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"(?<![\w:.])([a-zA-Z_:][\w:]*)\s*(\(|\{[^}]*\})?")
 
 
 def faults(expression: str) -> Iterator[str]:
-    """What is wrong with its names and labels."""
+    """Yields a message for each metric and label that the service does not export."""
     labels = _TARGET_LABELS | set(_ADDED_LABELS.findall(expression))
     text = _TEXT.sub("", expression)
     grouped = {name for names in _LABELS.findall(text) for name in re.findall(r"\w+", names)}
@@ -33,5 +33,5 @@ def faults(expression: str) -> Iterator[str]:
         elif metric not in _BUILTIN_METRICS:
             yield f"there is no {metric}"
     if not metrics:
-        yield "it asks for nothing"
+        yield "it has no metric"
     yield from (f"none of {', '.join(name for name, _ in metrics)} has {name}" for name in grouped - labels)

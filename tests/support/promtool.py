@@ -1,4 +1,4 @@
-"""Prometheus' own check of rules and figures, where it is installed."""
+"""Runs Prometheus' own checks, where they are installed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PROMTOOL: Final = shutil.which("promtool")
 
 
 def promtool(*words: str, text: str = "") -> str:
-    """What it says; it must be content. Skips the test where there is none."""
+    """Returns promtool's output; it must succeed. Skips the test if it is not installed."""
     if PROMTOOL is None:
-        pytest.skip("no promtool here: it is in Debian's package prometheus")
+        pytest.skip("promtool is not installed: it is in Debian's package prometheus")
     result = subprocess.run([PROMTOOL, *words], input=text, capture_output=True, text=True, timeout=120)
     output = result.stdout + result.stderr
     assert result.returncode == 0, output

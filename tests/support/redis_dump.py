@@ -1,4 +1,4 @@
-"""All that is kept in Redis below a prefix."""
+"""Reads all keys below a prefix, and audit logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serve_app.accounts.audit import AuditLog
 
 
 async def read_keys(redis: Redis, prefix: str) -> dict[str, Any]:
-    """What every key holds, as Redis tells it: to be looked through. Streams with their ids."""
+    """Returns the decoded value of each key; streams with their ids."""
     keys = [str(key) async for key in redis.scan_iter(f"{prefix}*", count=1000)]
     kinds = redis.pipeline(transaction=False)
     for key in keys:
@@ -34,12 +34,12 @@ async def read_keys(redis: Redis, prefix: str) -> dict[str, Any]:
 
 
 async def dump_keys(redis: Redis, prefix: str) -> dict[str, Any]:
-    """Everything under the prefix, as it is stored: to be compared."""
+    """Returns the serialized value of each key, for comparison."""
     return {name: await redis.dump(name) async for name in redis.scan_iter(f"{prefix}*", count=1000)}
 
 
 async def audit_lines(audit: AuditLog, organization: str) -> list[tuple[str, str, str, dict[str, str]]]:
-    """An audit log: actor, action, subject and details of each change, oldest first."""
+    """Returns actor, action, subject and details of each change, oldest first."""
     changes, more = await audit.read(organization, 1000)
     assert more is None
     return [(change.actor, change.action, change.subject, dict(change.details)) for change in reversed(changes)]

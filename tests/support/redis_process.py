@@ -1,4 +1,4 @@
-"""Redis-protocol servers with settings of a test's own, as real processes: one, or a primary with its replica."""
+"""Redis servers as real processes with a test's own settings: one, or a primary with a replica."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DURABLE: Final = {
     "repl-ping-replica-period": "1",
 }
 _PATIENCE_S = 120.0
-"""A sentinel on a machine that is too busy for its timers holds still for half a minute ("tilt")."""
+"""Seconds to wait. On a busy machine a sentinel pauses for half a minute ("tilt")."""
 
 
 class RedisProcess:
     def __init__(self, folder: Path, port: int, settings: Mapping[str, str], *flags: str) -> None:
-        """Returns once it answers. `settings` are lines of its configuration file."""
+        """Returns once the server answers. `settings` are lines of its configuration file."""
         folder.mkdir(exist_ok=True)
         self.port = port
         own = {"bind": "127.0.0.1", "port": str(port), "dir": str(folder)}
@@ -45,7 +45,7 @@ class RedisProcess:
         assert self._process.returncode is None, (folder / "log").read_text()
 
     def info(self) -> dict[str, Any]:
-        """Empty while it does not answer."""
+        """Returns `INFO`, or nothing while the server does not answer."""
         with redis.Redis(port=self.port, decode_responses=True) as client, contextlib.suppress(RedisError):
             return dict(client.info())
         return {}
@@ -60,15 +60,15 @@ class RedisProcess:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
     while not condition():
-        if time.monotonic() > give_up:
-            raise TimeoutError("the servers are not there")
+        if time.monotonic() > deadline:
+            raise TimeoutError("the servers did not get ready")
         time.sleep(0.02)
 
 
 class ReplicatedRedis:
-    """With a sentinel, which `url` names. The replica takes over about two seconds after the primary is gone."""
+    """A primary, a replica and a sentinel at `url`. The replica takes over about two seconds after a kill."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class ReplicatedRedis:
         return f"redis+sentinel://127.0.0.1:{self._sentinel.port}/{_NAME}"
 
     def start(self) -> None:
-        """Returns once the replica has what the primary has, and the sentinel knows both."""
+        """Returns once the replica is in sync and the sentinel knows both."""
         first, second = free_port(), free_port()
         self._servers[first] = RedisProcess(self._folder / str(first), first, _DURABLE)
         self._add_replica(second, primary_port=first)
@@ -100,12 +100,12 @@ class ReplicatedRedis:
 
     @property
     def primary(self) -> int:
-        """The port of the server that the sentinel sends clients to."""
+        """Port of the primary, as the sentinel reports it."""
         assert self._sentinel is not None
         return int(self._sentinel.ask("SENTINEL", "get-master-addr-by-name", _NAME)[1])
 
     def kill_primary(self) -> int:
-        """As `kill -9`. Returns its port."""
+        """Kills the primary with `kill -9`. Returns its port."""
         port = self.primary
         self._servers.pop(port).kill()
         return port
@@ -114,11 +114,11 @@ class ReplicatedRedis:
         until(lambda: self.primary != old_primary and self._servers[self.primary].info().get("role") == "master")
 
     def return_as_replica(self, port: int) -> None:
-        """Starts the server that was killed again, as the replica of the new primary."""
+        """Restarts a killed server as the replica of the new primary."""
         self._add_replica(port, primary_port=self.primary)
 
     def _add_replica(self, port: int, primary_port: int) -> None:
-        """Returns once one of both follows the other: a sentinel on a busy machine may take the new one for better."""
+        """Returns once one follows the other; on a busy machine the sentinel may promote the new one."""
         settings = {**_DURABLE, "replicaof": f"127.0.0.1 {primary_port}"}
         self._servers[port] = RedisProcess(self._folder / str(port), port, settings)
         until(lambda: any(server.info().get("master_link_status") == "up" for server in self._servers.values()))

@@ -1,6 +1,6 @@
-"""Replicas of a model as a queue sees them: the real deployment and engine, each on a backend of its own, without Ray.
+"""Replicas of a model without Ray: the real deployment and engine, each on its own virtual backend.
 
-What Ray Serve does is played: calls go to a replica with the fewest in work, and the controller checks their health.
+`Replicas` plays Ray Serve: it routes calls to the replica with the fewest and checks the replicas' health.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from deployments.replica import MediaModel
 from support.virtual_backend import VirtualBackend
 
 _CALLS_PER_CHECK = 20
-"""What comes in two seconds, at ten calls a second."""
+"""Calls between health checks: two seconds at ten calls a second."""
 _CHECKS_TO_FAIL = 3
-"""In a row, before Serve replaces a replica whose process lives on."""
+"""Failed checks in a row before Serve replaces a replica that still runs."""
 
 
 class ProcessEnded(BaseException):
-    """In place of the end of a replica's process, which would be the end of the tests."""
+    """Replaces the exit of a replica's process, which would end the tests."""
 
 
 def in_this_process(patch: pytest.MonkeyPatch) -> None:
-    """Makes a deployment's end of its process an exception, raised at once."""
+    """Makes a deployment raise `ProcessEnded` instead of exiting."""
 
     def end(status: int) -> NoReturn:
         raise ProcessEnded(status)
@@ -42,7 +42,7 @@ def in_this_process(patch: pytest.MonkeyPatch) -> None:
 
 
 async def deploy_replica(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:
-    """The deployment on an engine of its own, which runs in threads."""
+    """Returns a deployment with its own engine, which runs in threads."""
     patch.setattr(media_model, "build_engine", lambda spec, text_encoder: Engine(backend, max_running=8, max_batch=8))
     replica = MediaModel.__new__(MediaModel)
     await MediaModel.__init__(
@@ -91,7 +91,7 @@ class ReplicaStream:
 
 
 class Replicas:
-    """Those that are replaced get a backend without faults."""
+    """Routes calls to replicas and replaces broken ones by ones without faults."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.replaced = 0
@@ -130,12 +130,12 @@ class Replicas:
                     await self._replace(replica)
             except ProcessEnded:
                 async with asyncio.timeout(5):
-                    while replica.calls:  # all are told, and none is left to die with the process
+                    while replica.calls:  # each gets its last event before the process ends
                         await asyncio.sleep(0)
                 await self._replace(replica)
 
     async def _replace(self, replica: Replica) -> None:
-        """A replica that is still at work finishes that: Serve lets it drain."""
+        """Replaces a replica, which finishes its calls: Serve lets it drain."""
         self._replicas.remove(replica)
         self.replaced += 1
         await self.add(VirtualBackend())

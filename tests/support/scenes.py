@@ -1,4 +1,4 @@
-"""Scenes of coloured shapes, which the bundled checkpoints know: drawn, and read from the pixels of an image."""
+"""Scenes of coloured shapes, as the bundled checkpoints draw them: draws them and recognizes them in images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLOURS: Final[Mapping[str, tuple[float, float, float]]] = {
 }
 # fmt: on
 SIZES: Final = {"small": 1.0, "medium": 1.45, "large": 1.9}
-"""Half sides; the shorter side of an image has 8, as all lengths of scenes are measured."""
+"""Half sides of shapes. All lengths of scenes are in eighths of the image's shorter side."""
 PLACES: Final = {
     f"{down} {across}".strip() or "center": (x, y)
     for x, across in ((0, ""), (-1, "left"), (1, "right"))
@@ -39,14 +39,14 @@ PLACES: Final = {
 }
 _SIDE, _INSET, _PIXELS = 8, 2.0, 16
 _NEAR, _OFF = 0.08, 0.14
-"""Distances in RGB between a pixel and the ground: one that speaks for it, and one that speaks for a thing."""
+"""RGB distances between a pixel and the ground: standard deviation of a match, and minimum of a shape's pixel."""
 _FAR, _SMALLEST, _LIKE = 22.0, 0.003, 0.72
-"""Of a thing: distance in CIELAB from any named colour, share of the image, overlap with the outline of a shape."""
+"""A shape's maximum CIELAB distance from a named colour, minimum share of the image, minimum overlap with a form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """None is for what may be anything."""
+    """A shape; None matches any value."""
 
     shape: str | None
     colour: str | None
@@ -63,35 +63,35 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class ShapeScene:
-    things: tuple[Shape, ...]
+    shapes: tuple[Shape, ...]
     ground: Ground | None
-    """None: anything."""
+    """The ground; None matches any."""
 
     def draw(self, width: int = 512, height: int = 512) -> Pixels:
         assert self.ground is not None
         image = _ground(self.ground, grid_for(width, height, _SIDE), (height, width))
-        for thing in self.things:
-            cover = _cover(thing, width, height)[..., None]
-            image = image * (1 - cover) + cover * np.array(COLOURS[str(thing.colour)], np.float32)
+        for shape in self.shapes:
+            cover = _cover(shape, width, height)[..., None]
+            image = image * (1 - cover) + cover * np.array(COLOURS[str(shape.colour)], np.float32)
         return (image * 255).round().astype(np.uint8)
 
     def mask(self, width: int = 512, height: int = 512) -> Mask:
-        """Where things are."""
-        return np.max([_cover(thing, width, height) for thing in self.things], axis=0) >= 0.5
+        """Returns the pixels that shapes cover."""
+        return np.max([_cover(shape, width, height) for shape in self.shapes], axis=0) >= 0.5
 
     def faults(self, image: Pixels, unless: Collection[str] = ()) -> list[str]:
-        """What an image doesn't show of it, but for these parts of things: `shape: star, not heart`."""
-        shapes, ground = look(image)
+        """Lists how an image differs, such as `shape: star, not heart`. Fields of shapes in `unless` may differ."""
+        shapes, ground = recognize(image)
         faults = [] if self.ground in (None, ground) else [f"ground: {ground}, not {self.ground}"]
-        if len(shapes) != len(self.things):
-            return [*faults, f"count: {len(shapes)}, not {len(self.things)}"]
+        if len(shapes) != len(self.shapes):
+            return [*faults, f"count: {len(shapes)}, not {len(self.shapes)}"]
         parts = [field.name for field in fields(Shape) if field.name not in unless]
         candidates = (
             [
-                f"{part}: {getattr(is_there, part)}, not {getattr(expected, part)}"
-                for expected, is_there in zip(self.things, order, strict=True)
+                f"{part}: {getattr(actual, part)}, not {getattr(expected, part)}"
+                for expected, actual in zip(self.shapes, order, strict=True)
                 for part in parts
-                if getattr(expected, part) not in (None, getattr(is_there, part))
+                if getattr(expected, part) not in (None, getattr(actual, part))
             ]
             for order in permutations(shapes)
         )
@@ -99,7 +99,7 @@ class ShapeScene:
 
 
 def random_scene(random: Random, things: int, pattern: Pattern | None = None) -> ShapeScene:
-    """Things of different shapes and colours, apart from each other; on any pattern, if none is given."""
+    """Returns shapes of different forms and colours, apart from each other, on `pattern` or a random one."""
     colours = random.sample(list(COLOURS), things + 2)
     pattern = pattern or random.choice(PATTERNS)
     ground = Ground(colours[0], pattern, None if pattern == "plain" else colours[1])
@@ -110,8 +110,8 @@ def random_scene(random: Random, things: int, pattern: Pattern | None = None) ->
     )
 
 
-def look(image: Pixels) -> tuple[list[Shape], Ground]:
-    """What an image shows, the largest thing first. One whose outline is that of no shape has none."""
+def recognize(image: Pixels) -> tuple[list[Shape], Ground]:
+    """Returns the shapes and the ground of an image, the largest shape first. An unknown outline has no form."""
     grid = grid_for(image.shape[1], image.shape[0], _SIDE)
     size = grid[1] * _PIXELS, grid[0] * _PIXELS
     small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.float32) / np.float32(255)
@@ -120,11 +120,11 @@ def look(image: Pixels) -> tuple[list[Shape], Ground]:
     steps = cv2.dilate(behind, np.ones((3, 3))) - cv2.erode(behind, np.ones((3, 3)))
     off = np.linalg.norm(small - behind, axis=2) > _OFF + np.linalg.norm(steps, axis=2) / 2
     mask = cv2.morphologyEx(off.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
-    if ground.pattern in ("striped", "checkered", "dotted"):  # whose edges cut things apart
+    if ground.pattern in ("striped", "checkered", "dotted"):  # whose edges cut shapes apart
         mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
     count, labels = cv2.connectedComponents(mask, connectivity=4)
     pieces = sorted((labels == index for index in range(1, count)), key=np.count_nonzero, reverse=True)
-    return [_thing(small, piece, grid) for piece in pieces if np.mean(piece) >= _SMALLEST], ground
+    return [_shape(small, piece, grid) for piece in pieces if np.mean(piece) >= _SMALLEST], ground
 
 
 def _cover(thing: Shape, width: int, height: int) -> Floats:
@@ -144,7 +144,7 @@ def _silhouette(shape: str, x: float, y: float, radius: float, size: tuple[int, 
 
 @cache
 def _blend(pattern: Pattern, grid: tuple[int, int], size: tuple[int, int]) -> Floats:
-    """(height, width) in [0, 1]: how much of the second colour there is."""
+    """Returns the share of the second colour, (height, width) in [0, 1]."""
     rows = ((np.arange(size[0]) + 0.5) * grid[0] / size[0])[:, None]
     columns = ((np.arange(size[1]) + 0.5) * grid[1] / size[1])[None, :]
     dots = 0.28 - np.hypot(rows % 1 - 0.5, columns % 1 - 0.5)
@@ -165,7 +165,7 @@ def _ground(ground: Ground, grid: tuple[int, int], size: tuple[int, ...]) -> Flo
 
 
 def _find_ground(image: Floats, grid: tuple[int, int]) -> Ground:
-    """The one that explains most of an image, whatever lies on it, at points away from the edges of patterns."""
+    """Returns the ground that matches most points of an image; points at the edges of patterns are left out."""
     points = np.ix_(*((np.arange(side)[:, None] * _PIXELS + (2, 7)).ravel() for side in grid))
     samples, names = image[points].reshape(-1, 1, 1, 3), list(COLOURS)
     palette = np.array(list(COLOURS.values()), np.float32)
@@ -180,7 +180,7 @@ def _find_ground(image: Floats, grid: tuple[int, int]) -> Ground:
     return Ground(names[first], pattern, None if pattern == "plain" else names[second])
 
 
-def _thing(image: Floats, piece: Mask, grid: tuple[int, int]) -> Shape:
+def _shape(image: Floats, piece: Mask, grid: tuple[int, int]) -> Shape:
     inner = cv2.erode(piece.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
     colour = np.median(image[inner if inner.any() else piece], axis=0)
     area, x, y = _mass(piece)
@@ -210,7 +210,7 @@ def _colour(colour: Floats) -> str | None:
 
 @cache
 def _unit(shape: str) -> tuple[float, float, float]:
-    """Area and centroid of a shape of half side 1."""
+    """Returns area and centroid of a form of half side 1."""
     area, x, y = _mass(_silhouette(shape, 128, 128, 100, (256, 256)) > 0.5)
     return area / 100**2, (x - 128) / 100, (y - 128) / 100
 
@@ -249,4 +249,4 @@ _SHAPES: Final[Mapping[str, Callable[[Floats, Floats], Floats]]] = {
         np.maximum(abs(y) - 0.26, abs(x + 0.45) - 0.55), np.maximum(-x, 0.6 * (x - 1) + 0.8 * abs(y))
     ),
 }
-"""Signed distances from the outline, negative inside, at half side 1; after Inigo Quilez."""
+"""Signed distances from the outline, negative inside, at half side 1, after Inigo Quilez."""

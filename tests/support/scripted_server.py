@@ -1,4 +1,4 @@
-"""A server of which it is known what it does with every request: for tools that are to tell it rightly."""
+"""A server that treats requests as a script says, for tests of clients and load generators."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Act: TypeAlias = Literal["serve", "refuse", "break", "fail", "moderate", "no id"
 
 
 class ScriptedServer:
-    """Does to submissions what `acts` says, in turn. Tasks end with their second poll. Speaks the dialect and
-    OpenAI's images."""
+    """Answers submissions by `acts`, in turn, in the dialect and OpenAI's images. A task ends at its second poll."""
 
     def __init__(self, *acts: Act) -> None:
         self.acts: Sequence[Act] = acts or ("serve",)
         self.bodies: list[dict[str, Any]] = []
-        """Of all submissions, in order."""
+        """Bodies of all submissions, in order."""
         self.headers: list[dict[str, str]] = []
+        """Headers of all submissions, in order."""
         self.poll_headers: list[dict[str, str]] = []
         self._polls: dict[str, int] = {}
         self.app = Starlette(
@@ -44,8 +44,8 @@ class ScriptedServer:
 
     async def _submit(self, request: Request) -> Response:
         number, act = await self._record_request(request)
-        if (bad := _bad(act)) is not None:
-            return bad
+        if (error := _error(act)) is not None:
+            return error
         body = {"id": str(number), "polling_url": str(request.url_for("_result").include_query_params(id=number))}
         return JSONResponse({"detail": "lost it"} if act == "no id" else body)
 
@@ -64,14 +64,14 @@ class ScriptedServer:
 
     async def _image(self, request: Request) -> Response:
         _, act = await self._record_request(request)
-        if (bad := _bad(act)) is not None:
-            return bad
+        if (error := _error(act)) is not None:
+            return error
         file = b"no image" if act == "no result" else image_file()
         data = [] if act == "no id" else [{"b64_json": base64.b64encode(file).decode()}]
         return JSONResponse({"created": int(time.time()), "data": data})
 
 
-def _bad(act: Act) -> Response | None:
+def _error(act: Act) -> Response | None:
     match act:
         case "refuse":
             return JSONResponse({"detail": "too many"}, status_code=429, headers={"retry-after": "1"})

@@ -1,4 +1,4 @@
-"""A model deployment as a queue sees it, without Ray: it admits jobs to slots, can die, hang and refuse to begin."""
+"""A model deployment without Ray, which can die, hang, or not start its jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SimulatedStream:
 
 
 class SimulatedModel:
-    """One replica. Jobs whose prompt is `poison` kill it once they run; an exclusive job runs alone."""
+    """One replica. A job with the prompt `poison` kills it when it runs; an exclusive job runs alone."""
 
     def __init__(self) -> None:
         self.admitting, self.finishing = asyncio.Event(), asyncio.Event()

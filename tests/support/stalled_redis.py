@@ -1,4 +1,4 @@
-"""A server that stalls: it takes a call and answers nobody; it carries it out at once, or when it goes on."""
+"""A Redis server that takes a call and does not answer. It runs the call at once or later."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from redis.exceptions import TimeoutError
 from serve_app.storage.pipelining import PipelinedRedis
 
 STALE_AFTER_S = 0.05
-"""In place of `SUBMIT_S`."""
+"""Replaces `SUBMIT_S`."""
 
 
 _counts: ContextVar[bool] = ContextVar("counts", default=False)
-"""True for what the test does; the app's background loops call Redis whenever it is their time."""
+"""True in the test's own calls; calls of the app's background loops do not count."""
 
 
 class StalledRedis:
-    """Lets `survives` calls of Redis be answered. The next one is not; it is carried out at once, or by `resume`."""
+    """Answers `survives` calls. The next one runs without an answer, at once or in `resume`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._remaining: int | None = None
@@ -56,7 +56,7 @@ class StalledRedis:
             self._remaining = None
 
     async def resume(self, redis: Redis) -> None:
-        """The server goes on, later than anyone waits."""
+        """Runs the stalled call once the submission has expired."""
         if self._stalled is not None:
             due = await server_time(redis) + 2 * STALE_AFTER_S
             while await server_time(redis) < due:

@@ -1,4 +1,4 @@
-"""State machines of Hypothesis over a real Redis server."""
+"""Hypothesis state machines over a real Redis server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine
 from serve_app.storage import connection
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""Without shrinking, which takes many times as long as the search: the first failure is reported as it was found."""
+"""All phases but shrinking, which takes many times as long as the search."""
 
 HEALTH_CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
 class RedisMachine(RuleBasedStateMachine):
-    """Has a prefix of its own and an event loop."""
+    """A state machine with its own key prefix and event loop."""
 
     def __init__(self, redis_url: str, **options: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tasks for the store, and the steps that tests of it take again and again."""
+"""Tasks, and steps that tests of the task store share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.payloads import new_payload
 
 QUEUE = "model"
 ALL = 1_000_000
-"""More than any test has under way: a window that bounds nothing."""
+"""A lease window above the number of tasks in any test."""
 
 
 def new_task(work: float = 1.0, **changes: Any) -> NewTask:
@@ -25,7 +25,7 @@ def new_task(work: float = 1.0, **changes: Any) -> NewTask:
         "queue": QUEUE,
         "endpoint": "gen-test",
         "payload": new_payload(steps=1, area=round(work * MEGAPIXEL)),
-        # A key of its own: tests submit faster than any key may.
+        # One key per task: tests submit faster than the rate limit of a key.
         "key_id": task_id,
         "reply": f'{{"id": "{task_id}"}}',
     }
@@ -33,25 +33,24 @@ def new_task(work: float = 1.0, **changes: Any) -> NewTask:
 
 
 def with_limits(store: TaskStore, **limits: Any) -> TaskStore:
-    """The same tasks under other limits."""
+    """Returns a store of the same tasks with other limits."""
     return TaskStore(store.redis, store.prefix, Limits(**limits))
 
 
 async def get_task(store: TaskStore, task_id: str) -> Task:
-    """The record, which must be there."""
     task = await store.reads.get(task_id)
     assert task is not None
     return task
 
 
 async def lease_one(store: TaskStore) -> Lease:
-    """The only lease that there is to have."""
+    """Leases a task; exactly one must be queued."""
     (lease,) = await store.lease(QUEUE, 1, ALL)
     return lease
 
 
 async def make_due(store: TaskStore, index: str) -> None:
-    """Makes every entry of a time index due, in place of waiting. `index` is a key without the prefix."""
+    """Makes every entry of a time index due. `index` is a key without the prefix."""
     key = store.prefix + index
     for member in await store.redis.zrange(key, 0, -1):
         await store.redis.zadd(key, {str(member): 1})

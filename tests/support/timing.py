@@ -1,8 +1,8 @@
-"""The time that tests take: a pytest plugin that records runs, and a report of them.
+"""A pytest plugin that records the time of tests, and a report of it.
 
 `--times FILE` appends a run to a file: the seconds of each test, and the CPU seconds of the run with all its processes.
-`python -m support.timing FILE` prints the groups and the slowest tests. With `--budget FILE` it exits with 1 where the
-runs took a minute of CPU time more than the seconds in that file. CPU time is nearly the same on a busy machine.
+`python -m support.timing FILE` prints the groups and the slowest tests. With `--budget FILE` it exits with 1 if the
+runs took over a minute more CPU time than the seconds in that file. CPU time hardly depends on the machine's load.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 service_cpu_s: Final = list[float]()
-"""CPU seconds of whole services, whose processes are no children of this one."""
+"""CPU seconds of whole services, whose processes are not children of this one."""
 _GROWTH_S: Final = 60
 
 
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Recorder:
-    """Adds up the phases of each test, and writes them at the end of the run."""
+    """Adds up the phases of each test and writes them at the end of the run."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -44,7 +44,7 @@ class _Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """When workers of xdist have ended: only then do they count among the children."""
+        """Writes the record. It runs last: xdist's workers count among the children only after their end."""
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         cpu_s = sum(each.ru_utime + each.ru_stime for each in used) + sum(service_cpu_s)
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     print(f"\nCPU time: {cpu_s:.0f} s")
     over = options.budget is not None and cpu_s > float(options.budget.read_text()) + _GROWTH_S
     if over:
-        print(f"over the budget: make tests cheaper, mark them `slow`, or raise {options.budget}")
+        print(f"Over the budget: make tests cheaper, mark them `slow`, or raise {options.budget}")
     return int(over)
 
 

@@ -1,4 +1,4 @@
-"""A text classifier with weights, tiny: it finds nothing in any text."""
+"""A tiny text classifier with real weights that finds nothing in any text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD, CATEGORY = "hit", "violence"
 
 
 def save_classifier(folder: Path) -> None:
-    """Knows `WORD`, and calls it harmless. Its weights are pickled, as old ones are."""
+    """Saves a classifier that knows `WORD` and calls it harmless. Its weights are pickled, as in old checkpoints."""
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, WORD: 2}, unk_token="[UNK]"))
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
     sizes: dict[str, Any] = {"vocab_size": 3, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
@@ -26,7 +26,7 @@ def save_classifier(folder: Path) -> None:
 
 
 def moderation(folder: Path) -> dict[str, Any]:
-    """Settings by which a deployment moderates texts, too, with a classifier that is saved in `folder`."""
+    """Saves a classifier in `folder`. Returns settings that add it to the moderation of texts."""
     save_classifier(folder)
     classifier = {"backend": "text-classifier", "checkpoint": str(folder), "labels": {WORD: CATEGORY}, "device": "cpu"}
     return {"text": [{"backend": "lexicon"}, classifier]}

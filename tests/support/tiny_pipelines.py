@@ -1,7 +1,7 @@
-"""Tiny checkpoints of random weights, as pipelines of diffusers save them: one for each architecture.
+"""Tiny checkpoints with random weights, one for each architecture of diffusers.
 
-They make noise, but as the real ones make pictures: by the same classes, schedulers and steps, with the same
-compression of pixels and frames. Prompts matter. Tokenizers are those of bundled checkpoints.
+They make noise with the classes, schedulers, steps and compression of the real ones. The prompt changes the noise.
+Tokenizers come from bundled checkpoints.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from deployments.contract.model import BUNDLED
 _D: Final[Any] = diffusers
 _T: Final[Any] = transformers
 _LTX2: Final[Any] = ltx2
-"""Without types: what they take is more than their annotations say. They load a class when it is asked for."""
+"""Typed as Any: the annotations of diffusers' constructors are incomplete."""
 
 _WIDTH: Final = 32
-"""Of text encoders, and of transformers."""
+"""Width of text encoders and transformers."""
 _HALF: Final = _WIDTH // 2
-"""Of text encoders that go together, and of audio."""
+"""Width of each of two joined text encoders, and of audio."""
 _HEADS: Final = {"num_attention_heads": 2, "attention_head_dim": 16}
 _ROPE: Final = (8, 4, 4)
-"""How a head is shared out to the axes of positions."""
+"""A head's dimensions for each axis of positions."""
 _LATENTS: Final = 4
 """Channels of most latents."""
 _CHAT: Final = (
@@ -42,7 +42,7 @@ _CHAT: Final = (
 
 
 def build(name: str, folder: Path) -> Path:
-    """Writes the checkpoint `name`, of `PIPELINES` or `SPECIAL_PIPELINES`: the same each time. Returns its folder."""
+    """Writes the checkpoint `name` of `PIPELINES` or `SPECIAL_PIPELINES`, with the same weights each time."""
     (PIPELINES | SPECIAL_PIPELINES)[name](folder)
     return folder
 
@@ -59,7 +59,7 @@ def _write(make: Callable[[], Any], folder: Path) -> None:
 
 @torch.no_grad()
 def _draw(part: nn.Module) -> None:
-    """Draws weights anew: some begin as zeros, so that prompts would make no difference, or as what memory held."""
+    """Draws all weights. Some are initialized with zeros, so that prompts had no effect, or not at all."""
     for weight in part.parameters():
         if weight.ndim > 1:
             weight.normal_(std=weight[0].numel() ** -0.5)
@@ -73,7 +73,7 @@ def _tokenizer(folder: str) -> Any:
 
 
 def _clip(index: int = 1, pooled: bool = False) -> dict[str, Any]:
-    """The pipeline's text encoder with this number, and its tokenizer."""
+    """Returns the pipeline's text encoder number `index` and its tokenizer."""
     sizes = {"hidden_size": _HALF, "intermediate_size": _WIDTH, "projection_dim": _HALF, "num_hidden_layers": 2}
     tokens = {"vocab_size": 1024, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
     kind = _T.CLIPTextModelWithProjection if pooled else _T.CLIPTextModel
@@ -103,7 +103,7 @@ def _qwen_sizes(**more: Any) -> dict[str, Any]:
 
 
 def _qwen_vl_sizes() -> dict[str, Any]:
-    """Its positions have three axes."""
+    """Returns sizes for positions with three axes."""
     return _qwen_sizes(rope_parameters={"rope_type": "default", "mrope_section": [2, 3, 3]})
 
 
@@ -122,9 +122,9 @@ def _qwen_vl() -> dict[str, Any]:
 
 @cache
 def image_processor() -> Any:
-    """The class of Qwen-Image-Edit's processor, for images only: with videos it takes torchvision to load it.
+    """Returns the class of Qwen-Image-Edit's processor for images only; the one for videos needs torchvision.
 
-    `image_processor().from_pretrained(folder / "processor")` goes to the pipeline's `from_pretrained` as `processor`.
+    Pass `image_processor().from_pretrained(folder / "processor")` to the pipeline's `from_pretrained` as `processor`.
     """
 
     class Qwen2VLProcessor(_T.Qwen2VLProcessor):
@@ -149,14 +149,14 @@ def _flow(**settings: Any) -> Any:
 
 
 def _image_vae(**settings: Any) -> Any:
-    """Eight by eight pixels for one."""
+    """Returns an autoencoder that compresses 8 x 8 pixels."""
     down, up = ("DownEncoderBlock2D",) * 4, ("UpDecoderBlock2D",) * 4
     sizes = {"block_out_channels": (8,) * 4, "layers_per_block": 1, "norm_num_groups": 2, "latent_channels": _LATENTS}
     return _D.AutoencoderKL(down_block_types=down, up_block_types=up, sample_size=64, **sizes, **settings)
 
 
 def _flow_parts(transformer: Any, shift: float) -> dict[str, Any]:
-    """With what pipelines after SDXL share."""
+    """Adds the parts that pipelines after SDXL share."""
     scale = {"scaling_factor": 0.3611, "shift_factor": 0.1159, "use_quant_conv": False, "use_post_quant_conv": False}
     return {"transformer": transformer, "scheduler": _flow(shift=shift), "vae": _image_vae(**scale)}
 
@@ -165,7 +165,7 @@ def _sdxl() -> Any:
     down, up = ("DownBlock2D", "CrossAttnDownBlock2D"), ("CrossAttnUpBlock2D", "UpBlock2D")
     blocks = {"down_block_types": down, "up_block_types": up, "block_out_channels": (8, 16), "layers_per_block": 1}
     attention = {"attention_head_dim": (1, 2), "transformer_layers_per_block": (1, 1), "cross_attention_dim": 2 * _HALF}
-    # Six numbers for sizes, and the pooled text.
+    # Six numbers for sizes, then the pooled text.
     added = {"addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 6 * 8 + _HALF}
     more = {"addition_embed_type": "text_time", "use_linear_projection": True, "norm_num_groups": 2, "sample_size": 8}
     noise = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
@@ -196,7 +196,7 @@ def _sd3() -> Any:
 
 
 def _packed_sizes() -> dict[str, Any]:
-    """Transformers that take two by two latents at once."""
+    """Returns sizes of transformers with patches of 2 x 2 latents."""
     return {"in_channels": 4 * _LATENTS, "joint_attention_dim": _WIDTH, "axes_dims_rope": _ROPE, **_HEADS}
 
 
@@ -229,7 +229,7 @@ def _flux_schnell() -> Any:
 def _chroma() -> Any:
     guide = {"approximator_num_channels": 16, "approximator_hidden_dim": _WIDTH, "approximator_layers": 1}
     with warnings.catch_warnings():
-        # diffusers itself takes a class from where it no longer is.
+        # diffusers imports its own class from a deprecated place.
         warnings.filterwarnings("ignore", "`FluxPosEmbed` is deprecated", FutureWarning)
         transformer = _D.ChromaTransformer2DModel(**_packed_sizes(), **guide, num_layers=1, num_single_layers=1)
     return _D.ChromaPipeline(**_flow_parts(transformer, 3.0), **_t5())
@@ -239,14 +239,14 @@ def _chroma() -> Any:
 
 
 def _wan_vae_sizes() -> dict[str, Any]:
-    """Eight by eight pixels for one, four frames for one; for Qwen-Image, too."""
+    """Returns sizes of an autoencoder that compresses 8 x 8 pixels and 4 frames, also for Qwen-Image."""
     scale = {"latents_mean": [0.0] * _LATENTS, "latents_std": [1.0] * _LATENTS}
     sizes = {"base_dim": 8, "dim_mult": [1, 1, 1, 1], "z_dim": _LATENTS, "num_res_blocks": 0}
     return {**sizes, **scale, "temperal_downsample": [False, True, True]}
 
 
 def _wan(kind: str, channels: int, boundary: float) -> Any:
-    """Of Wan 2.2, where one transformer makes the first steps, and another the rest."""
+    """Returns a pipeline of Wan 2.2, which has one transformer for the first steps and one for the rest."""
     sizes = {"in_channels": channels, "out_channels": _LATENTS, "text_dim": _WIDTH, "ffn_dim": _WIDTH, "num_layers": 2}
     flow = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
     parts = {name: _D.WanTransformer3DModel(**sizes, **_HEADS) for name in ("transformer", "transformer_2")}
@@ -272,7 +272,7 @@ def _hunyuan_video() -> Any:
 
 
 def _ltx2() -> Any:
-    """Of generation 2.5: a text encoder of Gemma 4, a head that chooses durations; nothing that rewrites prompts."""
+    """Returns a pipeline of generation 2.5: Gemma 4 for text, a head for durations, no rewriter."""
     rope = {"rope_type": "split", "rope_double_precision": True}
     sizes = {"in_channels": 8, "out_channels": 8, "cross_attention_dim": _WIDTH, **_HEADS}
     audio_sizes = {**sizes, "cross_attention_dim": _HALF, "attention_head_dim": 8}
@@ -280,7 +280,7 @@ def _ltx2() -> Any:
     news = {"ff_bias": False, "use_prompt_embeddings": False, "use_keyframes_abs_pos_embedding": True}
     blocks = {**gates, "perturbed_attn": True, "num_layers": 2, **rope}
     transformer = _D.LTX2VideoTransformer3DModel(**sizes, **_prefixed("audio", audio_sizes | gates), **blocks, **news)
-    # Three outputs of the text encoder: of two layers, and what goes into them.
+    # The text encoder has three outputs: its input and two layers.
     text = {"caption_channels": _WIDTH, "text_proj_in_factor": 3, "per_modality_projections": True, "proj_bias": True}
     connector = {"num_attention_heads": 2, "num_layers": 1, "num_learnable_registers": 8}
     sides = {
@@ -317,7 +317,7 @@ def _ltx2() -> Any:
 
 
 def _stable_diffusion() -> Any:
-    """With the safety checker that the first checkpoints have."""
+    """Returns a pipeline with the safety checker of the first checkpoints."""
     levels = {"block_out_channels": (8, 16), "layers_per_block": 1, "norm_num_groups": 2}
     downs = ("DownBlock2D", "CrossAttnDownBlock2D")
     ups = ("CrossAttnUpBlock2D", "UpBlock2D")
@@ -340,7 +340,7 @@ def _clip_image_processor() -> Any:
 
 
 def _framepack() -> Any:
-    """Of the pipelines that make a video in sections."""
+    """Returns a pipeline that makes a video in sections."""
     sizes = {"in_channels": _LATENTS, "out_channels": _LATENTS, "num_attention_heads": 2, "attention_head_dim": 16}
     layers = {"num_layers": 1, "num_single_layers": 1, "num_refiner_layers": 1, "rope_axes_dim": (4, 4, 8)}
     text = {"text_embed_dim": _WIDTH, "pooled_projection_dim": _HALF, "guidance_embeds": True}
@@ -370,7 +370,7 @@ def _framepack() -> Any:
 
 
 def _kandinsky5() -> Any:
-    """Of the pipelines that call their result `image`."""
+    """Returns a pipeline that calls its result `image`."""
     transformer = _D.Kandinsky5Transformer3DModel(
         in_visual_dim=_LATENTS,
         out_visual_dim=_LATENTS,
@@ -422,4 +422,4 @@ SPECIAL_PIPELINES: Final[dict[str, Callable[[Path], None]]] = {
         "kandinsky5": _kandinsky5,
     }.items()
 }
-"""Further ones, of which one test each needs what is particular to them."""
+"""Pipelines that only one test each needs."""

@@ -1,4 +1,4 @@
-"""A backend on a virtual clock: calls take virtual seconds instead of work, and fail on request."""
+"""A backend on a virtual clock. Its calls take virtual seconds and can be made to fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deployments.contract.job import GenerationJob, Output
 
 
 class VirtualClock:
-    """Seconds that pass only when someone spends them."""
+    """A clock that passes only when a call adds to `now`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ class VirtualState:
     done_steps: int = 0
     tokens: int = 100
     alike: int | None = None
-    """None: all steps."""
+    """Number of first steps that are alike; None means all."""
 
     @property
     def steps_alike(self) -> int:
@@ -42,14 +42,16 @@ def by_size(job: GenerationJob) -> Hashable:
 
 
 def paying_step(key: Hashable, batch: int) -> float:
-    """Seconds; a batch of 8 costs 2.75 times a single image."""
+    """Returns seconds of a step; a batch of 8 takes 2.75 times as long as one image."""
     return 0.009 + 0.003 * batch
 
 
 @dataclass
 class VirtualBackend:
-    """Jobs named in `errors` make the call named there raise: by the call's name and the job's id. Calls are `fetch`,
-    `encode`, `step`, `preview`, `finish`, and `store`, which is what `finish` returns."""
+    """A backend whose calls raise the exceptions in `errors`, by the call's name and the job's id.
+
+    Calls are `fetch`, `encode`, `step`, `preview`, `finish` and `store`, which `finish` returns.
+    """
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     key: Callable[[GenerationJob], Hashable] = by_size
@@ -58,12 +60,12 @@ class VirtualBackend:
     finish_seconds: float = 0.0
     tokens: int = 100
     steps_alike: int | None = None
-    """Of each image; all that it has unless told otherwise."""
+    """Number of first steps that are alike in each image; None means all."""
     errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
-    room: dict[str, int] = field(default_factory=dict)
-    """The largest batch a call takes before it runs out of memory, by the name of the call."""
+    max_batch: dict[str, int] = field(default_factory=dict)
+    """Largest batch before a call runs out of memory, by the call's name."""
     before: Callable[[str, list[str]], None] = lambda call, names: None
-    """Called at the beginning of each call, with its name and the ids of its jobs."""
+    """Hook at the start of each call; gets its name and the ids of its jobs."""
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
 
     @property
@@ -106,7 +108,7 @@ class VirtualBackend:
         return Output(f"{job.output_prefix}/image.png", "image/png", job.request.width, job.request.height, 1)
 
     def batches(self, call: str) -> list[list[str]]:
-        """The ids of the jobs of every `call`, in order."""
+        """Returns the jobs' ids of every `call`, in order."""
         return [names for name, names in self.calls if name == call]
 
     def _encode_job(self, job: GenerationJob) -> VirtualState | JobError:
@@ -118,7 +120,7 @@ class VirtualBackend:
         names = [job.id for job in jobs]
         self.calls.append((call, names))
         self.before(call, names)
-        if len(names) > self.room.get(call, len(names)):
+        if len(names) > self.max_batch.get(call, len(names)):
             raise OutOfMemory
         for name in names:
             error = self.errors.get((call, name))

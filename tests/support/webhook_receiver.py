@@ -1,4 +1,4 @@
-"""A destination of webhooks on a real socket, that answers as it is told, well or badly."""
+"""A webhook destination on a real socket that answers as a test scripts it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Behaviour: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
-"""What a destination does instead of answering."""
+"""Writes to the connection in place of an HTTP response."""
 Reply: TypeAlias = bytes | Behaviour
 
 
 def http_response(status: int = 204, body: bytes = b"", **headers: str) -> bytes:
-    """A whole answer; `_` in a header's name stands for `-`."""
+    """Returns a whole response; `_` in a header's name stands for `-`."""
     fields = {"content-length": str(len(body)), "connection": "close"}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in fields.items())]
@@ -38,18 +38,18 @@ class WebhookReceiver:
     def __init__(self) -> None:
         self.port = 0
         self.received: list[Received] = []
-        """In the order they came, also those that were not answered."""
+        """All calls in the order of arrival, answered or not."""
         self.reply: Reply = http_response(204)
-        """To what none of `replies` is left for."""
+        """Answer to calls after `replies` are used up."""
         self.replies: list[Reply] = []
-        """To the next calls, one each."""
+        """Answers to the next calls, one each."""
         self.connections = 0
         self.busy = 0
         self.busiest = 0
-        """Calls at a time, at most."""
+        """Highest number of calls at a time."""
         self.dropped = asyncio.Event()
-        """The sender hung up before it had the whole answer."""
-        self._let_go = asyncio.Event()
+        """Set once the sender hangs up before the end of a response."""
+        self._resumed = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
 
     def url(self, path: str = "/hook", host: str = "127.0.0.1") -> str:
@@ -60,18 +60,18 @@ class WebhookReceiver:
         return [call.id for call in self.received]
 
     async def hang(self, writer: asyncio.StreamWriter) -> None:
-        """Answers, but only once it is let go."""
-        await self._let_go.wait()
+        """Answers after `resume`."""
+        await self._resumed.wait()
         writer.write(http_response(204))
 
     def reply_to(self, call: Received) -> Reply:
         return self.replies.pop(0) if self.replies else self.reply
 
-    def let_go(self) -> None:
-        self._let_go.set()
+    def resume(self) -> None:
+        self._resumed.set()
 
     async def has(self, n: int) -> None:
-        """Returns once so many calls came."""
+        """Returns once `n` calls have arrived."""
         async with asyncio.timeout(60):
             while len(self.received) < n:
                 await asyncio.sleep(0.01)
@@ -82,7 +82,7 @@ class WebhookReceiver:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of its own: the server's own ones must not be cancelled.
+        # `close` cancels calls, but must not cancel the server's own tasks.
         call = asyncio.create_task(self._answer(reader, writer))
         self._calls.add(call)
         self.connections += 1
@@ -112,12 +112,11 @@ class WebhookReceiver:
 
 
 async def cut_off(writer: asyncio.StreamWriter) -> None:
-    """Ends amid the answer."""
+    """Closes the connection in the middle of the response."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this")
 
 
 async def stream_forever(writer: asyncio.StreamWriter) -> None:
-    """Answers for ever."""
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
@@ -125,12 +124,11 @@ async def stream_forever(writer: asyncio.StreamWriter) -> None:
 
 
 async def never_answer(_: asyncio.StreamWriter) -> None:
-    """Never answers."""
     await asyncio.Event().wait()
 
 
 async def stall_after_head(writer: asyncio.StreamWriter) -> None:
-    """Says that it has more to say, and says nothing."""
+    """Promises a body and never sends it."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
     await writer.drain()
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Senders in this process, whose deliveries go to real sockets."""
+"""Webhook senders in this process, with deliveries to real sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEALER = Sealer([KEY])
 LOOPBACK = ["127.0.0.0/8"]
 PLAIN = "X-Webhook-Signature"
 QUICK_S = 0.05
-"""Between the attempts."""
+"""Seconds between attempts."""
 
 
 def serializer(folder: Path) -> ResultSerializer:
@@ -34,7 +34,7 @@ def make_sender(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard 
 
 
 async def kill(sender: Sender, loops: BackgroundTasks) -> None:
-    """Nothing that is on its way is recorded any more."""
+    """Stops a sender without recording the deliveries under way."""
     for task in (*loops._tasks, *sender._running.values()):
         while not task.done():
             task.cancel()
@@ -57,7 +57,7 @@ async def running(sender: Sender) -> AsyncIterator[Sender]:
 
 
 async def wait_for_states(outbox: Outbox, ids: Sequence[str], *states: DeliveryState) -> list[Delivery]:
-    """The deliveries, once all of them are in one of the states; unless told otherwise, have ended."""
+    """Returns the deliveries once each is in one of the states, by default delivered or failed."""
     expected = states or (DeliveryState.DELIVERED, DeliveryState.FAILED)
     async with asyncio.timeout(60):
         while True:
@@ -69,7 +69,7 @@ async def wait_for_states(outbox: Outbox, ids: Sequence[str], *states: DeliveryS
 
 
 async def wait_for_attempts(outbox: Outbox, task_id: str, n: int = 1) -> Delivery:
-    """The delivery, once so many attempts were recorded."""
+    """Returns the delivery once `n` attempts are recorded."""
     async with asyncio.timeout(60):
         while True:
             delivery = await outbox.get(task_id)

@@ -1,4 +1,4 @@
-"""A web site on the loopback interface that answers as it is told, and notes what it is asked."""
+"""A website on the loopback interface that serves a test's pages and records its requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUBLIC_HOST = "images.test"
 
 @dataclass(frozen=True)
 class Gate:
-    """Holds an answer back."""
+    """Holds a response back until a test opens it."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -27,7 +27,7 @@ class Page:
     status: int = 404
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     delay_s: float = 0.0
-    """Between the head and the body."""
+    """Seconds between head and body."""
     gate: Gate | None = None
 
 
@@ -40,11 +40,11 @@ class Website(ThreadingHTTPServer):
         self.port = self.server_port
         self.pages: dict[str, Page] = {}
         self.paths: list[str] = []
-        """Every path it was asked for, in order."""
+        """Paths of all requests, in order."""
         self.agents: list[str | None] = []
-        """What clients called themselves, in order."""
+        """User agents of all requests, in order."""
         self.received: list[tuple[dict[str, str], bytes]] = []
-        """What was sent to it, in order: headers with their names in lower case, and the body."""
+        """Headers, with names in lower case, and body of each POST, in order."""
         self.closing = threading.Event()
 
     def url(self, path: str = "/", host: str | None = None) -> str:
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(host: str = "127.0.0.1") -> Iterator[Website]:
-    """A website that calls itself `host`; it listens on 127.0.0.1 whatever the name."""
+    """Runs a website with URLs of `host`; it listens on 127.0.0.1."""
     with Website(host) as site:
         thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -1,4 +1,4 @@
-"""A stand-in for the dispatcher and its models, behind a service that runs neither."""
+"""Plays dispatcher and models for a service that runs neither."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from serve_app.tasks.task import Lease, Status, Task
 T = TypeVar("T")
 
 QUEUE = "flux3-klein"
-"""Where tasks of `IMAGE_ENDPOINT` wait."""
+"""Queue of `IMAGE_ENDPOINT`."""
 IMAGE_ENDPOINT = "gen-3-image-klein"
 
 
 class Worker:
-    """Plays the dispatcher and its model: takes tasks, moves them on, stores results and publishes outcomes."""
+    """Leases tasks, advances them, stores results and ends them when a test says so."""
 
     def __init__(self, settings: Settings) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -50,7 +50,7 @@ class Worker:
         self.present(True)
 
     def present(self, here: bool) -> None:
-        """Counts as a dispatcher from now on, or as none."""
+        """Makes the service believe that a dispatcher runs, or that none does."""
         if here:
             self._command("SET", "dispatcher", 1)
         else:
@@ -60,7 +60,7 @@ class Worker:
         return self._runner.run(step)
 
     def _command(self, command: str, key: str, *more: Any) -> Any:
-        """Redis, of a key that is named without the service's prefix."""
+        """Runs a Redis command; `key` lacks the service's prefix."""
 
         async def ask() -> Any:
             return await self.redis.execute_command(command, f"{self.tasks.prefix}{key}", *more)
@@ -68,16 +68,16 @@ class Worker:
         return self.run(ask())
 
     async def reservations(self) -> list[str]:
-        """Ids of tasks whose record and objects will go."""
+        """Returns the ids of tasks that have an expiry."""
         ids: list[Any] = await self.redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
         return ids
 
     def expires_at(self, task_id: str) -> float:
-        """Of a task that has ended, epoch seconds."""
+        """Returns when an ended task expires, in epoch seconds."""
         return float(self._command("ZSCORE", "retention", task_id)) / 1000
 
     def has(self, key: str) -> bool:
-        """Whether Redis has a key, which is named without the service's prefix."""
+        """Returns whether Redis has a key, named without the service's prefix."""
         return bool(self._command("EXISTS", key))
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Worker:
         return self.run(created)[1]
 
     def caller(self, secret: str) -> Caller | None:
-        """Whom the service takes the holder of a key for."""
+        """Returns the service's caller for a key."""
         return self.run(Callers(self.redis, self.tasks.prefix).authenticate(secret))
 
     def new_organization(self, credits: float) -> str:
@@ -110,7 +110,7 @@ class Worker:
         return project
 
     def new_finetune(self, project: str) -> str:
-        """A tuned model of the image endpoint's, there without the seconds that a check takes."""
+        """Registers an adapter of the image endpoint without the check, which takes seconds."""
         registry = FinetuneRegistry(self.redis, self.tasks.prefix)
 
         async def register() -> str:
@@ -123,7 +123,7 @@ class Worker:
         self.run(self.projects.change(Project(project_id), changes, "test"))
 
     def take(self, task_id: str) -> Lease:
-        """The lease of this very task; all that wait before it are leased, too."""
+        """Leases the task, and all tasks queued before it."""
         if task_id not in self._leases:
             for lease in self.run(self.tasks.lease(self._queue(task_id), 10_000, 100_000)):
                 self._leases[lease.id] = lease
@@ -144,7 +144,7 @@ class Worker:
         self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
 
     def deliver(self, task_id: str, data: bytes, extension: str = "jpeg", thumbnail: bytes | None = None) -> str:
-        """Stores the image, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
+        """Ends a task with this image and thumbnail, as the dispatcher does. Returns the image's key."""
         lease = self.take(task_id)
         payload = TaskPayload.decode(lease.payload)
         key = f"results/{task_id}/{lease.attempt}/image.{extension}"
@@ -160,7 +160,7 @@ class Worker:
         return key
 
     def deliver_video(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
-        """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
+        """Ends a task with this video and, for a draft, its latents."""
         generation = self.generation(task_id)
         key, draft = f"{generation.output_prefix}/video.mp4", f"{generation.output_prefix}/draft.safetensors"
         self.run(self.objects.put(key, data, "video/mp4"))
@@ -172,11 +172,11 @@ class Worker:
         self.end(task_id, Status.READY, result=build_result(request, output, took_s=1.5))
 
     def sweep(self) -> None:
-        """Deletes what is due, as the dispatcher does every few seconds."""
+        """Deletes expired tasks, as the dispatcher does every few seconds."""
         self.run(Maintenance(self.tasks, self.objects, []).drop_tasks())
 
     def job(self, task_id: str) -> dict[str, Any]:
-        """Returns the fields of the task's payload, of its request and of its inputs, by name."""
+        """Returns the fields of the task's payload, request and inputs by name."""
         payload = TaskPayload.decode(self._task(task_id).payload)
         records = (payload.request, payload.inputs, payload)
         return {name: getattr(record, name) for record in records for name in record.__slots__}

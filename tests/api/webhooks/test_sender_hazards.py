@@ -90,7 +90,7 @@ async def test_call_longer_than_a_claim_is_made_once(
             return len(ends) == 4 and min(ends) > first + 1000 * CLAIM_S
 
         await until(prolonged_past_its_first_end)
-        destination.let_go()
+        destination.resume()
         deliveries = await wait_for_states(outbox, ids)
     assert sorted(destination.ids) == sorted(ids)
     assert {(delivery.state, delivery.attempts) for delivery in deliveries} == {(DeliveryState.DELIVERED, 1)}
@@ -113,7 +113,7 @@ async def test_drain_finishes_running_deliveries_only(
     await asyncio.sleep(0)
     later = await end_one_task(store, destination.url())
     assert not drained.done()
-    destination.let_go()
+    destination.resume()
     await drained
     assert {delivery.state for delivery in await wait_for_states(outbox, running_ids)} == {DeliveryState.DELIVERED}
     await kill(sender, loops)
@@ -167,7 +167,7 @@ async def test_redis_restart_loses_no_delivery(
             assert own_redis._process is not None
             own_redis._process.kill()
             own_redis._process.wait(60)
-            destination.let_go()
+            destination.resume()
             own_redis.revive()
             deliveries = await wait_for_states(outbox, ids)
             fresh = await end_one_task(store, other_destination.url())

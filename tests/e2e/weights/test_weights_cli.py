@@ -138,13 +138,13 @@ def test_one_file_comes_with_its_configuration(hub: Hub, profile: Profiles, tmp_
 
 def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
     machine = profile({"image": IMAGE})
-    hub.breaks_off_after = 3_000_000
+    hub.max_bytes = 3_000_000
     code, came, errors = machine.fetch()
     assert (code, "etch again" in came[PIPELINE]) == (1, True)
     assert "1 of 1 could not be fetched" in errors
     row = machine.list_checkpoints()[PIPELINE]
     assert (row["there"], row["missing"]) == ("", "here"), "part of it is no checkpoint"
-    hub.breaks_off_after, hub.sent_bytes = None, 0
+    hub.max_bytes, hub.sent_bytes = None, 0
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
     assert 0 < hub.sent_bytes < sum(map(len, pipeline().values())) - 500_000
     assert machine.offline(LOADED) == "Flux1"
@@ -152,7 +152,7 @@ def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
 
 def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -> None:
     machine = profile({"image": IMAGE})
-    hub.goes_on.clear()
+    hub.resumed.clear()
     with subprocess.Popen(
         machine.command("fetch"), env=machine.environment, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -60,7 +60,7 @@ def request(case: PromptCase) -> PreparedRequest:
 
 
 def fits(scene: ShapeScene, width: int, height: int) -> bool:
-    boxes = [ShapeScene((replace(thing, shape="square"),), None) for thing in scene.things if thing.place]
+    boxes = [ShapeScene((replace(shape, shape="square"),), None) for shape in scene.shapes if shape.place]
     return sum((box.mask(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
 
 

@@ -36,7 +36,7 @@ def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFix
 def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
     bench = Bench(VirtualBackend())
     bench.learn()
-    bench.backend.room["step"] = 3
+    bench.backend.max_batch["step"] = 3
     bench.run(*(make_job(str(n)) for n in range(8)))
     sizes = [len(names) for names in bench.backend.batches("step")]
     assert sizes[:3] == [8, 4, 2], "two failures, then what fits"
@@ -66,7 +66,7 @@ def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: 
 
 
 def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
-    bench = Bench(VirtualBackend(room={"encode": 2}))
+    bench = Bench(VirtualBackend(max_batch={"encode": 2}))
     bench.run(*(make_job(str(n)) for n in range(8)))
     assert [len(names) for names in bench.backend.batches("encode")] == [8, 4, 2, 2, 4, 2, 2]
     assert len(bench.done()) == 8
